@@ -1,0 +1,53 @@
+"""The tree of commands, and how the ways in which a command can end become exit codes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from parley import __version__
+from parley.cli import bench, demo, output, sim
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="parley",
+    help="Publish/subscribe for organisations that do not trust each other.",
+    epilog="Exit codes: 0 done and holds, 1 a checked property does not hold, 2 wrong use, 3 network unreachable.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(sim.app, name="sim")
+app.add_typer(bench.app, name="bench")
+app.command(name="demo")(demo.demo)
+
+
+def main() -> None:
+    """Run the command line; the result on stdout, everything else on stderr."""
+    try:
+        app()
+    except (ConnectionError, TimeoutError) as error:
+        output.note(f"parley: the network cannot be reached: {error}")
+        sys.exit(output.ExitCode.UNREACHABLE)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        output.note(f"parley: {error.filename}: {error.strerror}")
+        sys.exit(output.ExitCode.WRONG_USE)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.emit({}, f"parley {__version__}", as_json=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass

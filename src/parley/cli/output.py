@@ -1,0 +1,88 @@
+"""What every command shares: exit codes, the result on stdout for people or scripts, all else on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Annotated, NoReturn, Protocol
+
+import msgspec
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+__all__ = ["Advance", "ExitCode", "Json", "emit", "fail", "note", "progress", "stderr", "stdout"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
+
+
+class Advance(Protocol):
+    """Moves a progress bar on."""
+
+    def __call__(self, steps: int = 1) -> None: ...
+
+
+class ExitCode(IntEnum):
+    """What a script may conclude from how a command ended."""
+
+    HOLDS = 0
+    DOES_NOT_HOLD = 1  # a checked property does not hold, or the network refused
+    WRONG_USE = 2
+    UNREACHABLE = 3
+
+
+def emit(result: object, text: RenderableType | Callable[[], RenderableType], *, as_json: bool) -> None:
+    """Print a result on stdout: as one JSON object, or as text for people.
+
+    `result` is a mapping, dataclass or msgspec struct. `text` may be a function: it is called only if shown.
+    """
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        stdout().print(text() if callable(text) else text)
+
+
+def note(message: str) -> None:
+    """Tell a person something that is not part of the result."""
+    stderr().print(message)
+
+
+def fail(message: str, code: ExitCode = ExitCode.DOES_NOT_HOLD) -> NoReturn:
+    """End the command with a sentence on stderr and an exit code.
+
+    Wrong values of options are better reported with `typer.BadParameter`, which names the option.
+    """
+    note(f"parley: {message}")
+    raise typer.Exit(code)
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Advance]:
+    """Show a bar on stderr while the block runs, if a person is watching; yield what moves it on."""
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(steps: int = 1) -> None:
+            bar.advance(task, steps)
+
+        yield advance
+
+
+# The streams are looked up at each call: tests and callers replace them.
+def stdout() -> Console:
+    """The console of results. Square brackets are text, not markup; lines are not folded in a pipe."""
+    return _console(to_stderr=False)
+
+
+def stderr() -> Console:
+    """The console of everything that is not a result."""
+    return _console(to_stderr=True)
+
+
+def _console(*, to_stderr: bool) -> Console:
+    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    console.soft_wrap = not console.is_terminal
+    return console

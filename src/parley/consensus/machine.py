@@ -1,0 +1,541 @@
+"""The consensus machine: verified inputs in, effects out, the same on every replica (Galaxy IV-B, Jolteon, P2, P8).
+
+Read `handle`, then the handlers in its order. A proposal that cannot be judged yet is parked, never waited for inside
+a rule (T21): until its parent is fetched, its batches are stored, or execution has caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parley.consensus import collect
+from parley.consensus.collect import Timeouts, Votes
+from parley.consensus.errors import Reason, Refused
+from parley.consensus.events import (
+    BatchesReady,
+    Broadcast,
+    CertifiedChain,
+    Commit,
+    Diverged,
+    DoubleProposal,
+    Effect,
+    Executed,
+    Heartbeat,
+    Input,
+    Message,
+    Payload,
+    PayloadAvailable,
+    PersistSafety,
+    Prune,
+    Refuse,
+    ReportMisbehaviour,
+    RequestBatches,
+    RequestBlocks,
+    RequestPayload,
+    Send,
+    SetTimer,
+    StoreBlock,
+    TimerFired,
+    VerifiedCertificates,
+    VerifiedProposal,
+    VerifiedQC,
+    VerifiedTC,
+    VerifiedTimeout,
+    VerifiedVote,
+    ViewTimer,
+    bare,
+)
+from parley.consensus.forest import Forest, Node
+from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
+from parley.consensus.pacemaker import Pacemaker
+from parley.consensus.results import Results
+from parley.consensus.safety import SafetyRules
+from parley.consensus.types import (
+    VERSION,
+    Block,
+    Certificates,
+    Governance,
+    Header,
+    Instance,
+    Proposal,
+    Roots,
+    Timeout,
+    Vote,
+)
+from parley.crypto import merkle
+from parley.crypto.qc import QCScheme
+
+__all__ = ["MAX_AHEAD", "Config", "Machine"]
+
+MAX_AHEAD = 2_000  # ms that a block's time may lie ahead of a voter's clock (P5)
+VOTE_WINDOW = 16  # views ahead for which votes are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One member's consensus settings; times in ms."""
+
+    instance: Instance
+    index: int
+    depth: int = 2
+    view_timeout: int = 2_000
+    longest_timeout: int = 20_000
+    heartbeat: int = 1_000
+
+
+class Machine:
+    """One member of one instance. `handle` is the only way in; `now` is the member's clock in ms (P5)."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        # what it signs and checks with
+        safety: SafetyRules,
+        scheme: QCScheme,
+        leaders: LeaderScheme,
+        # where it stands, as stored
+        high_qc: VerifiedQC,
+        high_tc: VerifiedTC | None,
+        history: Sequence[Block],
+        roots: dict[int, Roots],
+    ) -> None:
+        self._config = config
+        self._safety = safety
+        self._leaders = leaders
+        self._forest = Forest(config.depth, history, leaders.memory)
+        self._pacemaker = Pacemaker(high_qc, high_tc, config.view_timeout, config.longest_timeout)
+        self._votes = Votes(config.instance, scheme)
+        self._timeouts = Timeouts(config.instance, scheme)
+        self._results = Results(roots)
+        self._proposals: dict[tuple[int, int], Proposal] = {}  # first proposal by (view, proposer)
+        self._orphans: dict[int, VerifiedProposal] = {}  # the newest by proposer, until its parent is fetched
+        self._candidates: dict[bytes, bool] = {}  # blocks of this view to vote for -> batches stored
+        self._attempt = 0
+        self._formed_qc = 0  # view of the newest QC formed here
+        self._asked_payload = 0  # view in which a payload was asked for
+        self._waiting = False  # for something to propose
+        self._heartbeat_due = False
+        self._diverged = False
+        self._now = 0
+        self._effects: list[Effect] = []
+        self._persisted = safety.state
+
+    @property
+    def view(self) -> int:
+        return self._pacemaker.view
+
+    @property
+    def high_qc(self) -> VerifiedQC:
+        return self._pacemaker.high_qc
+
+    @property
+    def root(self) -> Block:
+        return self._forest.root
+
+    def known(self, block: bytes) -> bool:
+        """Whether this is an uncommitted block or the last committed one."""
+        return self._forest.get(block) is not None
+
+    def branch(self, block: bytes) -> tuple[Block, ...]:
+        """The uncommitted blocks up to a known one, oldest first."""
+        return tuple(self._forest.uncommitted(block))[::-1] if self.known(block) else ()
+
+    def start(self, stored: Sequence[Block], now: int) -> list[Effect]:
+        """Take up where the record left off: stored blocks, then what was signed for this view is sent again (T17)."""
+        self._now = now
+        for block in sorted(stored, key=lambda block: block.height):
+            if self._forest.get(block.parent) is not None:
+                self._certify(block.parent)  # its justify was verified before it was stored
+                self._forest.add(block)
+        self._observe_qc(self.high_qc)
+        self._enter_view()
+        self._resend()
+        return self._take_effects()
+
+    def screen(self, message: Message) -> None:
+        """Refuse what is certainly useless before any signature is checked."""
+        match message:
+            case Vote():
+                self._require_view(message.view)
+                if message.view > self.view + VOTE_WINDOW:
+                    raise Refused(Reason.FUTURE, f"vote for view {message.view}, this is {self.view}")
+            case Timeout():
+                self._require_view(message.view)
+            case Proposal():
+                if message.header.view <= self.root.view:
+                    raise Refused(Reason.STALE, f"view {message.header.view} is committed")
+            case Certificates():
+                if message.qc.view <= self.high_qc.view and (
+                    message.tc is None or message.tc.view < self.view
+                ):
+                    raise Refused(Reason.STALE, "certificates are known")
+
+    def handle(self, event: Input, now: int) -> list[Effect]:
+        """Advance by one input. Same state and input, same effects, on every replica."""
+        self._now = now
+        try:
+            self._dispatch(event)
+        except Refused as refusal:
+            self._effects.append(Refuse(refusal.reason, refusal.detail))
+        return self._take_effects()
+
+    def _dispatch(self, event: Input) -> None:
+        match event:
+            case VerifiedProposal():
+                self._on_proposal(event)
+            case VerifiedVote():
+                self._on_vote(event)
+            case VerifiedTimeout():
+                self._on_timeout(event)
+            case VerifiedCertificates():
+                self._observe(event.qc, event.tc)
+            case CertifiedChain():
+                self._on_chain(event)
+            case TimerFired():
+                self._on_timer(event)
+            case Executed():
+                self._on_executed(event)
+            case BatchesReady():
+                self._on_batches(event)
+            case Payload():
+                self._on_payload(event)
+            case PayloadAvailable():
+                self._on_payload_available()
+
+    # -- proposals and votes ------------------------------------------------------------------------------------------
+
+    def _on_proposal(self, proposal: VerifiedProposal) -> None:
+        block = proposal.block
+        if self._forest.get(block.id) is not None or self._parked(block):
+            raise Refused(Reason.REPLAYED, f"proposal of view {block.view}")
+        parent = self._forest.get(block.parent)
+        if parent is None:
+            self._park(proposal)
+            return
+        self._check(block, parent)
+        self._note(proposal.proposal)
+        self._observe(proposal.justify, proposal.tc)
+        self._admit(block)
+
+    def _check(self, block: Block, parent: Node) -> None:
+        """What only the chain can tell; the rest was checked by `Verifier.proposal`."""
+        header = block.header
+        entered_by = EnteredBy.QC if header.tc is None else EnteredBy.TC
+        if header.proposer != self._leader(header.view, header.parent, entered_by):
+            raise Refused(Reason.NOT_LEADER, f"member {header.proposer} in view {header.view}")
+        if header.height != parent.block.height + 1:
+            raise Refused(Reason.BAD_HEIGHT, f"{header.height} on {parent.block.height}")
+        if not parent.block.header.time < header.time <= self._now + MAX_AHEAD:
+            raise Refused(Reason.BAD_TIME, f"{header.time} at {self._now}")
+        if header.executed_height != parent.child_executes:
+            raise Refused(
+                Reason.BAD_EXECUTED_HEIGHT, f"{header.executed_height} instead of {parent.child_executes}"
+            )
+
+    def _note(self, proposal: Proposal) -> None:
+        key = (proposal.header.view, proposal.header.proposer)
+        first = self._proposals.setdefault(key, proposal)
+        if first.header != proposal.header:
+            self._effects.append(ReportMisbehaviour(DoubleProposal(first, proposal)))
+            raise Refused(Reason.EQUIVOCATION, f"member {key[1]} proposed twice in view {key[0]}")
+
+    def _admit(self, block: Block) -> None:
+        candidate = block.view == self.view
+        self._extend(block, sync=candidate)
+        if candidate:
+            self._candidates[block.id] = not block.batches
+            if block.batches:
+                self._effects.append(RequestBatches(block))
+            self._try_vote(block.id)
+
+    def _extend(self, block: Block, *, sync: bool) -> None:
+        evicted = self._forest.add(block)
+        self._effects.append(StoreBlock(block, sync))
+        if evicted is not None:
+            self._proposals.pop((evicted.view, evicted.header.proposer), None)
+            self._effects.append(Prune((evicted.id,)))
+
+    def _try_vote(self, id_: bytes) -> None:
+        node = self._forest.get(id_)
+        if node is None or not self._candidates[id_] or self._diverged:
+            return
+        header = node.block.header
+        agree = self._results.agree(header)
+        if agree is None:  # parked until execution has caught up (P2)
+            return
+        del self._candidates[id_]
+        if not agree:
+            self._effects.append(Refuse(Reason.ROOTS_DIFFER, f"at height {header.executed_height}"))
+            return
+        vote = self._safety.vote(node.block, self._pacemaker.high_qc, self._pacemaker.high_tc)
+        if vote is not None:
+            self._send_vote(vote)
+
+    def _send_vote(self, vote: Vote) -> None:
+        collector = self._leader(vote.view + 1, vote.block, EnteredBy.QC)
+        if collector == self._config.index:
+            self._on_vote(VerifiedVote(vote))
+        else:
+            self._effects.append(Send(collector, vote))
+
+    def _on_vote(self, verified: VerifiedVote) -> None:
+        vote = verified.vote
+        self._require_view(vote.view)
+        result = self._votes.add(verified)
+        match result.outcome:
+            case collect.Outcome.DUPLICATE:
+                raise Refused(Reason.REPLAYED, f"vote of member {vote.signer} in view {vote.view}")
+            case collect.Outcome.EQUIVOCATION if result.evidence is not None:
+                self._effects.append(ReportMisbehaviour(result.evidence))
+                raise Refused(Reason.EQUIVOCATION, f"member {vote.signer} voted twice in view {vote.view}")
+            case collect.Outcome.QUORUM if result.qc is not None:
+                self._formed_qc = vote.view
+                self._observe(result.qc, None)
+
+    # -- certificates and views ---------------------------------------------------------------------------------------
+
+    def _observe(self, qc: VerifiedQC, tc: VerifiedTC | None) -> None:
+        """Learn from verified certificates: what is certified, what is final, which view it is."""
+        entered = self._pacemaker.on_qc(qc)
+        if tc is not None:
+            entered |= self._pacemaker.on_tc(tc)
+        self._observe_qc(qc)
+        if entered:
+            self._enter_view()
+
+    def _observe_qc(self, qc: VerifiedQC) -> None:
+        if self._forest.get(qc.block) is not None:
+            self._certify(qc.block)
+        elif qc.view > self.root.view:
+            self._effects.append(RequestBlocks(qc))
+
+    def _certify(self, id_: bytes) -> None:
+        node = self._forest.get(id_)
+        if node is None or node.certified:
+            return
+        self._report_divergence(self._results.certified(node.block.header))
+        final, abandoned = self._forest.certify(id_)
+        if abandoned:
+            self._effects.append(Prune(abandoned))
+        if final:
+            self._effects.append(Commit(final))
+            self._forget()
+
+    def _forget(self) -> None:
+        root = self.root
+        self._proposals = {key: p for key, p in self._proposals.items() if key[0] > root.view}
+        self._orphans = {proposer: p for proposer, p in self._orphans.items() if p.block.view > root.view}
+        self._results.forget_below(root.header.executed_height)
+
+    def _enter_view(self) -> None:
+        self._votes.forget_below(self.view)
+        self._timeouts.clear()
+        self._candidates.clear()
+        self._waiting = False
+        self._heartbeat_due = False
+        self._set_view_timer(self._pacemaker.duration)
+        self._try_propose()
+
+    def _on_timer(self, event: TimerFired) -> None:
+        if event.timer == ViewTimer(self.view, self._attempt):
+            self._time_out()
+        elif event.timer == Heartbeat(self.view) and self._waiting:
+            self._heartbeat_due = True
+            self._ask_payload()
+
+    def _set_view_timer(self, delay: int) -> None:
+        self._attempt += 1  # older timers of this view no longer count
+        self._effects.append(SetTimer(ViewTimer(self.view, self._attempt), delay))
+
+    def _time_out(self) -> None:
+        """Give up on the view and say so to all, again and again until it changes (T11)."""
+        self._set_view_timer(self._config.view_timeout // 2)
+        timeout = self._safety.timeout(self.view, self._pacemaker.high_qc, self._pacemaker.high_tc)
+        if timeout is not None:
+            self._effects.append(Broadcast(timeout))
+            self._collect_own(timeout)
+
+    def _collect_own(self, timeout: Timeout) -> None:
+        vote = None if timeout.vote is None else VerifiedVote(timeout.vote)
+        own = VerifiedTimeout(timeout, self._pacemaker.high_qc, self._pacemaker.high_tc, vote)
+        try:
+            self._on_timeout(own)
+        except Refused:  # counted already: this is the re-broadcast
+            return
+
+    def _on_timeout(self, verified: VerifiedTimeout) -> None:
+        timeout = verified.timeout
+        self._observe(verified.high_qc, verified.tc)
+        if verified.vote is not None:
+            self._collect_resent(verified.vote)
+        self._require_view(timeout.view)
+        result = self._timeouts.add(verified)
+        match result.outcome:
+            case collect.Outcome.DUPLICATE:
+                raise Refused(Reason.REPLAYED, f"timeout of member {timeout.signer} in view {timeout.view}")
+            case collect.Outcome.EQUIVOCATION if result.evidence is not None:
+                self._effects.append(ReportMisbehaviour(result.evidence))
+                raise Refused(
+                    Reason.EQUIVOCATION, f"member {timeout.signer} timed out twice in {timeout.view}"
+                )
+            case collect.Outcome.ECHO if self._safety.state.highest_timeout_view < self.view:
+                self._time_out()
+            case collect.Outcome.QUORUM if result.tc is not None:
+                self._observe(self._pacemaker.high_qc, result.tc)
+
+    def _collect_resent(self, vote: VerifiedVote) -> None:
+        """A vote sent again with a timeout: any live member can finish the QC that a dead collector did not (T9, T15)."""
+        try:
+            self._on_vote(vote)
+        except Refused as refusal:
+            if refusal.reason is Reason.EQUIVOCATION:
+                raise
+
+    # -- catching up ----------------------------------------------------------------------------------------------------
+
+    def _park(self, proposal: VerifiedProposal) -> None:
+        self._orphans[proposal.block.header.proposer] = proposal
+        self._observe(proposal.justify, proposal.tc)
+
+    def _parked(self, block: Block) -> bool:
+        parked = self._orphans.get(block.header.proposer)
+        return parked is not None and parked.block.view >= block.view
+
+    def _on_chain(self, chain: CertifiedChain) -> None:
+        """Every block is certified by its child's justify, the last by the QC that came with the answer."""
+        if self._forest.get(chain.blocks[0].parent) is None:
+            raise Refused(Reason.CONFLICT, "fetched chain does not start here")
+        for block in chain.blocks:
+            self._certify(block.parent)
+            if self._forest.get(block.id) is None:
+                self._extend(block, sync=False)
+        self._observe(chain.qc, None)
+        self._adopt_orphans()
+        self._try_propose()
+
+    def _adopt_orphans(self) -> None:
+        found = [p for p in self._orphans.values() if self._forest.get(p.block.parent) is not None]
+        for proposal in found:
+            del self._orphans[proposal.block.header.proposer]
+            try:
+                self._on_proposal(proposal)
+            except Refused as refusal:
+                self._effects.append(Refuse(refusal.reason, refusal.detail))
+
+    def _on_executed(self, event: Executed) -> None:
+        self._report_divergence(self._results.executed(event.height, event.roots))
+        for id_ in list(self._candidates):
+            self._try_vote(id_)
+        self._try_propose()
+
+    def _report_divergence(self, contradicted: Header | None) -> None:
+        """A quorum certified other results than ours, so ours are wrong: never vote on them again (P2)."""
+        if contradicted is not None and not self._diverged:
+            self._diverged = True
+            self._effects.append(Diverged(contradicted.executed_height, contradicted.id()))
+
+    def _on_batches(self, event: BatchesReady) -> None:
+        if event.block in self._candidates:
+            self._candidates[event.block] = True
+            self._try_vote(event.block)
+
+    # -- proposing --------------------------------------------------------------------------------------------------------
+
+    def _try_propose(self) -> None:
+        """Ask for a payload once everything else that a proposal needs is here."""
+        parent = self._forest.get(self.high_qc.block)
+        if parent is None or self._diverged or self._asked_payload == self.view:
+            return
+        if self._leader(self.view, self.high_qc.block, self._entered_by()) != self._config.index:
+            return
+        if self._results.at(parent.child_executes) is not None:
+            self._ask_payload()
+
+    def _ask_payload(self) -> None:
+        self._asked_payload = self.view
+        in_chain = frozenset(
+            digest for block in self._forest.uncommitted(self.high_qc.block) for digest in block.batches
+        )
+        self._effects.append(RequestPayload(self.view, in_chain))
+
+    def _on_payload(self, payload: Payload) -> None:
+        parent = self._forest.get(self.high_qc.block)
+        roots = parent and self._results.at(parent.child_executes)
+        if payload.view != self.view or parent is None or roots is None:
+            return
+        uncovered = parent.last_payload > parent.block.header.executed_height
+        if payload.batches or uncovered or self._heartbeat_due:
+            self._propose(parent, roots, payload.batches)
+        elif not self._waiting:
+            self._waiting = True
+            self._effects.append(SetTimer(Heartbeat(self.view), self._config.heartbeat))
+            if self._formed_qc + 1 == self.view:
+                self._effects.append(Broadcast(Certificates(self.high_qc.qc, None)))
+
+    def _on_payload_available(self) -> None:
+        if self._waiting:
+            self._ask_payload()
+
+    def _propose(self, parent: Node, roots: Roots, batches: tuple[bytes, ...]) -> None:
+        self._waiting = False
+        block = Block(self._header(parent, roots, batches), batches)
+        proposal = self._safety.propose(block, self._pacemaker.high_qc, self._pacemaker.high_tc)
+        if proposal is not None:
+            self._effects.append(Broadcast(proposal))
+            self._note(proposal)
+            self._admit(block)
+
+    def _header(self, parent: Node, roots: Roots, batches: tuple[bytes, ...]) -> Header:
+        instance = self._config.instance
+        tc = self._pacemaker.high_tc if self._entered_by() is EnteredBy.TC else None
+        return Header(
+            version=VERSION,
+            chain=instance.chain,
+            shard=instance.shard,
+            epoch=instance.epoch,
+            height=parent.block.height + 1,
+            view=self.view,
+            parent=parent.block.id,
+            proposer=self._config.index,
+            time=max(self._now, parent.block.header.time + 1),
+            governance=Governance(0, instance.chain),
+            batches_root=merkle.root(batches),
+            executed_height=parent.child_executes,
+            state_root=roots.state,
+            history_root=roots.history,
+            justify=self.high_qc.qc,
+            tc=bare(tc),
+        )
+
+    # -- helpers ------------------------------------------------------------------------------------------------------------
+
+    def _entered_by(self) -> EnteredBy:
+        return EnteredBy.QC if self.high_qc.view + 1 == self.view else EnteredBy.TC
+
+    def _leader(self, view: int, parent: bytes, entered_by: EnteredBy) -> int:
+        return self._leaders.leader(view, entered_by, self._forest.ancestry(parent))
+
+    def _require_view(self, view: int) -> None:
+        if view < self.view:
+            raise Refused(Reason.STALE, f"view {view}, this is {self.view}")
+
+    def _resend(self) -> None:
+        state = self._safety.state
+        if state.last_proposal is not None and state.last_proposal.header.view == self.view:
+            self._effects.append(Broadcast(state.last_proposal))
+        if state.last_timeout is not None and state.last_timeout.view == self.view:
+            self._time_out()
+        elif state.last_vote is not None and state.last_vote.view == self.view:
+            self._send_vote(state.last_vote)
+
+    def _take_effects(self) -> list[Effect]:
+        """Blocks and the record reach the disk before anything that depends on them leaves, in one sync each."""
+        effects, self._effects = self._effects, []
+        if self._safety.state is self._persisted:
+            return effects
+        self._persisted = self._safety.state
+        stores: list[Effect] = [effect for effect in effects if isinstance(effect, StoreBlock)]
+        rest = [effect for effect in effects if not isinstance(effect, StoreBlock)]
+        return [*stores, PersistSafety(self._persisted), *rest]

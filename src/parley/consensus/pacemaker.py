@@ -1,0 +1,57 @@
+"""Which view the replica is in and how long it waits there: views are entered by certificates only (T11, T12)."""
+
+from __future__ import annotations
+
+from parley.consensus.events import VerifiedQC, VerifiedTC
+
+__all__ = ["Pacemaker"]
+
+TOLERATED_FAILURES = 6  # a few crashed leaders in a row must not slow the others down (T13)
+GROWTH = (6, 5)  # the wait grows by a fifth for each failed view beyond those
+MAX_STEPS = 64
+
+
+class Pacemaker:
+    """The newest certificates and the view that they open."""
+
+    def __init__(
+        self, high_qc: VerifiedQC, high_tc: VerifiedTC | None, view_timeout: int, longest_timeout: int
+    ) -> None:
+        self._view_timeout = view_timeout
+        self._longest = longest_timeout
+        self._failures = 0
+        self.high_qc = high_qc
+        self.high_tc = high_tc
+
+    @property
+    def view(self) -> int:
+        """One after the newest certificate: a laggard jumps, it does not step (T12)."""
+        tc_view = 0 if self.high_tc is None else self.high_tc.view
+        return max(self.high_qc.view, tc_view) + 1
+
+    def on_qc(self, qc: VerifiedQC) -> bool:
+        """Take a QC into account; True if a new view begins."""
+        view = self.view
+        if qc.view > self.high_qc.view:
+            self.high_qc = qc
+        entered = self.view > view
+        if entered:
+            self._failures = max(0, self._failures - 1)
+        return entered
+
+    def on_tc(self, tc: VerifiedTC) -> bool:
+        """Take a TC into account; True if a new view begins."""
+        if tc.view < self.view:
+            return False
+        self.high_tc = tc
+        self._failures += 1
+        return True
+
+    @property
+    def duration(self) -> int:
+        """How long to wait in this view, in ms: constant at first, then growing, and capped (T13)."""
+        steps = min(max(0, self._failures - TOLERATED_FAILURES), MAX_STEPS)
+        wait = self._view_timeout
+        for _ in range(steps):
+            wait = min(wait * GROWTH[0] // GROWTH[1], self._longest)
+        return wait

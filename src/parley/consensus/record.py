@@ -1,0 +1,101 @@
+"""The safety record: what a replica has signed, in a form that survives torn writes and never resets itself (T16-T19).
+
+The driver keeps two slots of two copies each. Record k goes into slot k mod 2, written twice in one synced write.
+A crash can therefore damage only the slot being written, and nothing signed under that write has left the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from parley.consensus.errors import SafetyRecordError
+from parley.consensus.types import QC, TC, U64, Proposal, Timeout, Vote
+from parley.crypto.encoding import u64
+from parley.crypto.hashing import DIGEST_SIZE, digest
+
+__all__ = ["COPIES", "MAX_RECORD", "SLOTS", "SafetyState", "encode_record", "recover_record"]
+
+SLOTS = 2
+COPIES = 2
+MAX_RECORD = (
+    128 * 1024
+)  # a proposal of 1024 digests with certificates of 256 members, and the rest, with room
+
+_SEQUENCE_SIZE = 8
+
+
+class SafetyState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Everything that decides what may be signed next, and what was signed last so that it can be sent again."""
+
+    chain: bytes
+    shard: U64
+    epoch: U64
+    signer: U64
+    last_voted_view: U64
+    one_chain_view: U64
+    highest_timeout_view: U64
+    last_vote: Vote | None
+    last_timeout: Timeout | None
+    last_proposal: Proposal | None
+    high_qc: QC
+    high_tc: TC | None
+
+
+def encode_record(sequence: int, state: SafetyState) -> bytes:
+    """One copy: sequence, checksum of all the rest, state."""
+    body = u64(sequence) + _encoder.encode(state)
+    record = digest("safety/record", body) + body
+    assert len(record) <= MAX_RECORD, "limits of messages keep a record below its slot"
+    return record
+
+
+def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, SafetyState]:
+    """The newest record that was completely written, with its sequence; `where` names the file to the operator.
+
+    One good copy of a slot counts. A slot without a good copy is a write that never finished: the record before is
+    used. Anything else means that a signature may have been forgotten, and stops the replica.
+    """
+    if len(slots) != SLOTS or any(len(copies) != COPIES or not any(copies) for copies in slots):
+        raise SafetyRecordError(_advice(where, "it is missing or incomplete"))
+    newest = [
+        max((found for copy in copies if (found := _decode(copy))), default=None, key=_sequence)
+        for copies in slots
+    ]
+    good = sorted((found for found in newest if found), key=_sequence)
+    if not good:
+        raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
+    if len(good) == SLOTS and good[1][0] != good[0][0] + 1:
+        detail = (
+            f"records {good[0][0]} and {good[1][0]} do not follow each other, so a finished write was lost"
+        )
+        raise SafetyRecordError(_advice(where, detail))
+    return good[-1]
+
+
+def _decode(copy: bytes) -> tuple[int, SafetyState] | None:
+    checksum, body = copy[:DIGEST_SIZE], copy[DIGEST_SIZE:]
+    if len(copy) > MAX_RECORD or digest("safety/record", body) != checksum:
+        return None
+    try:
+        return int.from_bytes(body[:_SEQUENCE_SIZE], "big"), _decoder.decode(body[_SEQUENCE_SIZE:])
+    except msgspec.MsgspecError:  # a checksum that holds over another format: not ours to interpret
+        return None
+
+
+def _sequence(record: tuple[int, SafetyState]) -> int:
+    return record[0]
+
+
+def _advice(where: str, what: str) -> str:
+    return (
+        f"The safety record at {where} cannot be used: {what}. Without it this replica could sign twice in one view, "
+        f"so it stays stopped. Do not delete the file and do not restore it from a backup. Repair the disk and start "
+        f"again; if the record is gone for good, the broker comes back with a new key in the next epoch."
+    )
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SafetyState)

@@ -1,0 +1,243 @@
+"""The pool of batches that wait for order, and the fetching of those that a block names and this broker lacks.
+
+A batch is stored before it is announced, and a block's batches are stored before the block is voted for (T20). The
+pool forgets a batch only when execution has settled it or it is too old; batches of abandoned blocks never left (T14).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from parley.consensus.errors import Reason, Refused
+from parley.consensus.events import Broadcast, Send, SetTimer
+from parley.consensus.types import MAX_BATCHES, Block
+from parley.crypto.hashing import digest
+from parley.mempool.messages import MAX_BATCH_BYTES, MAX_REQUESTED, BatchesRequest, BatchMessage
+
+__all__ = ["BatchTimer", "Effect", "Limits", "Pending", "Pool", "Ready", "StoreBatch", "batch_digest"]
+
+FETCH_RETRY = 300  # ms before the next member is asked
+MAX_FETCHES = 64  # blocks whose batches are being fetched
+REMEMBERED = 65_536  # settled digests that are not taken in again
+
+
+def batch_digest(data: bytes) -> bytes:
+    """The name of a batch in a block."""
+    return digest("batch/id", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one entry broker may keep waiting here, what one block may hold, how long a batch may wait."""
+
+    pending_batches: int = 4_096
+    pending_bytes: int = 64 * 1024 * 1024
+    block_bytes: int = 8 * 1024 * 1024
+    expiry: int = 10_000  # heights
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A stored batch that waits for order."""
+
+    entry: int  # the broker it came from
+    height: int  # when it came
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimer:
+    """Runs while batches of `block` are being fetched."""
+
+    block: bytes
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBatch:
+    """Write a batch. `sync`: before what follows, because an announcement or a vote depends on it."""
+
+    digest: bytes
+    pending: Pending
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Every batch of this block is stored."""
+
+    block: bytes
+
+
+Effect = StoreBatch | Ready | Send | Broadcast | SetTimer[BatchTimer]
+
+
+@dataclass(slots=True)
+class _Fetch:
+    missing: dict[bytes, None]  # a set with a fixed order
+    peers: tuple[int, ...]
+    attempt: int = 0
+
+
+@dataclass(slots=True)
+class _Share:
+    """One entry broker's part of the pool, oldest first."""
+
+    waiting: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    size: int = 0
+
+
+class Pool:
+    """`stored` tells whether a batch is on disk although it no longer waits."""
+
+    def __init__(self, index: int, size: int, limits: Limits, stored: Callable[[bytes], bool]) -> None:
+        self._index = index
+        self._limits = limits
+        self._stored = stored
+        self._shares = [_Share() for _ in range(size)]
+        self._pending: dict[bytes, Pending] = {}
+        self._settled: OrderedDict[bytes, None] = OrderedDict()
+        self._fetches: OrderedDict[bytes, _Fetch] = OrderedDict()
+        self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
+        self._turn = 0
+
+    def restore(self, batches: Iterable[tuple[bytes, Pending]]) -> None:
+        """Take up what was waiting before a restart."""
+        for name, pending in batches:
+            self._keep(name, pending)
+
+    def submit(self, data: bytes, height: int) -> list[Effect]:
+        """A batch from a client of this broker: store it, then announce it to all."""
+        effects = self._accept(self._index, data, height, announce=True)
+        return [*effects, Broadcast(BatchMessage(data))]
+
+    def receive(self, sender: int, data: bytes, height: int) -> list[Effect]:
+        """A batch from another broker, announced or asked for."""
+        return self._accept(sender, data, height, announce=False)
+
+    def body(self, name: bytes) -> bytes | None:
+        pending = self._pending.get(name)
+        return None if pending is None else pending.data
+
+    def payload(self, exclude: Collection[bytes]) -> tuple[bytes, ...]:
+        """What a leader may propose: one batch of each entry broker in turn, oldest first, within a block's limits (P4)."""
+        queues = [iter(share.waiting) for share in self._shares]
+        self._turn = (self._turn + 1) % len(queues)
+        order = queues[self._turn :] + queues[: self._turn]
+        chosen: list[bytes] = []
+        room = self._limits.block_bytes
+        while order and len(chosen) < MAX_BATCHES:
+            queue = order.pop(0)
+            name = next((name for name in queue if name not in exclude), None)
+            if name is None:
+                continue
+            room -= len(self._pending[name].data)
+            if room < 0:
+                break
+            chosen.append(name)
+            order.append(queue)
+        return tuple(chosen)
+
+    def fetch(self, block: Block) -> list[Effect]:
+        """Get hold of the batches of `block`: from its proposer first, then from the others in turn."""
+        missing = dict.fromkeys(name for name in block.batches if not self._has(name))
+        if not missing:
+            return [Ready(block.id)]
+        if block.id in self._fetches:
+            return []
+        while len(self._fetches) >= MAX_FETCHES:
+            self.abandon(next(iter(self._fetches)))
+        first = block.header.proposer
+        turn = [(first + i) % len(self._shares) for i in range(len(self._shares))]
+        fetch = _Fetch(missing, tuple(peer for peer in turn if peer != self._index))
+        self._fetches[block.id] = fetch
+        for name in missing:
+            self._wanted[name] = self._wanted.get(name, 0) + 1
+        return self._ask(block.id, fetch)
+
+    def on_timer(self, timer: BatchTimer) -> list[Effect]:
+        fetch = self._fetches.get(timer.block)
+        if fetch is None or fetch.attempt != timer.attempt:
+            return []
+        return self._ask(timer.block, fetch)
+
+    def abandon(self, block: bytes) -> None:
+        """Nobody waits for the batches of this block any more."""
+        fetch = self._fetches.pop(block, None)
+        if fetch is not None:
+            for name in fetch.missing:
+                self._release(name)
+
+    def settle(self, ordered: Iterable[bytes], settled: Collection[bytes], height: int) -> tuple[bytes, ...]:
+        """A block was executed. Returns the digests that no longer wait: the ordered ones and those grown too old."""
+        gone = [name for name in ordered if self._drop(name)]
+        for name in settled:
+            self._settled[name] = None
+        while len(self._settled) > REMEMBERED:
+            self._settled.popitem(last=False)
+        for share in self._shares:
+            old = [
+                name for name in share.waiting if self._pending[name].height + self._limits.expiry < height
+            ]
+            gone += [name for name in old if self._drop(name)]
+        return tuple(gone)
+
+    def _accept(self, entry: int, data: bytes, height: int, *, announce: bool) -> list[Effect]:
+        if not 0 < len(data) <= MAX_BATCH_BYTES:
+            raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
+        name = batch_digest(data)
+        wanted = name in self._wanted
+        if not wanted and (name in self._pending or name in self._settled):
+            raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
+        share = self._shares[entry]
+        full = (
+            len(share.waiting) >= self._limits.pending_batches
+            or share.size + len(data) > self._limits.pending_bytes
+        )
+        if full and not wanted:  # what a block needs is taken in any case: the block's own limits bound it
+            raise Refused(Reason.QUOTA, f"broker {entry} has {len(share.waiting)} batches waiting")
+        pending = Pending(entry, height, data)
+        self._keep(name, pending)
+        return [StoreBatch(name, pending, sync=announce or wanted), *self._arrived(name)]
+
+    def _keep(self, name: bytes, pending: Pending) -> None:
+        share = self._shares[pending.entry]
+        self._pending[name] = pending
+        share.waiting[name] = None
+        share.size += len(pending.data)
+
+    def _drop(self, name: bytes) -> bool:
+        pending = self._pending.pop(name, None)
+        if pending is None:
+            return False
+        share = self._shares[pending.entry]
+        del share.waiting[name]
+        share.size -= len(pending.data)
+        return True
+
+    def _has(self, name: bytes) -> bool:
+        return name in self._pending or self._stored(name)
+
+    def _arrived(self, name: bytes) -> list[Effect]:
+        effects: list[Effect] = []
+        for block, fetch in list(self._fetches.items()):
+            if name in fetch.missing:
+                del fetch.missing[name]
+                self._release(name)
+                if not fetch.missing:
+                    del self._fetches[block]
+                    effects.append(Ready(block))
+        return effects
+
+    def _release(self, name: bytes) -> None:
+        self._wanted[name] -= 1
+        if not self._wanted[name]:
+            del self._wanted[name]
+
+    def _ask(self, block: bytes, fetch: _Fetch) -> list[Effect]:
+        peer = fetch.peers[fetch.attempt % len(fetch.peers)]
+        fetch.attempt += 1
+        request = BatchesRequest(tuple(fetch.missing)[:MAX_REQUESTED])
+        return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), FETCH_RETRY)]

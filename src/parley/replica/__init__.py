@@ -1,0 +1,1 @@
+"""One broker without its sockets and disks: consensus, mempool, sync and an application, still sans-IO."""

@@ -1,0 +1,162 @@
+"""Where a replica's chain lives in the local store: keys, encodings, and what to load when it starts.
+
+c/<height>   a committed block          r/<height>   the results of executing it
+u/<id>       an uncommitted block       m/head       the last executed block and the history up to it
+b/<digest>   a batch                    p/<digest>   a mark: this batch waits for order
+s/<key>      the application's state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from parley.consensus.forest import Forest
+from parley.consensus.types import U16, U64, Block, Roots
+from parley.crypto.encoding import enc, u64
+from parley.crypto.merkle import MountainRange, root
+from parley.mempool.pool import Pending, StoreBatch
+from parley.replica.ports import KeyValue, Outcome, Receipt
+from parley.sync.messages import StoredBlock
+
+__all__ = [
+    "Chain",
+    "Entries",
+    "Head",
+    "StateView",
+    "StoreError",
+    "genesis_entries",
+    "store_batch",
+    "store_block",
+]
+
+Entries = list[tuple[bytes, bytes | None]]
+
+
+class StoreError(Exception):
+    """The local store contradicts itself: the replica must not start from it."""
+
+
+class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    height: U64
+    history: bytes
+
+
+class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    entry: U16
+    height: U64
+
+
+class Chain:
+    """Reads the chain through a view of the store."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._store = store
+
+    def head(self) -> Head:
+        return _heads.decode(self._required(b"m/head"))
+
+    def block(self, height: int) -> Block | None:
+        found = self._store.get(b"c/" + u64(height))
+        return None if found is None else _blocks.decode(found).block()
+
+    def history(self, depth: int, memory: int) -> list[Block]:
+        """The committed blocks that consensus needs, parent before child, up to the last executed one."""
+        head = self._committed(self.head().height)
+        lowest = Forest.needed_history(head.header, depth, memory)
+        return [self._committed(height) for height in range(lowest, head.height)] + [head]
+
+    def roots(self) -> dict[int, Roots]:
+        """The results that headers above the last executed block may still name."""
+        head = self._committed(self.head().height)
+        heights = range(head.header.executed_height, head.height + 1)
+        return {height: _roots.decode(self._required(b"r/" + u64(height))) for height in heights}
+
+    def uncommitted(self) -> list[Block]:
+        return [_blocks.decode(value).block() for _, value in self._store.scan(b"u/")]
+
+    def has_batch(self, name: bytes) -> bool:
+        return self._store.get(b"b/" + name) is not None
+
+    def batch(self, name: bytes) -> bytes | None:
+        return self._store.get(b"b/" + name)
+
+    def waiting(self) -> Iterator[tuple[bytes, Pending]]:
+        for key, value in self._store.scan(b"p/"):
+            mark, name = _marks.decode(value), key[2:]
+            yield name, Pending(mark.entry, mark.height, self._required(b"b/" + name))
+
+    def _committed(self, height: int) -> Block:
+        return _blocks.decode(self._required(b"c/" + u64(height))).block()
+
+    def _required(self, key: bytes) -> bytes:
+        value = self._store.get(key)
+        if value is None:
+            raise StoreError(
+                f"The local store has no entry {key[:2].decode()}{key[2:].hex()}, so it is damaged or belongs to another "
+                f"replica. Restore the data directory, or let the broker rejoin with an empty one."
+            )
+        return value
+
+
+class StateView:
+    """The application's part of the store."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._store = store
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._store.get(b"s/" + key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return ((key[2:], value) for key, value in self._store.scan(b"s/" + prefix))
+
+
+def store_block(block: Block) -> Entries:
+    return [(b"u/" + block.id, _encode(StoredBlock.of(block)))]
+
+
+def store_batch(effect: StoreBatch) -> Entries:
+    mark = Mark(effect.pending.entry, effect.pending.height)
+    return [(b"b/" + effect.digest, effect.pending.data), (b"p/" + effect.digest, _encode(mark))]
+
+
+def genesis_entries(genesis: Block, outcome: Outcome) -> Entries:
+    return _results(genesis, outcome, MountainRange())[0]
+
+
+def applied_entries(
+    block: Block, outcome: Outcome, before: Head, done: tuple[bytes, ...]
+) -> tuple[Entries, Roots]:
+    """The one write of an executed block: the block, its results, the new state, and the batches that are done."""
+    history = MountainRange.decode(before.history)
+    history.append(enc(u64(block.height), block.id, receipts_root(outcome.receipts)))
+    entries, roots = _results(block, outcome, history)
+    entries += [(b"u/" + block.id, None)]
+    entries += [(b"p/" + name, None) for name in done]
+    return entries, roots
+
+
+def receipts_root(receipts: tuple[Receipt, ...]) -> bytes:
+    return root([enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts])
+
+
+def _results(block: Block, outcome: Outcome, history: MountainRange) -> tuple[Entries, Roots]:
+    roots = Roots(outcome.state_root, history.root())
+    height = u64(block.height)
+    entries: Entries = [
+        (b"c/" + height, _encode(StoredBlock.of(block))),
+        (b"r/" + height, _encode(roots)),
+        (b"m/head", _encode(Head(block.height, history.encode()))),
+    ]
+    entries += [(b"s/" + key, value) for key, value in outcome.writes]
+    return entries, roots
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_blocks = msgspec.msgpack.Decoder(StoredBlock)
+_heads = msgspec.msgpack.Decoder(Head)
+_marks = msgspec.msgpack.Decoder(Mark)
+_roots = msgspec.msgpack.Decoder(Roots)

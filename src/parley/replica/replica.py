@@ -1,0 +1,426 @@
+"""One broker, sans-IO: it composes consensus, mempool, sync and an application; node and simulator only drive it.
+
+Inputs: `start`, `receive`, `submit`, `fire`. Each returns the effects to execute, in order, before the next input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from parley.consensus import events, machine
+from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
+from parley.consensus.errors import Refused as Refusal
+from parley.consensus.leader.round_robin import RoundRobin
+from parley.consensus.machine import Machine
+from parley.consensus.record import SLOTS, SafetyState, encode_record
+from parley.consensus.safety import SafetyRules, initial_state
+from parley.consensus.types import (
+    Block,
+    Certificates,
+    Instance,
+    Proposal,
+    Timeout,
+    Vote,
+    genesis_block,
+    genesis_qc,
+)
+from parley.consensus.verify import Verifier
+from parley.crypto.qc import QCScheme, Signer
+from parley.mempool import pool
+from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
+from parley.replica import wire
+from parley.replica.chain import (
+    Chain,
+    Entries,
+    StateView,
+    applied_entries,
+    genesis_entries,
+    store_batch,
+    store_block,
+)
+from parley.replica.overlay import Overlay
+from parley.replica.ports import (
+    Application,
+    Applied,
+    Broadcast,
+    Effect,
+    Halt,
+    KeyValue,
+    PersistSafety,
+    Refused,
+    Report,
+    Send,
+    SetTimer,
+    Timer,
+    Write,
+)
+from parley.sync import blocks as sync
+from parley.sync.messages import BlocksRequest, BlocksResponse
+
+__all__ = ["Replica", "ReplicaConfig", "provision"]
+
+MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfig:
+    """One broker's settings; times in ms. All brokers of an instance share everything but `index`."""
+
+    instance: Instance
+    index: int
+    depth: int = 2
+    view_timeout: int = 2_000
+    longest_timeout: int = 20_000
+    heartbeat: int = 1_000
+    genesis_time: int = 0
+    limits: pool.Limits = field(default_factory=pool.Limits)
+
+
+def provision(config: ReplicaConfig, application: Application) -> tuple[tuple[bytes, ...], Write]:
+    """What the disk of a new broker holds: a record per slot, and the genesis block with its state."""
+    genesis = _genesis(config, application)
+    state = initial_state(config.instance, config.index, genesis_qc(config.instance, genesis))
+    records = tuple(encode_record(sequence, state) for sequence in range(SLOTS))
+    return records, Write(tuple(genesis_entries(genesis, application.genesis())), sync=True)
+
+
+class Replica:
+    """Rebuilt from the safety record and the local store at every start; nothing else survives."""
+
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        signer: Signer,
+        scheme: QCScheme,
+        application: Application,
+        *,
+        record: tuple[int, SafetyState],
+        store: KeyValue,
+    ) -> None:
+        sequence, state = record
+        _require_own(config, state)
+        genesis = _genesis(config, application)
+        leaders = RoundRobin(config.instance.size)
+        self._config = config
+        self._application = application
+        self._store = Overlay(store)
+        self._chain = Chain(self._store)
+        self._verifier = Verifier(config.instance, scheme, genesis)
+        self._machine = Machine(
+            machine.Config(
+                config.instance,
+                config.index,
+                config.depth,
+                config.view_timeout,
+                config.longest_timeout,
+                config.heartbeat,
+            ),
+            safety=SafetyRules(config.instance, signer, state),
+            scheme=scheme,
+            leaders=leaders,
+            high_qc=self._verifier.qc(state.high_qc),
+            high_tc=None if state.high_tc is None else self._verifier.tc(state.high_tc),
+            history=self._chain.history(config.depth, leaders.memory),
+            roots=self._chain.roots(),
+        )
+        self._pool = pool.Pool(config.index, config.instance.size, config.limits, self._chain.has_batch)
+        self._pool.restore(self._chain.waiting())
+        self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
+        self._sequence = sequence
+        self._unexecuted: deque[Block] = deque()
+        self._executed = self._chain.head().height
+        self._effects: list[Effect] = []
+        self._inputs: deque[events.Input] = deque()
+        self._now = 0
+        self._sender: int | None = None
+        self._halted = False
+        self.counters: Counter[Reason] = Counter()
+
+    @property
+    def view(self) -> int:
+        return self._machine.view
+
+    @property
+    def committed_height(self) -> int:
+        return self._machine.root.height
+
+    @property
+    def executed_height(self) -> int:
+        return self._executed
+
+    # -- inputs ---------------------------------------------------------------------------------------------------------
+
+    def start(self, now: int) -> list[Effect]:
+        self._begin(now, None)
+        try:
+            self._execute_all(self._machine.start(self._chain.uncommitted(), now))
+            self._drive()
+        except SafetyViolation as violation:
+            self._halt(str(violation))
+        return self._finish()
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        """Bytes from another broker; the transport has authenticated `sender`."""
+        return self._step(now, sender, lambda: self._on_message(sender, wire.decode(data)))
+
+    def submit(self, now: int, batch: bytes) -> list[Effect]:
+        """A batch from a client of this broker."""
+        return self._step(now, None, lambda: self._on_pool(self._pool.submit(batch, self._executed)))
+
+    def fire(self, now: int, timer: Timer) -> list[Effect]:
+        return self._step(now, None, lambda: self._on_timer(timer))
+
+    def _step(self, now: int, sender: int | None, action: Callable[[], None]) -> list[Effect]:
+        self._begin(now, sender)
+        if self._halted:
+            return []
+        try:
+            action()
+            self._drive()
+        except Refusal as refusal:
+            self._refuse(refusal.reason, refusal.detail)
+        except SafetyViolation as violation:
+            self._halt(str(violation))
+        return self._finish()
+
+    def _begin(self, now: int, sender: int | None) -> None:
+        self._store.clear()  # the effects of the step before have been executed
+        self._now = now
+        self._sender = sender
+
+    def _finish(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _on_message(self, sender: int, message: wire.WireMessage) -> None:
+        match message:
+            case Proposal() | Vote() | Timeout() | Certificates():
+                self._machine.screen(message)
+                self._inputs.append(self._verify(message))
+            case BatchMessage():
+                self._on_pool(self._pool.receive(sender, message.data, self._executed))
+            case BatchesRequest():
+                self._send_batches(sender, message)
+            case BlocksRequest():
+                self._send_blocks(sender, message)
+            case BlocksResponse():
+                self._on_blocks(sender, message)
+
+    def _verify(self, message: events.Message) -> events.Input:
+        match message:
+            case Proposal():
+                return self._verifier.proposal(message)
+            case Vote():
+                return self._verifier.vote(message)
+            case Timeout():
+                return self._verifier.timeout(message)
+            case Certificates():
+                return self._verifier.certificates(message)
+
+    def _on_timer(self, timer: Timer) -> None:
+        match timer:
+            case pool.BatchTimer():
+                self._on_pool(self._pool.on_timer(timer))
+            case sync.SyncTimer():
+                self._emit_all(
+                    self._sync.on_timer(timer, self.committed_height, self._arrived, paused=self._busy)
+                )
+            case events.ViewTimer() | events.Heartbeat():
+                self._inputs.append(events.TimerFired(timer))
+
+    # -- consensus --------------------------------------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        """Feed the machine until it has nothing more to say."""
+        while self._inputs:
+            self._execute_all(self._machine.handle(self._inputs.popleft(), self._now))
+
+    def _execute_all(self, effects: Iterable[events.Effect]) -> None:
+        for effect in effects:
+            self._execute(effect)
+
+    def _execute(self, effect: events.Effect) -> None:
+        match effect:
+            case events.StoreBlock():
+                self._write(store_block(effect.block), sync=effect.sync)
+            case events.PersistSafety():
+                self._sequence += 1
+                record = encode_record(self._sequence, effect.state)
+                self._effects.append(PersistSafety(self._sequence % SLOTS, record))
+            case events.Send() | events.Broadcast() | events.SetTimer():
+                self._emit(effect)
+            case events.RequestPayload():
+                self._inputs.append(
+                    events.Payload(effect.view, self._pool.payload(self._taken(effect.exclude)))
+                )
+            case events.RequestBatches():
+                self._on_pool(self._pool.fetch(effect.block))
+            case events.RequestBlocks():
+                self._emit_all(self._sync.want(effect.qc, self.committed_height))
+            case events.Commit():
+                self._unexecuted.extend(effect.blocks)
+                self._execute_blocks()
+            case events.Prune():
+                self._prune(effect.blocks)
+            case events.ReportMisbehaviour():
+                self._effects.append(Report(effect.evidence))
+            case events.Refuse():
+                self._refuse(effect.reason, effect.detail)
+            case events.Diverged():
+                self._effects.append(Halt(_diverged(effect)))
+
+    def _taken(self, in_chain: frozenset[bytes]) -> frozenset[bytes]:
+        """Batches that need no place in a block: in the chain already, committed or not."""
+        return in_chain.union(*(block.batches for block in self._unexecuted))
+
+    def _prune(self, blocks: tuple[bytes, ...]) -> None:
+        for block in blocks:
+            self._pool.abandon(block)
+        self._write([(b"u/" + block, None) for block in blocks], sync=False)
+
+    # -- execution ----------------------------------------------------------------------------------------------------------
+
+    def _execute_blocks(self) -> None:
+        """Apply committed blocks in order, each as soon as all its batches are here."""
+        while self._unexecuted:
+            bodies = self._bodies(self._unexecuted[0])
+            if bodies is None:
+                self._on_pool(self._pool.fetch(self._unexecuted[0]))
+                return
+            self._apply(self._unexecuted.popleft(), bodies)
+
+    def _bodies(self, block: Block) -> list[tuple[bytes, bytes]] | None:
+        bodies = []
+        for name in block.batches:
+            body = self._body(name)
+            if body is None:
+                return None
+            bodies.append((name, body))
+        return bodies
+
+    def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
+        outcome = self._application.apply(block, bodies, StateView(self._store))
+        done = self._pool.settle(block.batches, outcome.settled, block.height)
+        entries, roots = applied_entries(block, outcome, self._chain.head(), done)
+        self._write(entries, sync=True)
+        self._executed = block.height
+        self._effects.append(Applied(block, outcome.receipts))
+        self._inputs.append(events.Executed(block.height, roots))
+
+    # -- mempool and sync -----------------------------------------------------------------------------------------------------
+
+    def _on_pool(self, effects: Iterable[pool.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case pool.StoreBatch():
+                    self._write(store_batch(effect), sync=effect.sync)
+                    self._inputs.append(events.PayloadAvailable())
+                case pool.Ready():
+                    self._inputs.append(events.BatchesReady(effect.block))
+                    if self._unexecuted and self._unexecuted[0].id == effect.block:
+                        self._execute_blocks()
+                case _:
+                    self._emit(effect)
+
+    def _body(self, name: bytes) -> bytes | None:
+        waiting = self._pool.body(name)
+        return self._chain.batch(name) if waiting is None else waiting
+
+    def _send_batches(self, sender: int, request: BatchesRequest) -> None:
+        """Answer with what is held, up to the size of one batch and at least one."""
+        room = MAX_BATCH_BYTES
+        for name in request.digests:
+            body = self._body(name)
+            if body is not None and room > 0:
+                room -= len(body)
+                self._emit(events.Send(sender, BatchMessage(body)))
+
+    def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
+        tip = self._machine.high_qc.qc
+        branch = self._machine.branch(request.target) or self._machine.branch(tip.block)
+        answer = sync.answer(request, chain(self._committed_above(request.above), branch), tip)
+        self._emit(events.Send(sender, answer))
+
+    def _committed_above(self, height: int) -> Iterator[Block]:
+        """Executed blocks from the store, then committed ones that still wait for execution."""
+        while (block := self._chain.block(height + 1)) is not None:
+            yield block
+            height += 1
+        yield from (block for block in self._unexecuted if block.height > height)
+
+    def _on_blocks(self, sender: int, response: BlocksResponse) -> None:
+        try:
+            self._inputs.append(self._sync.receive(sender, response))
+            self._drive()
+        finally:
+            if not self._busy:
+                self._emit_all(self._sync.resume(self.committed_height, self._arrived))
+
+    @property
+    def _busy(self) -> bool:
+        """Execution is far behind: do not fetch still more blocks into memory."""
+        return len(self._unexecuted) > MAX_UNEXECUTED
+
+    def _arrived(self, qc: events.VerifiedQC) -> bool:
+        return self._machine.known(qc.block) or qc.view <= self._machine.root.view
+
+    # -- output -----------------------------------------------------------------------------------------------------------------
+
+    def _write(self, entries: Entries, *, sync: bool) -> None:
+        self._store.write(entries)
+        self._effects.append(Write(tuple(entries), sync))
+
+    def _emit_all(self, effects: Iterable[sync.Effect]) -> None:
+        for effect in effects:
+            self._emit(effect)
+
+    def _emit(self, effect: _Outgoing) -> None:
+        match effect:
+            case events.Send():
+                self._effects.append(Send(effect.to, wire.encode(effect.message)))
+            case events.Broadcast():
+                self._effects.append(Broadcast(wire.encode(effect.message)))
+            case events.SetTimer():
+                self._effects.append(SetTimer(effect.timer, effect.delay))
+
+    def _refuse(self, reason: Reason, detail: str) -> None:
+        self.counters[reason] += 1
+        self._effects.append(Refused(self._sender, reason, detail))
+
+    def _halt(self, why: str) -> None:
+        self._halted = True
+        self._effects.append(Halt(why))
+
+
+_Outgoing = (
+    events.Send
+    | events.Broadcast
+    | events.SetTimer[events.Timer]
+    | events.SetTimer[pool.BatchTimer]
+    | events.SetTimer[sync.SyncTimer]
+)
+
+
+def _genesis(config: ReplicaConfig, application: Application) -> Block:
+    return genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
+
+
+def _require_own(config: ReplicaConfig, state: SafetyState) -> None:
+    instance = config.instance
+    expected = (instance.chain, instance.shard, instance.epoch, config.index)
+    if (state.chain, state.shard, state.epoch, state.signer) != expected:
+        raise SafetyRecordError(
+            f"The safety record belongs to member {state.signer} of epoch {state.epoch} of another instance, not to member "
+            f"{config.index} here. Point the broker at its own data directory; never copy a record between brokers."
+        )
+
+
+def _diverged(effect: events.Diverged) -> str:
+    return (
+        f"A quorum certified other results for height {effect.height} than this replica computed (block "
+        f"{effect.block.hex()}). Its state is wrong: it no longer votes or proposes. Check disk and version, then "
+        f"rejoin from a certified snapshot."
+    )

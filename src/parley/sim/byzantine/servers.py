@@ -1,0 +1,122 @@
+"""Liars and failures besides voting: false answers to those who catch up, garbage, and a machine that dies."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from parley.replica import wire
+from parley.replica.ports import Broadcast, Effect, Send, Timer
+from parley.replica.replica import Replica
+from parley.sim.byzantine.actor import Actor, Seat, to_each
+from parley.sync.messages import BlocksResponse
+
+__all__ = ["Crash", "Garbler", "LyingSync"]
+
+LAST_BREATH = 15_000
+REMEMBERED = 16
+OVERSIZED = 300
+
+
+class Crash(Actor):
+    """Correct until it dies; what it has sent stays sent."""
+
+    name = "crash"
+    story = "works until it stops for good"
+
+    def __init__(self, replica: Replica, seat: Seat) -> None:
+        super().__init__(replica, seat)
+        self._dies = seat.chance.randrange(LAST_BREATH)
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        return super().receive(now, sender, data) if now < self._dies else []
+
+    def submit(self, now: int, batch: bytes) -> list[Effect]:
+        return super().submit(now, batch) if now < self._dies else []
+
+    def fire(self, now: int, timer: Timer) -> list[Effect]:
+        return super().fire(now, timer) if now < self._dies else []
+
+
+class LyingSync(Actor):
+    """T21: answers those who catch up with chains that are not what they asked for."""
+
+    name = "lying-sync"
+    story = "answers those who catch up with tampered, reordered, cut, foreign, huge or empty chains"
+
+    def __init__(self, replica: Replica, seat: Seat) -> None:
+        super().__init__(replica, seat)
+        self._earlier: deque[BlocksResponse] = deque(maxlen=REMEMBERED)
+
+    def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
+        if not isinstance(message, BlocksResponse) or not isinstance(effect, Send):
+            return [effect]
+        lie = self._lie(message)
+        self._earlier.append(message)
+        unasked = self.seat.chance.choice(self.seat.others)
+        return [*to_each([effect.to], lie), *to_each([unasked], message)]
+
+    def _lie(self, answer: BlocksResponse) -> BlocksResponse:
+        chance = self.seat.chance
+        foreign = chance.choice(self._earlier) if self._earlier else answer
+        lies = [
+            replace(answer, blocks=()),
+            replace(foreign, target=answer.target),
+            replace(answer, target=chance.randbytes(32)),
+        ]
+        if answer.blocks:
+            lies += self._tampered(answer)
+        return chance.choice(lies)
+
+    def _tampered(self, answer: BlocksResponse) -> list[BlocksResponse]:
+        blocks = answer.blocks
+        first, last = blocks[0], blocks[-1]
+        later = replace(first, header=replace(first.header, time=first.header.time + 1))
+        other = replace(last, batches=(*last.batches, self.seat.chance.randbytes(32)))
+        uncertified = last.header.justify  # for the parent of the last block, not for itself
+        return [
+            replace(answer, blocks=blocks[::-1]),
+            replace(answer, blocks=blocks[1:]),
+            replace(answer, blocks=blocks[:-1]),
+            replace(answer, blocks=(later, *blocks[1:])),
+            replace(answer, blocks=(*blocks[:-1], other)),
+            replace(answer, blocks=blocks * OVERSIZED),
+            replace(answer, qc=None),
+            replace(answer, qc=replace(uncertified, block=last.block().id)),
+        ]
+
+
+class Garbler(Actor):
+    """Bytes that are almost messages: cut, flipped, repeated, padded, and yesterday's."""
+
+    name = "garbler"
+    story = "sends damaged, oversized and repeated messages besides its real ones"
+
+    def __init__(self, replica: Replica, seat: Seat) -> None:
+        super().__init__(replica, seat)
+        self._heard: deque[bytes] = deque(maxlen=REMEMBERED)
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        if self.seat.chance.random() < 0.1:
+            self._heard.append(data)
+        return super().receive(now, sender, data)
+
+    def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:  # noqa: ARG002 - any will do
+        return [effect, Broadcast(self._garble(effect.data))]
+
+    def _garble(self, data: bytes) -> bytes:
+        chance = self.seat.chance
+        if self._heard and chance.random() < 0.5:
+            data = chance.choice(self._heard)
+        flipped = bytearray(data)
+        flipped[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        lies = (
+            data,
+            bytes(flipped),
+            data[: chance.randrange(len(data))],
+            data + b"\x00",
+            b"\x00",
+            b"\xff" * 100_000,
+        )
+        return chance.choice(lies)

@@ -1,0 +1,32 @@
+"""Virtual time: events happen in the order of their times, and events of one time in the order they were scheduled."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+__all__ = ["Clock"]
+
+Event = TypeVar("Event")
+
+
+class Clock(Generic[Event]):
+    """A queue of future events; `now` is the time of the last one taken, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._scheduled = 0
+        self._queue: list[tuple[int, int, Event]] = []
+
+    def schedule(self, delay: int, event: Event) -> None:
+        assert delay >= 0, "nothing is scheduled in the past"
+        heapq.heappush(self._queue, (self.now + delay, self._scheduled, event))
+        self._scheduled += 1
+
+    def next(self, until: int) -> Event | None:
+        """Take the next event, or move to `until` and return None if nothing happens before."""
+        if not self._queue or self._queue[0][0] > until:
+            self.now = max(self.now, until)
+            return None
+        self.now, _, event = heapq.heappop(self._queue)
+        return event

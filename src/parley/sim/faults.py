@@ -1,0 +1,83 @@
+"""What goes wrong in the fault phase: links that fail in one direction or both, bad weather, crashes at any effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from parley.sim.chance import stream
+from parley.sim.network import Link, Weather
+from parley.sim.world import World
+
+__all__ = ["Trouble", "links_between", "stir"]
+
+TEN_SECONDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """How much goes wrong: milliseconds of faults, and how many of each kind in ten seconds."""
+
+    duration: int = 30_000
+    weathers: int = 4
+    partitions: int = 3
+    crashes: int = 6
+    max_loss: float = 0.3
+    max_duplication: float = 0.3
+    max_straggling: float = 0.1
+    max_downtime: int = 3000
+    max_partition: int = 3000
+    crash_within: int = 60  # effects from the decision to crash to the crash
+
+    def times(self, chance: Random, often: int) -> list[int]:
+        count = often * self.duration // TEN_SECONDS
+        return sorted(chance.randrange(self.duration) for _ in range(count))
+
+
+def stir(world: World, seed: int, trouble: Trouble) -> None:
+    """Schedule every fault of the run; each kind draws from its own stream."""
+    _stir_weather(world, stream(seed, "weather"), trouble)
+    _stir_partitions(world, stream(seed, "partitions"), trouble)
+    _stir_crashes(world, stream(seed, "crashes"), trouble)
+
+
+def _stir_weather(world: World, chance: Random, trouble: Trouble) -> None:
+    for at in [0, *trouble.times(chance, trouble.weathers)]:
+        weather = Weather(
+            max_latency=chance.choice((20, 60, 60, 300)),
+            loss=chance.choice((0.0, chance.uniform(0, trouble.max_loss))),
+            duplication=chance.choice((0.0, chance.uniform(0, trouble.max_duplication))),
+            straggling=chance.choice((0.0, chance.uniform(0, trouble.max_straggling))),
+        )
+        world.after(at, partial(setattr, world.network, "weather", weather))
+
+
+def _stir_partitions(world: World, chance: Random, trouble: Trouble) -> None:
+    for at in trouble.times(chance, trouble.partitions):
+        links = _some_links(chance, len(world.hosts))
+        world.after(at, partial(world.network.cut, links))
+        world.after(at + chance.randint(100, trouble.max_partition), partial(world.network.mend, links))
+
+
+def _stir_crashes(world: World, chance: Random, trouble: Trouble) -> None:
+    for at in trouble.times(chance, trouble.crashes):
+        host = chance.choice(world.correct)
+        effects = chance.randrange(trouble.crash_within)
+        world.after(at, partial(host.arm, effects, chance.randint(1, trouble.max_downtime)))
+
+
+def _some_links(chance: Random, size: int) -> tuple[Link, ...]:
+    """A cut between two sides, in both directions, one, or some links of it only."""
+    members = list(range(size))
+    chance.shuffle(members)
+    side = chance.choice((1, 1, size // 2, chance.randrange(1, size)))
+    inside, outside = members[:side], members[side:]
+    there, back = tuple(links_between(inside, outside)), tuple(links_between(outside, inside))
+    some = tuple(link for link in there + back if chance.random() < 0.5)
+    return chance.choice((there, back, there + back, there + back, some))
+
+
+def links_between(senders: list[int], receivers: list[int]) -> Iterator[Link]:
+    return ((sender, receiver) for sender in senders for receiver in receivers)

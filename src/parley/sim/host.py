@@ -1,0 +1,82 @@
+"""One machine of the simulated network: a disk that survives, and a replica that may die at any effect and come back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from parley.consensus.errors import Reason
+from parley.consensus.record import SafetyState
+from parley.replica.ports import Effect, KeyValue, Timer
+from parley.sim.disk import Disk
+
+__all__ = ["Host", "Participant", "Start"]
+
+
+class Participant(Protocol):
+    """What runs on a machine: a replica, or a liar that wraps one."""
+
+    @property
+    def view(self) -> int: ...
+
+    @property
+    def executed_height(self) -> int: ...
+
+    def start(self, now: int) -> list[Effect]: ...
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]: ...
+
+    def submit(self, now: int, batch: bytes) -> list[Effect]: ...
+
+    def fire(self, now: int, timer: Timer) -> list[Effect]: ...
+
+
+Start = Callable[[tuple[int, SafetyState], KeyValue], Participant]
+
+
+class Host:
+    """The state of one machine. `executed` counts its effects over all restarts: the index at which it can crash."""
+
+    def __init__(self, index: int, disk: Disk, launch: Start, chance: Random, *, correct: bool) -> None:
+        self.index = index
+        self.disk = disk
+        self.launch = launch
+        self.chance = chance
+        self.correct = correct
+        self.participant: Participant | None = None
+        self.incarnation = 0
+        self.executed = 0
+        self.crashes = 0
+        self.crash_at: int | None = None
+        self.downtime = 0
+        self.refused: Counter[Reason] = Counter()
+        self._last_view = 0
+        self._last_committed = 0
+
+    @property
+    def up(self) -> bool:
+        return self.participant is not None
+
+    @property
+    def view(self) -> int:
+        return self.participant.view if self.participant else self._last_view
+
+    @property
+    def committed(self) -> int:
+        return self.participant.executed_height if self.participant else self._last_committed
+
+    def arm(self, effects: int, downtime: int) -> None:
+        """Crash when `effects` more effects have been executed, for `downtime` milliseconds."""
+        self.crash_at = self.executed + effects
+        self.downtime = downtime
+
+    def disarm(self) -> None:
+        self.crash_at = None
+
+    def stop(self) -> None:
+        """The process is gone; its memory with it."""
+        self._last_view, self._last_committed = self.view, self.committed
+        self.participant = None
+        self.incarnation += 1

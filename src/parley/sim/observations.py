@@ -1,0 +1,120 @@
+"""What an outside observer of a simulated network sees; checkers judge nothing but these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.consensus.types import Block
+from parley.replica.ports import Receipt
+
+__all__ = [
+    "Applied",
+    "Crashed",
+    "Ended",
+    "Failed",
+    "Healed",
+    "Observation",
+    "Persisted",
+    "Recovered",
+    "Sent",
+    "Started",
+    "Status",
+    "Submitted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A client has made this batch; it may reach any replica from now on."""
+
+    batch: bytes
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A correct replica came up with this committed height."""
+
+    replica: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """These bytes left a correct replica."""
+
+    replica: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """A correct replica finished writing this safety record."""
+
+    replica: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A correct replica lost power; `record` is what it was writing into the safety file, if it was."""
+
+    replica: int
+    record: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A correct replica came back with this safety record, or `fault` says why it could not."""
+
+    replica: int
+    record: bytes | None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A correct replica executed a committed block."""
+
+    replica: int
+    block: Block
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A correct replica stopped by itself, or an input made it raise."""
+
+    replica: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where one correct replica stands."""
+
+    replica: int
+    up: bool
+    view: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """The fault phase is over: all links work and all correct replicas are up."""
+
+    time: int
+    replicas: tuple[Status, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is over; `outstanding` are batches whose clients still wait, `settled` the height of the last success."""
+
+    time: int
+    replicas: tuple[Status, ...]
+    outstanding: tuple[bytes, ...]
+    settled: int
+
+
+Observation = Submitted | Started | Sent | Persisted | Crashed | Recovered | Applied | Failed | Healed | Ended

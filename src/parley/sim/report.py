@@ -1,0 +1,108 @@
+"""What a run showed, for programs and for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from parley.sim.checkers import Violation
+
+__all__ = ["Report", "Summary", "describe", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run. `committed` is the lowest height of a correct replica at the end."""
+
+    seed: int
+    nodes: int
+    crypto: str
+    depth: int
+    actors: dict[int, str]
+    trace_hash: str
+    violations: tuple[Violation, ...]
+    committed: int
+    views: int
+    acknowledged: int
+    crashes: int
+    messages_sent: int
+    messages_lost: int
+    refused: dict[str, int]
+    evidence: dict[str, int]
+    virtual_seconds: float
+    recovery_seconds: float
+    recovery_views: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Several runs under the keys of one: the lowest height, the sums of the rest, one hash over all hashes."""
+
+    seed: int
+    seeds: int
+    nodes: int
+    crypto: str
+    depth: int
+    actors: dict[str, int]
+    trace_hash: str
+    violations: tuple[Violation, ...]
+    committed: int
+    views: int
+    acknowledged: int
+    crashes: int
+    refused: dict[str, int]
+    evidence: dict[str, int]
+    runs: tuple[Report, ...]
+
+
+def summarise(runs: Sequence[Report]) -> Summary:
+    return Summary(
+        seed=runs[0].seed,
+        seeds=len(runs),
+        nodes=runs[0].nodes,
+        crypto=runs[0].crypto,
+        depth=runs[0].depth,
+        actors=_sum(Counter(run.actors.values()) for run in runs),
+        trace_hash=sha256("".join(run.trace_hash for run in runs).encode()).hexdigest(),
+        violations=tuple(violation for run in runs for violation in run.violations),
+        committed=min(run.committed for run in runs),
+        views=sum(run.views for run in runs),
+        acknowledged=sum(run.acknowledged for run in runs),
+        crashes=sum(run.crashes for run in runs),
+        refused=_sum(run.refused for run in runs),
+        evidence=_sum(run.evidence for run in runs),
+        runs=tuple(runs),
+    )
+
+
+def describe(run: Report) -> str:
+    """The run in a few lines of plain words."""
+    verdict = "every property holds" if not run.violations else f"{len(run.violations)} VIOLATIONS"
+    liars = ", ".join(f"{index} ({name})" for index, name in run.actors.items()) or "none"
+    lines = [
+        f"seed {run.seed}: {verdict}",
+        *(f"  BROKEN at {v.time / 1000:.3f} s: {v.checker}: {v.evidence}" for v in run.violations),
+        f"  network    {run.nodes} replicas, commit depth {run.depth}, {run.crypto} signatures; liars: {liars}",
+        f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
+        f"  batches    {run.acknowledged} acknowledged",
+        f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",
+        f"  healing    {run.recovery_seconds:.1f} s and {run.recovery_views} views after the faults ended",
+        f"  refused    {_list(run.refused)}",
+        f"  evidence   {_list(run.evidence)}",
+        f"  trace      {run.trace_hash}",
+    ]
+    return "\n".join(lines)
+
+
+def _sum(tallies: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update(tally)
+    return dict(sorted(total.items()))
+
+
+def _list(tally: Mapping[str, int]) -> str:
+    largest_first = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in largest_first) or "nothing"

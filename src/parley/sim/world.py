@@ -1,0 +1,229 @@
+"""The loop of a simulated network: takes the next event, lets one replica act, executes its effects in order."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from parley.consensus.errors import SafetyRecordError
+from parley.consensus.record import encode_record, recover_record
+from parley.replica.ports import (
+    Applied,
+    Broadcast,
+    Effect,
+    Halt,
+    PersistSafety,
+    Refused,
+    Report,
+    Send,
+    SetTimer,
+    Timer,
+    Write,
+)
+from parley.sim import observations as seen
+from parley.sim.clock import Clock
+from parley.sim.host import Host
+from parley.sim.network import Network
+from parley.sim.trace import Trace
+
+__all__ = ["World"]
+
+Watch = Callable[[int, seen.Observation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Deliver:
+    receiver: int
+    sender: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Fire:
+    replica: int
+    incarnation: int
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    run: Callable[[], None]
+
+
+class World:
+    """Hosts, the network between them and one virtual clock. `watch` sees what an outside observer would see."""
+
+    def __init__(self, hosts: Sequence[Host], network: Network, watch: Watch) -> None:
+        self.hosts = tuple(hosts)
+        self.network = network
+        self.trace = Trace()
+        self.evidence: Counter[str] = Counter()
+        self._watch = watch
+        self._clock: Clock[_Deliver | _Fire | _Task] = Clock()
+
+    @property
+    def now(self) -> int:
+        return self._clock.now
+
+    @property
+    def correct(self) -> tuple[Host, ...]:
+        return tuple(host for host in self.hosts if host.correct)
+
+    def after(self, delay: int, task: Callable[[], None]) -> None:
+        """Run `task` that many milliseconds from now."""
+        self._clock.schedule(delay, _Task(task))
+
+    def run(self, until: int, done: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass until `done` or until the time is over; whether it was done."""
+        while not done():
+            match self._clock.next(until):
+                case None:
+                    return False
+                case _Deliver() as message:
+                    self._deliver(message)
+                case _Fire() as alarm:
+                    self._fire(alarm)
+                case _Task() as task:
+                    task.run()
+        return True
+
+    def observe(self, event: seen.Observation) -> None:
+        self._watch(self.now, event)
+
+    # -- what happens to a replica --------------------------------------------------------------------------
+
+    def start(self, replica: int) -> None:
+        """Start the replica from what is on its disk, unless it runs."""
+        host = self.hosts[replica]
+        if host.up:
+            return
+        self.trace.add(self.now, replica, b"start", b"")
+        try:
+            sequence, state = recover_record(host.disk.slots, f"the disk of replica {replica}")
+        except SafetyRecordError as error:
+            self._see(host, seen.Recovered(replica, None, str(error)))
+            return
+        self._see(host, seen.Recovered(replica, encode_record(sequence, state)))
+        participant = host.launch((sequence, state), host.disk)
+        host.participant = participant
+        self._see(host, seen.Started(replica, participant.executed_height))
+        self._act(host, lambda: participant.start(self.now))
+
+    def submit(self, replica: int, batch: bytes) -> None:
+        """A local client hands a batch to the replica; lost if it is down."""
+        host = self.hosts[replica]
+        self.trace.add(self.now, replica, b"submit", batch)
+        if participant := host.participant:
+            self._act(host, lambda: participant.submit(self.now, batch))
+
+    def crash(self, replica: int, during: Effect | None = None) -> None:
+        """The replica's machine loses power, possibly in the middle of an effect."""
+        host = self.hosts[replica]
+        self.trace.add(self.now, replica, b"crash", b"")
+        write = during if isinstance(during, Write | PersistSafety) else None
+        record = during.record if isinstance(during, PersistSafety) else None
+        self._see(host, seen.Crashed(replica, record))
+        host.disk.crash(host.chance, write)
+        host.disarm()
+        host.stop()
+        host.crashes += 1
+
+    def _deliver(self, message: _Deliver) -> None:
+        host = self.hosts[message.receiver]
+        if participant := host.participant:
+            self.trace.add(self.now, host.index, b"receive %d" % message.sender, message.data)
+            self._act(host, lambda: participant.receive(self.now, message.sender, message.data))
+
+    def _fire(self, alarm: _Fire) -> None:
+        host = self.hosts[alarm.replica]
+        if (participant := host.participant) and host.incarnation == alarm.incarnation:
+            self.trace.add(self.now, host.index, b"fire", repr(alarm.timer).encode())
+            self._act(host, lambda: participant.fire(self.now, alarm.timer))
+
+    # -- what a replica does --------------------------------------------------------------------------------
+
+    def _act(self, host: Host, step: Callable[[], list[Effect]]) -> None:
+        try:
+            effects = step()
+        except Exception as error:
+            if not host.correct:
+                raise  # the liar's own code is wrong
+            self._fail(host, _describe(error))
+            return
+        for effect in effects:
+            if host.executed == host.crash_at:
+                self._crash_during(host, effect)
+                return
+            host.executed += 1
+            self._execute(host, effect)
+            if not host.up:
+                return
+
+    def _execute(self, host: Host, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self.trace.add(self.now, host.index, b"send %d" % effect.to, effect.data)
+                self._see(host, seen.Sent(host.index, effect.data))
+                self._transmit(host.index, effect.to, effect.data)
+            case Broadcast():
+                self.trace.add(self.now, host.index, b"broadcast", effect.data)
+                self._see(host, seen.Sent(host.index, effect.data))
+                for receiver in self._others(host):
+                    self._transmit(host.index, receiver, effect.data)
+            case SetTimer():
+                timer = _Fire(host.index, host.incarnation, effect.timer)
+                self._clock.schedule(effect.delay, timer)
+            case Write():
+                self.trace.add(self.now, host.index, b"write", repr(effect.entries).encode())
+                host.disk.write(effect)
+            case PersistSafety():
+                self.trace.add(self.now, host.index, b"persist %d" % effect.slot, effect.record)
+                host.disk.persist(effect)
+                self._see(host, seen.Persisted(host.index, effect.record))
+            case Applied():
+                self.trace.add(self.now, host.index, b"applied", effect.block.id)
+                self._see(host, seen.Applied(host.index, effect.block, effect.receipts))
+            case Report():
+                self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
+                self.evidence[type(effect.evidence).__name__] += host.correct
+            case Refused():
+                self.trace.add(self.now, host.index, b"refused", effect.reason.name.encode())
+                host.refused[effect.reason] += 1
+            case Halt():
+                self._fail(host, effect.why)
+
+    def _crash_during(self, host: Host, effect: Effect) -> None:
+        """Some of the receivers of a broadcast may have got it; a write may have torn."""
+        if isinstance(effect, Broadcast):
+            others = self._others(host)
+            reached = others[: host.chance.randint(0, len(others))]
+            if reached:
+                self._see(host, seen.Sent(host.index, effect.data))
+            for receiver in reached:
+                self._transmit(host.index, receiver, effect.data)
+        downtime = host.downtime
+        self.crash(host.index, effect)
+        self.after(downtime, lambda: self.start(host.index))
+
+    def _transmit(self, sender: int, receiver: int, data: bytes) -> None:
+        for delay in self.network.delays(sender, receiver):
+            self._clock.schedule(delay, _Deliver(receiver, sender, data))
+
+    def _others(self, host: Host) -> list[int]:
+        return [other.index for other in self.hosts if other is not host]
+
+    def _fail(self, host: Host, why: str) -> None:
+        self.trace.add(self.now, host.index, b"fail", b"")
+        self._see(host, seen.Failed(host.index, why))
+        host.stop()
+
+    def _see(self, host: Host, event: seen.Observation) -> None:
+        if host.correct:
+            self._watch(self.now, event)
+
+
+def _describe(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {place.name}, line {place.lineno}: {error}"

@@ -1,0 +1,151 @@
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from parley import __version__
+from parley.cli import app as cli
+from parley.cli import output
+from parley.cli.output import ExitCode
+
+runner = CliRunner()
+
+
+def test_version_is_printed() -> None:
+    result = runner.invoke(cli.app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"parley {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["sim", "--help"], ["bench", "--help"], ["demo", "--help"]])
+def test_every_level_explains_itself(words: list[str]) -> None:
+    result = runner.invoke(cli.app, words)
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize("words", [["sim", "run"], ["bench", "consensus"], ["demo"]])
+def test_every_command_takes_json(words: list[str]) -> None:
+    command = typer.main.get_command(cli.app)
+    context = typer.Context(command)
+    for word in words:
+        assert isinstance(command, typer.core.TyperGroup)
+        found = command.get_command(context, word)
+        assert found is not None
+        command = found
+    assert "--json" in {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["sim", "nonsense"], ["demo", "--nonsense"], ["sim", "run", "extra"]]
+)
+def test_wrong_use_ends_with_2_and_an_empty_stdout(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, words) == ExitCode.WRONG_USE
+    if words:
+        assert capsys.readouterr().out == ""
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["parley", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ConnectionRefusedError("nobody listens"), ExitCode.UNREACHABLE, "cannot be reached: nobody listens"),
+        (TimeoutError("no answer"), ExitCode.UNREACHABLE, "cannot be reached: no answer"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.json"),
+            ExitCode.WRONG_USE,
+            "a.json: No such file",
+        ),
+    ],
+)
+def test_errors_become_exit_codes(
+    error: Exception,
+    code: ExitCode,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli, "app", raiser(error))
+    assert run_main(monkeypatch, []) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+
+
+@pytest.mark.parametrize("error", [OSError("no file is named"), ValueError("a mistake in the program")])
+def test_a_mistake_in_the_program_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "app", raiser(error))
+    with pytest.raises(type(error)):
+        cli.main()
+
+
+def raiser(error: Exception) -> Callable[[], None]:
+    def app() -> None:
+        raise error
+
+    return app
+
+
+def test_failing_says_why_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        output.fail("two blocks of height 7 are committed")
+    assert ended.value.exit_code == ExitCode.DOES_NOT_HOLD
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "parley: two blocks of height 7 are committed\n"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    committed: int
+    violations: list[str]
+
+
+def test_json_is_one_object_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit(
+        Outcome(committed=30, violations=[]), lambda: pytest.fail("not shown, not made"), as_json=True
+    )
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert json.loads(out) == {"committed": 30, "violations": []}
+
+
+@pytest.mark.parametrize("text", ["[bold] :smile: " + "x" * 300, lambda: "[bold] :smile: " + "x" * 300])
+def test_text_in_a_pipe_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit({}, text, as_json=False)
+    assert capsys.readouterr().out == "[bold] :smile: " + "x" * 300 + "\n"
+
+
+def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("seeds", total=3) as advance:
+        advance()
+        advance(2)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_progress_shows_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with output.progress("seeds", total=3) as advance:
+        advance(3)
+    assert "seeds" in terminal.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
