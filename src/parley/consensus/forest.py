@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from parley.consensus.errors import SafetyViolation
 from parley.consensus.types import Block, Header
 
 __all__ = ["MAX_UNCERTIFIED", "Forest", "Node"]
@@ -95,11 +94,7 @@ class Forest:
             if walk.height <= node.finalises:
                 final.append(walk)
             walk = self._find(walk.parent)
-        if walk is not self._root.block:
-            raise SafetyViolation(
-                f"block {node.block.id.hex()} finalises height {node.finalises} on a chain that leaves out the "
-                f"committed block {self._root.block.id.hex()}: more than f members are faulty, or the rules are broken"
-            )
+        assert walk is self._root.block, "every block here descends from the last committed one"
         final.reverse()
         return tuple(final), self._move_root(final)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from parley.consensus import collect
 from parley.consensus.collect import Timeouts, Votes
-from parley.consensus.errors import Reason, Refused
+from parley.consensus.errors import Reason, Refused, SafetyViolation
 from parley.consensus.events import (
     BatchesReady,
     Broadcast,
@@ -146,9 +146,11 @@ class Machine:
         """Take up where the record left off: stored blocks, then what was signed for this view is sent again (T17)."""
         self._now = now
         for block in sorted(stored, key=lambda block: block.height):
-            if self._forest.get(block.parent) is not None:
+            if self.known(block.parent):
                 self._certify(block.parent)  # its justify was verified before it was stored
-                self._forest.add(block)
+                self._attach(block)
+            else:
+                self._effects.append(Prune((block.id,)))
         self._observe_qc(self.high_qc)
         self._enter_view()
         self._resend()
@@ -158,9 +160,7 @@ class Machine:
         """Refuse what is certainly useless before any signature is checked."""
         match message:
             case Vote():
-                self._require_view(message.view)
-                if message.view > self.view + VOTE_WINDOW:
-                    raise Refused(Reason.FUTURE, f"vote for view {message.view}, this is {self.view}")
+                self._require_window(message.view)
             case Timeout():
                 self._require_view(message.view)
             case Proposal():
@@ -208,7 +208,7 @@ class Machine:
 
     def _on_proposal(self, proposal: VerifiedProposal) -> None:
         block = proposal.block
-        if self._forest.get(block.id) is not None or self._parked(block):
+        if self.known(block.id) or self._parked(block):
             raise Refused(Reason.REPLAYED, f"proposal of view {block.view}")
         parent = self._forest.get(block.parent)
         if parent is None:
@@ -218,6 +218,10 @@ class Machine:
         self._note(proposal.proposal)
         self._observe(proposal.justify, proposal.tc)
         self._admit(block)
+        if block.id == self.high_qc.block:  # its certificate came first
+            self._certify(block.id)
+            self._try_propose()
+        self._adopt_orphans()
 
     def _check(self, block: Block, parent: Node) -> None:
         """What only the chain can tell; the rest was checked by `Verifier.proposal`."""
@@ -251,8 +255,11 @@ class Machine:
             self._try_vote(block.id)
 
     def _extend(self, block: Block, *, sync: bool) -> None:
-        evicted = self._forest.add(block)
         self._effects.append(StoreBlock(block, sync))
+        self._attach(block)
+
+    def _attach(self, block: Block) -> None:
+        evicted = self._forest.add(block)
         if evicted is not None:
             self._proposals.pop((evicted.view, evicted.header.proposer), None)
             self._effects.append(Prune((evicted.id,)))
@@ -282,7 +289,7 @@ class Machine:
 
     def _on_vote(self, verified: VerifiedVote) -> None:
         vote = verified.vote
-        self._require_view(vote.view)
+        self._require_window(vote.view)
         result = self._votes.add(verified)
         match result.outcome:
             case collect.Outcome.DUPLICATE:
@@ -306,7 +313,7 @@ class Machine:
             self._enter_view()
 
     def _observe_qc(self, qc: VerifiedQC) -> None:
-        if self._forest.get(qc.block) is not None:
+        if self.known(qc.block):
             self._certify(qc.block)
         elif qc.view > self.root.view:
             self._effects.append(RequestBlocks(qc))
@@ -367,10 +374,12 @@ class Machine:
 
     def _on_timeout(self, verified: VerifiedTimeout) -> None:
         timeout = verified.timeout
+        self._require_view(timeout.view)
         self._observe(verified.high_qc, verified.tc)
         if verified.vote is not None:
             self._collect_resent(verified.vote)
-        self._require_view(timeout.view)
+        if timeout.view < self.view:  # the vote in it completed a QC
+            return
         result = self._timeouts.add(verified)
         match result.outcome:
             case collect.Outcome.DUPLICATE:
@@ -405,18 +414,29 @@ class Machine:
 
     def _on_chain(self, chain: CertifiedChain) -> None:
         """Every block is certified by its child's justify, the last by the QC that came with the answer."""
-        if self._forest.get(chain.blocks[0].parent) is None:
+        first = chain.blocks[0]
+        if not self.known(first.parent):
+            self._require_no_fork(first, chain.qc)
             raise Refused(Reason.CONFLICT, "fetched chain does not start here")
         for block in chain.blocks:
             self._certify(block.parent)
-            if self._forest.get(block.id) is None:
+            if not self.known(block.id):
                 self._extend(block, sync=False)
         self._observe(chain.qc, None)
         self._adopt_orphans()
         self._try_propose()
 
+    def _require_no_fork(self, first: Block, qc: VerifiedQC) -> None:
+        # A certified block of a higher view extends every final block, or more than f members are faulty.
+        if first.height == self.root.height + 1 and qc.view > self.root.view:
+            raise SafetyViolation(
+                f"Block {qc.block.hex()} of view {qc.view} is certified but leaves out block {self.root.id.hex()}, which "
+                f"is final here. More than f members signed contradicting votes: this replica stops. Keep its data "
+                f"directory and those of the others, they hold the proof, and follow the recovery procedure."
+            )
+
     def _adopt_orphans(self) -> None:
-        found = [p for p in self._orphans.values() if self._forest.get(p.block.parent) is not None]
+        found = [p for p in self._orphans.values() if self.known(p.block.parent)]
         for proposal in found:
             del self._orphans[proposal.block.header.proposer]
             try:
@@ -445,13 +465,18 @@ class Machine:
 
     def _try_propose(self) -> None:
         """Ask for a payload once everything else that a proposal needs is here."""
-        parent = self._forest.get(self.high_qc.block)
-        if parent is None or self._diverged or self._asked_payload == self.view:
-            return
-        if self._leader(self.view, self.high_qc.block, self._entered_by()) != self._config.index:
-            return
-        if self._results.at(parent.child_executes) is not None:
+        if self._asked_payload != self.view and self._ground() is not None:
             self._ask_payload()
+
+    def _ground(self) -> tuple[Node, Roots] | None:
+        """The parent of this member's proposal and the results to name in it, if it may propose now."""
+        parent = self._forest.get(self.high_qc.block)
+        if parent is None or self._diverged:
+            return None
+        if self._leader(self.view, self.high_qc.block, self._entered_by()) != self._config.index:
+            return None
+        roots = self._results.at(parent.child_executes)
+        return None if roots is None else (parent, roots)
 
     def _ask_payload(self) -> None:
         self._asked_payload = self.view
@@ -461,10 +486,11 @@ class Machine:
         self._effects.append(RequestPayload(self.view, in_chain))
 
     def _on_payload(self, payload: Payload) -> None:
-        parent = self._forest.get(self.high_qc.block)
-        roots = parent and self._results.at(parent.child_executes)
-        if payload.view != self.view or parent is None or roots is None:
+        ground = self._ground()
+        if payload.view != self.view or ground is None:
+            self._asked_payload = 0  # ask again when it may propose
             return
+        parent, roots = ground
         uncovered = parent.last_payload > parent.block.header.executed_height
         if payload.batches or uncovered or self._heartbeat_due:
             self._propose(parent, roots, payload.batches)
@@ -520,6 +546,11 @@ class Machine:
     def _require_view(self, view: int) -> None:
         if view < self.view:
             raise Refused(Reason.STALE, f"view {view}, this is {self.view}")
+
+    def _require_window(self, view: int) -> None:
+        self._require_view(view)
+        if view > self.view + VOTE_WINDOW:
+            raise Refused(Reason.FUTURE, f"view {view}, this is {self.view}")
 
     def _resend(self) -> None:
         state = self._safety.state

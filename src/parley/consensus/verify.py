@@ -111,6 +111,10 @@ class Verifier:
         return VerifiedProposal(block, justify, None if header.tc is None else self.tc(header.tc), proposal)
 
     def certificates(self, message: Certificates) -> VerifiedCertificates:
+        if message.tc is not None and not (
+            message.tc.qc_views and message.tc.highest_qc_view <= message.qc.view
+        ):
+            raise Refused(Reason.BAD_CERTIFICATE, "the QC is older than one that the TC has seen")
         return VerifiedCertificates(self.qc(message.qc), None if message.tc is None else self.tc(message.tc))
 
     def chain(self, blocks: tuple[Block, ...], qc: QC) -> CertifiedChain:

@@ -341,7 +341,8 @@ class Replica:
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
         tip = self._machine.high_qc.qc
         branch = self._machine.branch(request.target) or self._machine.branch(tip.block)
-        answer = sync.answer(request, chain(self._committed_above(request.above), branch), tip)
+        above = (block for block in branch if block.height > request.above)
+        answer = sync.answer(request, chain(self._committed_above(request.above), above), tip)
         self._emit(events.Send(sender, answer))
 
     def _committed_above(self, height: int) -> Iterator[Block]:
