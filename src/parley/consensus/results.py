@@ -12,6 +12,7 @@ class Results:
 
     def __init__(self, computed: dict[int, Roots]) -> None:
         self._computed = dict(computed)
+        self._newest = max(computed)
         self._claims: dict[int, Header] = {}
 
     def at(self, height: int) -> Roots | None:
@@ -25,12 +26,13 @@ class Results:
     def executed(self, height: int, roots: Roots) -> Header | None:
         """Record a result; returns a certified header that contradicts it."""
         self._computed[height] = roots
+        self._newest = height
         claim = self._claims.pop(height, None)
         return claim if claim is not None and not self.agree(claim) else None
 
     def certified(self, header: Header) -> Header | None:
         """A quorum stands behind this header's claim; returns it if it contradicts what was computed here."""
-        if header.executed_height > max(self._computed):
+        if header.executed_height > self._newest:
             self._claims[header.executed_height] = header
             return None
         return header if self.agree(header) is False else None

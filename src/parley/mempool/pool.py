@@ -104,8 +104,8 @@ class Pool:
         self._turn = 0
 
     def restore(self, batches: Iterable[tuple[bytes, Pending]]) -> None:
-        """Take up what was waiting before a restart."""
-        for name, pending in batches:
+        """Take up what was waiting before a restart, oldest first."""
+        for name, pending in sorted(batches, key=lambda batch: batch[1].height):
             self._keep(name, pending)
 
     def submit(self, data: bytes, height: int) -> list[Effect]:
@@ -178,10 +178,9 @@ class Pool:
         while len(self._settled) > REMEMBERED:
             self._settled.popitem(last=False)
         for share in self._shares:
-            old = [
-                name for name in share.waiting if self._pending[name].height + self._limits.expiry < height
-            ]
-            gone += [name for name in old if self._drop(name)]
+            while (oldest := next(iter(share.waiting), None)) and self._expired(oldest, height):
+                self._drop(oldest)
+                gone.append(oldest)
         return tuple(gone)
 
     def _accept(self, entry: int, data: bytes, height: int, *, announce: bool) -> list[Effect]:
@@ -216,6 +215,9 @@ class Pool:
         del share.waiting[name]
         share.size -= len(pending.data)
         return True
+
+    def _expired(self, name: bytes, height: int) -> bool:
+        return self._pending[name].height + self._limits.expiry < height
 
     def _has(self, name: bytes) -> bool:
         return name in self._pending or self._stored(name)
