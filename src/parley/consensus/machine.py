@@ -436,11 +436,12 @@ class Machine:
             )
 
     def _adopt_orphans(self) -> None:
-        found = [p for p in self._orphans.values() if self.known(p.block.parent)]
-        for proposal in found:
-            del self._orphans[proposal.block.header.proposer]
+        while (
+            found := next((p for p in self._orphans.values() if self.known(p.block.parent)), None)
+        ) is not None:
+            del self._orphans[found.block.header.proposer]
             try:
-                self._on_proposal(proposal)
+                self._on_proposal(found)
             except Refused as refusal:
                 self._effects.append(Refuse(refusal.reason, refusal.detail))
 
