@@ -1,20 +1,105 @@
 """`parley sim`: the deterministic simulator."""
 
-import typer
+from enum import StrEnum
+from typing import Annotated
 
-from parley.cli.output import Json
+import typer
+from rich.table import Table
+
+from parley.cli.output import ExitCode, Json, emit, progress
+from parley.consensus.committee import faults
+from parley.sim.byzantine import ACTORS
+from parley.sim.report import Summary, describe, summarise
+from parley.sim.scenario import MAX_NODES
+from parley.sim.scenario import run as play
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Run networks inside a deterministic simulator.", no_args_is_help=True)
 
 
+class Crypto(StrEnum):
+    """Which signatures the simulated replicas use."""
+
+    SIMULATED = "simulated"
+    REAL = "real"
+
+
 @app.command()
-def run(json: Json = False) -> None:
-    """Run one simulated network from a seed and check its properties."""
-    raise typer.BadParameter("the simulator is not there yet")
+def run(
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Replicas in the network.")] = 7,
+    byzantine: Annotated[int, typer.Option(min=0, help="How many of them lie.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses everything that happens.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from --seed upwards.")] = 1,
+    crypto: Annotated[Crypto, typer.Option(help="Signatures: fast stand-ins or Ed25519.")] = Crypto.SIMULATED,
+    chain: Annotated[int, typer.Option(min=2, max=3, help="Commit depth.")] = 2,
+    actor: Annotated[
+        list[str] | None, typer.Option(help="Force a liar by name, repeatable. See `parley sim actors`.")
+    ] = None,
+    beyond_f: Annotated[
+        bool, typer.Option("--beyond-f", help="Allow more liars than the network can bear.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run simulated networks from seeds and check their properties.
+
+    Faults come first: liars, crashes in the middle of writes, loss up to 30 %, partitions. Then all must heal.
+    """
+    forced = actor or []
+    _check(nodes, byzantine, forced, beyond_f=beyond_f)
+    reports = []
+    with progress("simulating", seeds) as advance:
+        for number in range(seed, seed + seeds):
+            reports.append(play(nodes, byzantine, number, crypto=crypto.value, depth=chain, actors=forced))
+            advance()
+    if seeds == 1:
+        emit(reports[0], lambda: describe(reports[0]), as_json=json)
+    else:
+        emit(summary := summarise(reports), lambda: _summary(summary), as_json=json)
+    if any(report.violations for report in reports):
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
 
 
-@app.callback()
-def _group() -> None:
-    pass
+@app.command()
+def actors(json: Json = False) -> None:
+    """List the liars that `parley sim run --actor` can force."""
+    stories = {name: actor.story for name, actor in ACTORS.items()}
+    emit({"actors": stories}, lambda: _table(stories), as_json=json)
+
+
+def _check(nodes: int, byzantine: int, forced: list[str], *, beyond_f: bool) -> None:
+    for name in forced:
+        if name not in ACTORS:
+            raise typer.BadParameter(f"there is no actor {name!r}; choose from {', '.join(ACTORS)}")
+    if len(forced) > byzantine:
+        raise typer.BadParameter(f"{len(forced)} actors are named, but --byzantine is {byzantine}")
+    if byzantine >= nodes:
+        raise typer.BadParameter("at least one replica must be correct")
+    if byzantine > faults(nodes) and not beyond_f:
+        raise typer.BadParameter(
+            f"{nodes} replicas bear {faults(nodes)} liars, not {byzantine}: beyond that nothing is promised. "
+            f"Add --beyond-f to see what happens."
+        )
+
+
+def _summary(summary: Summary) -> str:
+    last = summary.seed + summary.seeds - 1
+    broken = [run for run in summary.runs if run.violations]
+    verdict = f"{len(broken)} seeds BROKEN" if broken else "every property holds"
+    lines = [
+        *(describe(run) for run in broken),
+        f"seeds {summary.seed} to {last}: {verdict}",
+        f"  network    {summary.nodes} replicas, commit depth {summary.depth}, {summary.crypto} signatures",
+        f"  liars      {', '.join(f'{count} {name}' for name, count in summary.actors.items()) or 'none'}",
+        f"  committed  at least {summary.committed} blocks in each run; {summary.acknowledged} batches in all",
+        f"  faults     {summary.crashes} crashes",
+        f"  trace      {summary.trace_hash}",
+    ]
+    return "\n".join(lines)
+
+
+def _table(stories: dict[str, str]) -> Table:
+    table = Table("actor", "what it does", box=None)
+    for name, story in stories.items():
+        table.add_row(name, story)
+    return table

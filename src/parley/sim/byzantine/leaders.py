@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from parley.consensus.types import TC, Proposal, Timeout
 from parley.crypto import merkle
-from parley.mempool.messages import BatchesRequest, BatchMessage
+from parley.mempool.messages import BatchMessage
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send
 from parley.replica.replica import Replica
-from parley.sim.byzantine.actor import Actor, Seat, read, to_each
+from parley.sim.byzantine.actor import Actor, Seat, to_each
 
 __all__ = ["BatchWithholder", "EquivocatingProposer", "OldFork", "SilentLeader"]
 
@@ -125,7 +125,3 @@ class BatchWithholder(Actor):
                 return [Broadcast(wire.encode(self.seat.proposal(header, batches)))]
             case _:
                 return [effect]
-
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        effects = super().receive(now, sender, data)
-        return effects if not isinstance(read(data), BatchesRequest) else []

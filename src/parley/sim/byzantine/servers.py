@@ -6,10 +6,11 @@ from collections import deque
 
 from msgspec.structs import replace
 
+from parley.mempool.messages import BatchMessage
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send, Timer
 from parley.replica.replica import Replica
-from parley.sim.byzantine.actor import Actor, Seat, to_each
+from parley.sim.byzantine.actor import Actor, Seat, read, to_each
 from parley.sync.messages import BlocksResponse
 
 __all__ = ["Crash", "Garbler", "LyingSync"]
@@ -88,7 +89,10 @@ class LyingSync(Actor):
 
 
 class Garbler(Actor):
-    """Bytes that are almost messages: cut, flipped, repeated, padded, and yesterday's."""
+    """Bytes that are almost messages: cut, flipped, repeated, padded, and yesterday's.
+
+    Batches stay whole: it is their author's signature that a changed one would break, and the counter has none.
+    """
 
     name = "garbler"
     story = "sends damaged, oversized and repeated messages besides its real ones"
@@ -98,12 +102,14 @@ class Garbler(Actor):
         self._heard: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        if self.seat.chance.random() < 0.1:
+        if self.seat.chance.random() < 0.1 and not isinstance(read(data), BatchMessage):
             self._heard.append(data)
         return super().receive(now, sender, data)
 
-    def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:  # noqa: ARG002 - any will do
-        return [effect, Broadcast(self._garble(effect.data))]
+    def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
+        return (
+            [effect] if isinstance(message, BatchMessage) else [effect, Broadcast(self._garble(effect.data))]
+        )
 
     def _garble(self, data: bytes) -> bytes:
         chance = self.seat.chance
