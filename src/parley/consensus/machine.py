@@ -350,7 +350,7 @@ class Machine:
             self._time_out()
         elif event.timer == Heartbeat(self.view) and self._waiting:
             self._heartbeat_due = True
-            self._ask_payload()
+            self._ask_again()
 
     def _set_view_timer(self, delay: int) -> None:
         self._attempt += 1  # older timers of this view no longer count
@@ -466,8 +466,13 @@ class Machine:
 
     def _try_propose(self) -> None:
         """Ask for a payload once everything else that a proposal needs is here."""
-        if self._asked_payload != self.view and self._ground() is not None:
-            self._ask_payload()
+        if self._asked_payload == self.view or self._ground() is None:
+            return
+        self._asked_payload = self.view
+        in_chain = frozenset(
+            digest for block in self._forest.uncommitted(self.high_qc.block) for digest in block.batches
+        )
+        self._effects.append(RequestPayload(self.view, in_chain))
 
     def _ground(self) -> tuple[Node, Roots] | None:
         """The parent of this member's proposal and the results to name in it, if it may propose now."""
@@ -478,13 +483,6 @@ class Machine:
             return None
         roots = self._results.at(parent.child_executes)
         return None if roots is None else (parent, roots)
-
-    def _ask_payload(self) -> None:
-        self._asked_payload = self.view
-        in_chain = frozenset(
-            digest for block in self._forest.uncommitted(self.high_qc.block) for digest in block.batches
-        )
-        self._effects.append(RequestPayload(self.view, in_chain))
 
     def _on_payload(self, payload: Payload) -> None:
         ground = self._ground()
@@ -503,7 +501,11 @@ class Machine:
 
     def _on_payload_available(self) -> None:
         if self._waiting:
-            self._ask_payload()
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        self._asked_payload = 0
+        self._try_propose()  # which sees whether it still may: a higher QC may have come while it waited
 
     def _propose(self, parent: Node, roots: Roots, batches: tuple[bytes, ...]) -> None:
         self._waiting = False

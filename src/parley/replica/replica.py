@@ -354,7 +354,7 @@ class Replica:
 
     def _on_blocks(self, sender: int, response: BlocksResponse) -> None:
         try:
-            self._inputs.append(self._sync.receive(sender, response))
+            self._inputs.append(self._sync.receive(sender, response, self._machine.known))
             self._drive()
         finally:
             if not self._busy:

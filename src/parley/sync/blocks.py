@@ -31,7 +31,15 @@ class SyncTimer:
 
 
 Effect = Send | SetTimer[SyncTimer]
+Known = Callable[[bytes], bool]  # whether a block is the last committed one or above it
 Arrived = Callable[[VerifiedQC], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    member: int
+    qc: VerifiedQC
+    above: int
 
 
 class BlockSync:
@@ -42,42 +50,47 @@ class BlockSync:
         self._size = size
         self._verifier = verifier
         self._target: VerifiedQC | None = None
-        self._asked: int | None = None  # the member whose answer is awaited
-        self._attempt = 0
+        self._question: _Question | None = None  # the one whose answer is awaited
+        self._reached = 0  # the height that good answers have led to, though nothing up to there may be final
         self._misses = 0  # answers that were bad or never came: whose turn it is
+        self._attempt = 0
 
     def want(self, qc: VerifiedQC, above: int) -> list[Effect]:
         """A certified block is unknown here."""
         idle = self._target is None
         if self._target is None or qc.view > self._target.view:
             self._target = qc
-        return self._ask(above) if idle else []
+        return self._ask(self._target, above) if idle else []
 
-    def receive(self, sender: int, response: BlocksResponse) -> CertifiedChain:
-        """Check an answer. Refused or not, `resume` goes on from there."""
-        target = self._target
-        if target is None or sender != self._asked or response.target != target.block:
+    def receive(self, sender: int, response: BlocksResponse, known: Known) -> CertifiedChain:
+        """Check an answer. Refused or not, `resume` goes on from there, with another member if it was no good."""
+        question = self._question
+        if question is None or sender != question.member or response.target != question.qc.block:
             raise Refused(Reason.UNSOLICITED, f"blocks from member {sender}")
-        self._asked = None
+        self._question = None
         self._misses += 1  # until the answer turns out to be good
+        self._reached = 0
         if not response.blocks:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has none of the blocks")
-        qc = target.qc if response.qc is None else response.qc
-        chain = self._verifier.chain(tuple(stored.block() for stored in response.blocks), qc)
-        self._misses -= 1
+        blocks = tuple(stored.block() for stored in response.blocks)
+        if blocks[0].height != question.above + 1 or known(blocks[-1].id):
+            raise Refused(Reason.BAD_ANSWER, f"member {sender} sent blocks that were not asked for")
+        chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
+        if known(blocks[0].parent):  # if not, consensus judges what that means
+            self._misses -= 1
+            self._reached = blocks[-1].height
         return chain
 
     def resume(self, above: int, arrived: Arrived) -> list[Effect]:
-        """After an answer: done if the target has `arrived`, else ask for more."""
-        if self._target is None or self._asked is not None:
+        """After an answer: done if the target has arrived, else ask for more."""
+        if self._target is None or self._question is not None:
             return []
         if arrived(self._target):
-            self._target = None
-            self._misses = 0
+            self._finish()
             return []
         if self._misses and self._misses % (self._size - 1) == 0:
             return []  # everybody was asked: wait for the timer instead of asking in a tight loop
-        return self._ask(above)
+        return self._ask(self._target, above)
 
     def on_timer(self, timer: SyncTimer, above: int, arrived: Arrived, *, paused: bool) -> list[Effect]:
         if self._target is None or timer.attempt != self._attempt:
@@ -85,19 +98,22 @@ class BlockSync:
         if paused:
             return [SetTimer(timer, RETRY)]
         if arrived(self._target):
-            self._target = None
-            self._asked = None
+            self._finish()
             return []
-        self._misses += 1
-        return self._ask(above)
+        if self._question is not None:
+            self._misses += 1
+        return self._ask(self._target, above)
 
-    def _ask(self, above: int) -> list[Effect]:
-        assert self._target is not None
-        peers = self._peers(self._target.qc)
-        self._asked = peers[self._misses % len(peers)]
+    def _finish(self) -> None:
+        self._target = self._question = None
+        self._reached = self._misses = 0
+
+    def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
+        peers = self._peers(target.qc)
+        self._question = _Question(peers[self._misses % len(peers)], target, max(above, self._reached))
         self._attempt += 1
-        request = BlocksRequest(self._target.block, above)
-        return [Send(self._asked, request), SetTimer(SyncTimer(self._attempt), RETRY)]
+        request = BlocksRequest(target.block, self._question.above)
+        return [Send(self._question.member, request), SetTimer(SyncTimer(self._attempt), RETRY)]
 
     def _peers(self, qc: QC) -> list[int]:
         """Those who voted for the block first: they had it; then everybody else."""

@@ -17,7 +17,8 @@ __all__ = ["Crash", "Garbler", "LyingSync"]
 
 LAST_BREATH = 15_000
 REMEMBERED = 16
-OVERSIZED = 300
+MANY = 300
+OVERSIZED = 2_000_000
 
 
 class Crash(Actor):
@@ -82,7 +83,7 @@ class LyingSync(Actor):
             replace(answer, blocks=blocks[:-1]),
             replace(answer, blocks=(later, *blocks[1:])),
             replace(answer, blocks=(*blocks[:-1], other)),
-            replace(answer, blocks=blocks * OVERSIZED),
+            replace(answer, blocks=blocks * MANY),
             replace(answer, qc=None),
             replace(answer, qc=replace(uncertified, block=last.block().id)),
         ]
@@ -102,7 +103,7 @@ class Garbler(Actor):
         self._heard: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        if self.seat.chance.random() < 0.1 and not isinstance(read(data), BatchMessage):
+        if data and self.seat.chance.random() < 0.1 and not isinstance(read(data), BatchMessage):
             self._heard.append(data)
         return super().receive(now, sender, data)
 
@@ -115,14 +116,6 @@ class Garbler(Actor):
         chance = self.seat.chance
         if self._heard and chance.random() < 0.5:
             data = chance.choice(self._heard)
-        flipped = bytearray(data)
-        flipped[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        lies = (
-            data,
-            bytes(flipped),
-            data[: chance.randrange(len(data))],
-            data + b"\x00",
-            b"\x00",
-            b"\xff" * 100_000,
-        )
-        return chance.choice(lies)
+        at = chance.randrange(len(data))
+        flipped = data[:at] + bytes((data[at] ^ 1 << chance.randrange(8),)) + data[at + 1 :]
+        return chance.choice((data, flipped, data[:at], data + b"\x00", b"\x00", b"\xff" * OVERSIZED))
