@@ -1,6 +1,7 @@
 """Votes become quorum certificates and timeouts become timeout certificates; every outcome has a name.
 
-Signatures were checked before (`verify.py`), so a certificate built here is verified by construction.
+Signatures were checked before (`verify.py`), so a certificate built here is verified by construction. Who contradicts
+itself yields evidence, once per view: a liar cannot make the log of its lies grow.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from enum import Enum, auto
 
 from parley.consensus.committee import faults, quorum
 from parley.consensus.events import (
+    DoubleProposal,
     DoubleTimeout,
     DoubleVote,
     VerifiedQC,
@@ -17,20 +19,26 @@ from parley.consensus.events import (
     VerifiedTimeout,
     VerifiedVote,
 )
-from parley.consensus.types import QC, TC, Instance, Timeout, Vote
+from parley.consensus.types import QC, TC, Block, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import QCScheme
 
-__all__ = ["Outcome", "TimeoutResult", "Timeouts", "VoteResult", "Votes"]
+__all__ = ["Outcome", "ProposalResult", "Proposals", "TimeoutResult", "Timeouts", "VoteResult", "Votes"]
 
 
 class Outcome(Enum):
-    """What became of a vote or timeout."""
+    """What became of a proposal, vote or timeout."""
 
     ADDED = auto()
     DUPLICATE = auto()
     EQUIVOCATION = auto()
     ECHO = auto()  # timeouts only: f + 1 gave up, one of them is honest, so join them (T11)
     QUORUM = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalResult:
+    outcome: Outcome
+    evidence: DoubleProposal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,32 @@ class TimeoutResult:
     evidence: DoubleTimeout | None = None
 
 
+class Proposals:
+    """The first proposal of each leader and view. Two leaders in one view are no equivocation (P8)."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, int], Proposal] = {}
+        self._accused: set[tuple[int, int]] = set()
+
+    def add(self, proposal: Proposal) -> ProposalResult:
+        key = (proposal.header.view, proposal.header.proposer)
+        first = self._first.get(key)
+        if first is None:
+            self._first[key] = proposal
+            return ProposalResult(Outcome.ADDED)
+        if first.header == proposal.header:
+            return ProposalResult(Outcome.DUPLICATE)
+        new = _accuse(self._accused, key)
+        return ProposalResult(Outcome.EQUIVOCATION, DoubleProposal(first, proposal) if new else None)
+
+    def forget(self, block: Block) -> None:
+        self._first.pop((block.view, block.header.proposer), None)
+
+    def forget_up_to(self, view: int) -> None:
+        self._first = {key: proposal for key, proposal in self._first.items() if key[0] > view}
+        self._accused = {key for key in self._accused if key[0] > view}
+
+
 class Votes:
     """Votes by view. At most one per signer and view is kept; the machine bounds the views (T7)."""
 
@@ -55,6 +89,7 @@ class Votes:
         self._scheme = scheme
         self._quorum = quorum(instance.size)
         self._by_view: dict[int, dict[int, Vote]] = {}
+        self._accused: set[tuple[int, int]] = set()
 
     def add(self, verified: VerifiedVote) -> VoteResult:
         vote = verified.vote
@@ -62,7 +97,8 @@ class Votes:
         if (first := votes.get(vote.signer)) is not None:
             if first.block == vote.block:
                 return VoteResult(Outcome.DUPLICATE)
-            return VoteResult(Outcome.EQUIVOCATION, evidence=DoubleVote(first, vote))
+            new = _accuse(self._accused, (vote.view, vote.signer))
+            return VoteResult(Outcome.EQUIVOCATION, evidence=DoubleVote(first, vote) if new else None)
         votes[vote.signer] = vote
         same = {v.signer: v.signature for v in votes.values() if v.block == vote.block}
         if len(same) != self._quorum:
@@ -72,6 +108,7 @@ class Votes:
 
     def forget_below(self, view: int) -> None:
         self._by_view = {v: votes for v, votes in self._by_view.items() if v >= view}
+        self._accused = {key for key in self._accused if key[0] >= view}
 
 
 class Timeouts:
@@ -83,13 +120,17 @@ class Timeouts:
         self._quorum = quorum(instance.size)
         self._echo = faults(instance.size) + 1
         self._timeouts: dict[int, Timeout] = {}
+        self._accused: set[tuple[int, int]] = set()
 
     def add(self, verified: VerifiedTimeout) -> TimeoutResult:
         timeout = verified.timeout
         if (first := self._timeouts.get(timeout.signer)) is not None:
             if first.high_qc.view == timeout.high_qc.view:
                 return TimeoutResult(Outcome.DUPLICATE)
-            return TimeoutResult(Outcome.EQUIVOCATION, evidence=DoubleTimeout(first, timeout))
+            new = _accuse(self._accused, (timeout.view, timeout.signer))
+            return TimeoutResult(
+                Outcome.EQUIVOCATION, evidence=DoubleTimeout(first, timeout) if new else None
+            )
         self._timeouts[timeout.signer] = timeout
         if len(self._timeouts) == self._quorum:
             return TimeoutResult(Outcome.QUORUM, tc=VerifiedTC(self._certificate(timeout.view)))
@@ -97,9 +138,17 @@ class Timeouts:
 
     def clear(self) -> None:
         self._timeouts.clear()
+        self._accused.clear()
 
     def _certificate(self, view: int) -> TC:
         signers = sorted(self._timeouts)
         qc_views = tuple(self._timeouts[signer].high_qc.view for signer in signers)
         aggregate = self._scheme.aggregate({signer: self._timeouts[signer].signature for signer in signers})
         return TC(self._instance.epoch, view, qc_views, aggregate)
+
+
+def _accuse(accused: set[tuple[int, int]], key: tuple[int, int]) -> bool:
+    """Note an accusation; False if it was made before."""
+    before = len(accused)
+    accused.add(key)
+    return len(accused) > before

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from parley.consensus import collect
-from parley.consensus.collect import Timeouts, Votes
+from parley.consensus.collect import Proposals, Timeouts, Votes
 from parley.consensus.errors import Reason, Refused, SafetyViolation
 from parley.consensus.events import (
     BatchesReady,
@@ -18,8 +19,8 @@ from parley.consensus.events import (
     CertifiedChain,
     Commit,
     Diverged,
-    DoubleProposal,
     Effect,
+    Evidence,
     Executed,
     Heartbeat,
     Input,
@@ -32,7 +33,6 @@ from parley.consensus.events import (
     ReportMisbehaviour,
     RequestBatches,
     RequestBlocks,
-    RequestPayload,
     Send,
     SetTimer,
     StoreBlock,
@@ -44,26 +44,22 @@ from parley.consensus.events import (
     VerifiedTimeout,
     VerifiedVote,
     ViewTimer,
-    bare,
 )
 from parley.consensus.forest import Forest, Node
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.pacemaker import Pacemaker
+from parley.consensus.proposer import Proposer
 from parley.consensus.results import Results
 from parley.consensus.safety import SafetyRules
 from parley.consensus.types import (
-    VERSION,
     Block,
     Certificates,
-    Governance,
-    Header,
     Instance,
     Proposal,
     Roots,
     Timeout,
     Vote,
 )
-from parley.crypto import merkle
 from parley.crypto.qc import QCScheme
 
 __all__ = ["MAX_AHEAD", "Config", "Machine"]
@@ -109,15 +105,20 @@ class Machine:
         self._votes = Votes(config.instance, scheme)
         self._timeouts = Timeouts(config.instance, scheme)
         self._results = Results(roots)
-        self._proposals: dict[tuple[int, int], Proposal] = {}  # first proposal by (view, proposer)
+        self._proposals = Proposals()
+        self._proposer = Proposer(
+            config.instance,
+            config.index,
+            config.heartbeat,
+            leaders=leaders,
+            forest=self._forest,
+            pacemaker=self._pacemaker,
+            results=self._results,
+        )
         self._orphans: dict[int, VerifiedProposal] = {}  # the newest by proposer, until its parent is fetched
         self._candidates: dict[bytes, bool] = {}  # blocks of this view to vote for -> batches stored
         self._attempt = 0
         self._formed_qc = 0  # view of the newest QC formed here
-        self._asked_payload = 0  # view in which a payload was asked for
-        self._waiting = False  # for something to propose
-        self._heartbeat_due = False
-        self._diverged = False
         self._now = 0
         self._effects: list[Effect] = []
         self._persisted = safety.state
@@ -202,7 +203,7 @@ class Machine:
             case Payload():
                 self._on_payload(event)
             case PayloadAvailable():
-                self._on_payload_available()
+                self._effects += self._proposer.payload_available()
 
     # -- proposals and votes ------------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class Machine:
         self._admit(block)
         if block.id == self.high_qc.block:  # its certificate came first
             self._certify(block.id)
-            self._try_propose()
+            self._effects += self._proposer.ask()
         self._adopt_orphans()
 
     def _check(self, block: Block, parent: Node) -> None:
@@ -239,11 +240,9 @@ class Machine:
             )
 
     def _note(self, proposal: Proposal) -> None:
-        key = (proposal.header.view, proposal.header.proposer)
-        first = self._proposals.setdefault(key, proposal)
-        if first.header != proposal.header:
-            self._effects.append(ReportMisbehaviour(DoubleProposal(first, proposal)))
-            raise Refused(Reason.EQUIVOCATION, f"member {key[1]} proposed twice in view {key[0]}")
+        result = self._proposals.add(proposal)
+        if result.outcome is collect.Outcome.EQUIVOCATION:
+            self._accuse(result.evidence, proposal.header.proposer, proposal.header.view)
 
     def _admit(self, block: Block) -> None:
         candidate = block.view == self.view
@@ -261,12 +260,12 @@ class Machine:
     def _attach(self, block: Block) -> None:
         evicted = self._forest.add(block)
         if evicted is not None:
-            self._proposals.pop((evicted.view, evicted.header.proposer), None)
+            self._proposals.forget(evicted)
             self._effects.append(Prune((evicted.id,)))
 
     def _try_vote(self, id_: bytes) -> None:
         node = self._forest.get(id_)
-        if node is None or not self._candidates[id_] or self._diverged:
+        if node is None or not self._candidates[id_] or self._results.diverged:
             return
         header = node.block.header
         agree = self._results.agree(header)
@@ -294,9 +293,8 @@ class Machine:
         match result.outcome:
             case collect.Outcome.DUPLICATE:
                 raise Refused(Reason.REPLAYED, f"vote of member {vote.signer} in view {vote.view}")
-            case collect.Outcome.EQUIVOCATION if result.evidence is not None:
-                self._effects.append(ReportMisbehaviour(result.evidence))
-                raise Refused(Reason.EQUIVOCATION, f"member {vote.signer} voted twice in view {vote.view}")
+            case collect.Outcome.EQUIVOCATION:
+                self._accuse(result.evidence, vote.signer, vote.view)
             case collect.Outcome.QUORUM if result.qc is not None:
                 self._formed_qc = vote.view
                 self._observe(result.qc, None)
@@ -322,7 +320,7 @@ class Machine:
         node = self._forest.get(id_)
         if node is None or node.certified:
             return
-        self._report_divergence(self._results.certified(node.block.header))
+        self._report(self._results.certified(node.block.header))
         final, abandoned = self._forest.certify(id_)
         if abandoned:
             self._effects.append(Prune(abandoned))
@@ -332,7 +330,7 @@ class Machine:
 
     def _forget(self) -> None:
         root = self.root
-        self._proposals = {key: p for key, p in self._proposals.items() if key[0] > root.view}
+        self._proposals.forget_up_to(root.view)
         self._orphans = {proposer: p for proposer, p in self._orphans.items() if p.block.view > root.view}
         self._results.forget_below(root.header.executed_height)
 
@@ -340,17 +338,15 @@ class Machine:
         self._votes.forget_below(self.view)
         self._timeouts.clear()
         self._candidates.clear()
-        self._waiting = False
-        self._heartbeat_due = False
+        self._proposer.enter_view()
         self._set_view_timer(self._pacemaker.duration)
-        self._try_propose()
+        self._effects += self._proposer.ask()
 
     def _on_timer(self, event: TimerFired) -> None:
         if event.timer == ViewTimer(self.view, self._attempt):
             self._time_out()
-        elif event.timer == Heartbeat(self.view) and self._waiting:
-            self._heartbeat_due = True
-            self._ask_again()
+        elif isinstance(event.timer, Heartbeat):
+            self._effects += self._proposer.heartbeat_over(event.timer)
 
     def _set_view_timer(self, delay: int) -> None:
         self._attempt += 1  # older timers of this view no longer count
@@ -384,11 +380,8 @@ class Machine:
         match result.outcome:
             case collect.Outcome.DUPLICATE:
                 raise Refused(Reason.REPLAYED, f"timeout of member {timeout.signer} in view {timeout.view}")
-            case collect.Outcome.EQUIVOCATION if result.evidence is not None:
-                self._effects.append(ReportMisbehaviour(result.evidence))
-                raise Refused(
-                    Reason.EQUIVOCATION, f"member {timeout.signer} timed out twice in {timeout.view}"
-                )
+            case collect.Outcome.EQUIVOCATION:
+                self._accuse(result.evidence, timeout.signer, timeout.view)
             case collect.Outcome.ECHO if self._safety.state.highest_timeout_view < self.view:
                 self._time_out()
             case collect.Outcome.QUORUM if result.tc is not None:
@@ -424,7 +417,7 @@ class Machine:
                 self._extend(block, sync=False)
         self._observe(chain.qc, None)
         self._adopt_orphans()
-        self._try_propose()
+        self._effects += self._proposer.ask()
 
     def _require_no_fork(self, first: Block, qc: VerifiedQC) -> None:
         # A certified block of a higher view extends every final block, or more than f members are faulty.
@@ -446,105 +439,44 @@ class Machine:
                 self._effects.append(Refuse(refusal.reason, refusal.detail))
 
     def _on_executed(self, event: Executed) -> None:
-        self._report_divergence(self._results.executed(event.height, event.roots))
+        self._report(self._results.executed(event.height, event.roots))
         for id_ in list(self._candidates):
             self._try_vote(id_)
-        self._try_propose()
-
-    def _report_divergence(self, contradicted: Header | None) -> None:
-        """A quorum certified other results than ours, so ours are wrong: never vote on them again (P2)."""
-        if contradicted is not None and not self._diverged:
-            self._diverged = True
-            self._effects.append(Diverged(contradicted.executed_height, contradicted.id()))
+        self._effects += self._proposer.ask()
 
     def _on_batches(self, event: BatchesReady) -> None:
         if event.block in self._candidates:
             self._candidates[event.block] = True
             self._try_vote(event.block)
 
-    # -- proposing --------------------------------------------------------------------------------------------------------
-
-    def _try_propose(self) -> None:
-        """Ask for a payload once everything else that a proposal needs is here."""
-        if self._asked_payload == self.view or self._ground() is None:
-            return
-        self._asked_payload = self.view
-        in_chain = frozenset(
-            digest for block in self._forest.uncommitted(self.high_qc.block) for digest in block.batches
-        )
-        self._effects.append(RequestPayload(self.view, in_chain))
-
-    def _ground(self) -> tuple[Node, Roots] | None:
-        """The parent of this member's proposal and the results to name in it, if it may propose now."""
-        parent = self._forest.get(self.high_qc.block)
-        if parent is None or self._diverged:
-            return None
-        if self._leader(self.view, self.high_qc.block, self._entered_by()) != self._config.index:
-            return None
-        roots = self._results.at(parent.child_executes)
-        return None if roots is None else (parent, roots)
-
     def _on_payload(self, payload: Payload) -> None:
-        ground = self._ground()
-        if payload.view != self.view or ground is None:
-            self._asked_payload = 0  # ask again when it may propose
-            return
-        parent, roots = ground
-        uncovered = parent.last_payload > parent.block.header.executed_height
-        if payload.batches or uncovered or self._heartbeat_due:
-            self._propose(parent, roots, payload.batches)
-        elif not self._waiting:
-            self._waiting = True
-            self._effects.append(SetTimer(Heartbeat(self.view), self._config.heartbeat))
-            if self._formed_qc + 1 == self.view:
-                self._effects.append(Broadcast(Certificates(self.high_qc.qc, None)))
+        formed_qc = self._formed_qc + 1 == self.view
+        match self._proposer.on_payload(payload, self._now, formed_qc=formed_qc):
+            case Block() as block:
+                self._propose(block)
+            case effects:
+                self._effects += effects
 
-    def _on_payload_available(self) -> None:
-        if self._waiting:
-            self._ask_again()
-
-    def _ask_again(self) -> None:
-        self._asked_payload = 0
-        self._try_propose()  # which sees whether it still may: a higher QC may have come while it waited
-
-    def _propose(self, parent: Node, roots: Roots, batches: tuple[bytes, ...]) -> None:
-        self._waiting = False
-        block = Block(self._header(parent, roots, batches), batches)
+    def _propose(self, block: Block) -> None:
         proposal = self._safety.propose(block, self._pacemaker.high_qc, self._pacemaker.high_tc)
-        if proposal is not None:
+        if proposal is not None:  # None: proposed in this view before a restart
             self._effects.append(Broadcast(proposal))
             self._note(proposal)
             self._admit(block)
 
-    def _header(self, parent: Node, roots: Roots, batches: tuple[bytes, ...]) -> Header:
-        instance = self._config.instance
-        tc = self._pacemaker.high_tc if self._entered_by() is EnteredBy.TC else None
-        return Header(
-            version=VERSION,
-            chain=instance.chain,
-            shard=instance.shard,
-            epoch=instance.epoch,
-            height=parent.block.height + 1,
-            view=self.view,
-            parent=parent.block.id,
-            proposer=self._config.index,
-            time=max(self._now, parent.block.header.time + 1),
-            governance=Governance(0, instance.chain),
-            batches_root=merkle.root(batches),
-            executed_height=parent.child_executes,
-            state_root=roots.state,
-            history_root=roots.history,
-            justify=self.high_qc.qc,
-            tc=bare(tc),
-        )
-
     # -- helpers ------------------------------------------------------------------------------------------------------------
-
-    def _entered_by(self) -> EnteredBy:
-        return EnteredBy.QC if self.high_qc.view + 1 == self.view else EnteredBy.TC
 
     def _leader(self, view: int, parent: bytes, entered_by: EnteredBy) -> int:
         return self._leaders.leader(view, entered_by, self._forest.ancestry(parent))
+
+    def _report(self, divergence: Diverged | None) -> None:
+        if divergence is not None:
+            self._effects.append(divergence)
+
+    def _accuse(self, evidence: Evidence | None, member: int, view: int) -> NoReturn:
+        if evidence is not None:
+            self._effects.append(ReportMisbehaviour(evidence))
+        raise Refused(Reason.EQUIVOCATION, f"member {member} in view {view}")
 
     def _require_view(self, view: int) -> None:
         if view < self.view:

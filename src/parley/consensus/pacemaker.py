@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parley.consensus.events import VerifiedQC, VerifiedTC
+from parley.consensus.leader.protocol import EnteredBy
 
 __all__ = ["Pacemaker"]
 
@@ -28,6 +29,11 @@ class Pacemaker:
         """One after the newest certificate: a laggard jumps, it does not step (T12)."""
         tc_view = 0 if self.high_tc is None else self.high_tc.view
         return max(self.high_qc.view, tc_view) + 1
+
+    @property
+    def entered_by(self) -> EnteredBy:
+        """By the QC of the view before if it is known, else by its TC (P8)."""
+        return EnteredBy.QC if self.high_qc.view + 1 == self.view else EnteredBy.TC
 
     def on_qc(self, qc: VerifiedQC) -> bool:
         """Take a QC into account; True if a new view begins."""

@@ -1,0 +1,125 @@
+"""When a leader proposes and what: at once if there is something to order or to certify, else after a heartbeat (P2)."""
+
+from __future__ import annotations
+
+from parley.consensus.events import (
+    Broadcast,
+    Effect,
+    Heartbeat,
+    Payload,
+    RequestPayload,
+    SetTimer,
+    bare,
+)
+from parley.consensus.forest import Forest, Node
+from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
+from parley.consensus.pacemaker import Pacemaker
+from parley.consensus.results import Results
+from parley.consensus.types import VERSION, Block, Certificates, Governance, Header, Instance, Roots
+from parley.crypto import merkle
+
+__all__ = ["Proposer"]
+
+
+class Proposer:
+    """Reads the chain and the view; changes neither. Signing is the safety rules' business."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        index: int,
+        heartbeat: int,
+        *,
+        leaders: LeaderScheme,
+        forest: Forest,
+        pacemaker: Pacemaker,
+        results: Results,
+    ) -> None:
+        self._instance = instance
+        self._index = index
+        self._heartbeat = heartbeat
+        self._leaders = leaders
+        self._forest = forest
+        self._pacemaker = pacemaker
+        self._results = results
+        self._asked = False  # for a payload in this view
+        self._waiting = False  # for something to propose
+        self._due = False  # the heartbeat is over
+
+    def enter_view(self) -> None:
+        self._asked = self._waiting = self._due = False
+
+    def ask(self) -> list[Effect]:
+        """Ask for a payload, once, when everything else that a proposal needs is here."""
+        if self._asked or self._ground() is None:
+            return []
+        self._asked = True
+        branch = self._forest.uncommitted(self._pacemaker.high_qc.block)
+        in_chain = frozenset(digest for block in branch for digest in block.batches)
+        return [RequestPayload(self._pacemaker.view, in_chain)]
+
+    def payload_available(self) -> list[Effect]:
+        return self._ask_again() if self._waiting else []
+
+    def heartbeat_over(self, timer: Heartbeat) -> list[Effect]:
+        if not self._waiting or timer.view != self._pacemaker.view:
+            return []
+        self._due = True
+        return self._ask_again()
+
+    def on_payload(self, payload: Payload, now: int, *, formed_qc: bool) -> Block | list[Effect]:
+        """The block to propose, or what to do while there is nothing to propose."""
+        ground = self._ground()
+        if payload.view != self._pacemaker.view or ground is None:
+            self._asked = False  # ask again when it may propose
+            return []
+        parent, roots = ground
+        uncovered = parent.last_payload > parent.block.header.executed_height
+        if payload.batches or uncovered or self._due:
+            self._waiting = False
+            return Block(self._header(parent, roots, payload.batches, now), payload.batches)
+        if self._waiting:
+            return []
+        self._waiting = True
+        effects: list[Effect] = [SetTimer(Heartbeat(payload.view), self._heartbeat)]
+        if formed_qc:  # nobody else knows it yet
+            effects.append(Broadcast(Certificates(self._pacemaker.high_qc.qc, None)))
+        return effects
+
+    def _ask_again(self) -> list[Effect]:
+        self._asked = False  # `ask` sees whether it still may: a higher QC may have come while it waited
+        return self.ask()
+
+    def _ground(self) -> tuple[Node, Roots] | None:
+        """The parent of this member's proposal and the results to name in it, if it may propose now."""
+        high_qc = self._pacemaker.high_qc
+        parent = self._forest.get(high_qc.block)
+        if parent is None or self._results.diverged:
+            return None
+        ancestry = self._forest.ancestry(high_qc.block)
+        if self._leaders.leader(self._pacemaker.view, self._pacemaker.entered_by, ancestry) != self._index:
+            return None
+        roots = self._results.at(parent.child_executes)
+        return None if roots is None else (parent, roots)
+
+    def _header(self, parent: Node, roots: Roots, batches: tuple[bytes, ...], now: int) -> Header:
+        instance, pacemaker = self._instance, self._pacemaker
+        tc = pacemaker.high_tc if pacemaker.entered_by is EnteredBy.TC else None
+        return Header(
+            version=VERSION,
+            chain=instance.chain,
+            shard=instance.shard,
+            epoch=instance.epoch,
+            height=parent.block.height + 1,
+            view=pacemaker.view,
+            parent=parent.block.id,
+            proposer=self._index,
+            time=max(now, parent.block.header.time + 1),
+            governance=Governance(0, instance.chain),
+            batches_root=merkle.root(batches),
+            executed_height=parent.child_executes,
+            state_root=roots.state,
+            history_root=roots.history,
+            justify=pacemaker.high_qc.qc,
+            tc=bare(tc),
+        )
