@@ -100,6 +100,7 @@ class Forest:
 
     def _move_root(self, final: list[Block]) -> tuple[bytes, ...]:
         before = self._nodes
+        done = {self._root.block.id, *(block.id for block in final)}
         for block in [self._root.block, *final[:-1]]:
             self._below[block.id] = block
         while len(self._below) > self._memory:
@@ -110,8 +111,7 @@ class Forest:
             if node.block.parent in kept:
                 kept[id_] = node
         self._nodes = kept
-        done = {block.id for block in final}
-        return tuple(id_ for id_ in before if id_ not in kept and id_ not in done and id_ not in self._below)
+        return tuple(id_ for id_ in before if id_ not in kept and id_ not in done)
 
     def _evict(self, newest: bytes) -> Block | None:
         loose = [n.block for i, n in self._nodes.items() if not n.certified and i != newest]

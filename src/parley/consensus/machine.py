@@ -230,6 +230,12 @@ class Machine:
         entered_by = EnteredBy.QC if header.tc is None else EnteredBy.TC
         if header.proposer != self._leader(header.view, header.parent, entered_by):
             raise Refused(Reason.NOT_LEADER, f"member {header.proposer} in view {header.view}")
+        if (
+            header.justify.view != parent.block.view
+        ):  # votes sign the view, so only a broken quorum gets here (T4)
+            raise Refused(
+                Reason.BAD_CERTIFICATE, f"QC of view {header.justify.view} on view {parent.block.view}"
+            )
         if header.height != parent.block.height + 1:
             raise Refused(Reason.BAD_HEIGHT, f"{header.height} on {parent.block.height}")
         if not parent.block.header.time < header.time <= self._now + MAX_AHEAD:
@@ -265,7 +271,7 @@ class Machine:
 
     def _try_vote(self, id_: bytes) -> None:
         node = self._forest.get(id_)
-        if node is None or not self._candidates[id_] or self._results.diverged:
+        if node is None or not self._candidates.get(id_) or self._results.diverged:
             return
         header = node.block.header
         agree = self._results.agree(header)

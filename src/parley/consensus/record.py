@@ -20,9 +20,7 @@ __all__ = ["COPIES", "MAX_RECORD", "SLOTS", "SafetyState", "encode_record", "rec
 
 SLOTS = 2
 COPIES = 2
-MAX_RECORD = (
-    128 * 1024
-)  # a proposal of 1024 digests with certificates of 256 members, and the rest, with room
+MAX_RECORD = 256 * 1024  # room for a full proposal and for certificates of 256 members
 
 _SEQUENCE_SIZE = 8
 
@@ -67,6 +65,10 @@ def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, S
     good = sorted((found for found in newest if found), key=_sequence)
     if not good:
         raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
+    if any(found is not None and found[0] % SLOTS != slot for slot, found in enumerate(newest)):
+        raise SafetyRecordError(
+            _advice(where, "a record stands in the other's slot: files or writes were mixed up")
+        )
     if len(good) == SLOTS and good[1][0] != good[0][0] + 1:
         detail = (
             f"records {good[0][0]} and {good[1][0]} do not follow each other, so a finished write was lost"

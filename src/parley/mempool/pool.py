@@ -16,7 +16,17 @@ from parley.consensus.types import MAX_BATCHES, Block
 from parley.crypto.hashing import digest
 from parley.mempool.messages import MAX_BATCH_BYTES, MAX_REQUESTED, BatchesRequest, BatchMessage
 
-__all__ = ["BatchTimer", "Effect", "Limits", "Pending", "Pool", "Ready", "StoreBatch", "batch_digest"]
+__all__ = [
+    "BatchTimer",
+    "Effect",
+    "Limits",
+    "Pending",
+    "Pool",
+    "Ready",
+    "StoreBatch",
+    "TooLarge",
+    "batch_digest",
+]
 
 FETCH_RETRY = 300  # ms before the next member is asked
 MAX_FETCHES = 64  # blocks whose batches are being fetched
@@ -57,11 +67,15 @@ class BatchTimer:
 
 @dataclass(frozen=True, slots=True)
 class StoreBatch:
-    """Write a batch. `sync`: before what follows, because an announcement or a vote depends on it."""
+    """Write a batch. `sync`: before what follows, because an announcement or a vote depends on it.
+
+    `waits`: it is to be proposed here; if not, it is kept only because a block names it.
+    """
 
     digest: bytes
     pending: Pending
     sync: bool
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +85,21 @@ class Ready:
     block: bytes
 
 
-Effect = StoreBatch | Ready | Send | Broadcast | SetTimer[BatchTimer]
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The batches of this block exceed the limit of a block: no vote for it."""
+
+    block: bytes
+
+
+Effect = StoreBatch | Ready | TooLarge | Send | Broadcast | SetTimer[BatchTimer]
 
 
 @dataclass(slots=True)
 class _Fetch:
     missing: dict[bytes, None]  # a set with a fixed order
     peers: tuple[int, ...]
+    room: int | None  # bytes that may still come, or None for a committed block
     attempt: int = 0
 
 
@@ -90,9 +112,9 @@ class _Share:
 
 
 class Pool:
-    """`stored` tells whether a batch is on disk although it no longer waits."""
+    """`stored` gives the size of a batch that is on disk although it does not wait, or None."""
 
-    def __init__(self, index: int, size: int, limits: Limits, stored: Callable[[bytes], bool]) -> None:
+    def __init__(self, index: int, size: int, limits: Limits, stored: Callable[[bytes], int | None]) -> None:
         self._index = index
         self._limits = limits
         self._stored = stored
@@ -140,18 +162,25 @@ class Pool:
             order.append(queue)
         return tuple(chosen)
 
-    def fetch(self, block: Block) -> list[Effect]:
-        """Get hold of the batches of `block`: from its proposer first, then from the others in turn."""
-        missing = dict.fromkeys(name for name in block.batches if not self._has(name))
+    def fetch(self, block: Block, *, committed: bool) -> list[Effect]:
+        """Get hold of the batches of `block`: from its proposer first, then from the others in turn.
+
+        Until it is committed they must fit a block, so that a lying leader cannot fill disks with what nobody accepts.
+        """
+        sizes = [(name, self._size(name)) for name in block.batches]
+        room = None if committed else self._limits.block_bytes - sum(size or 0 for _, size in sizes)
+        if room is not None and room < 0:
+            return [TooLarge(block.id)]
+        missing = dict.fromkeys(name for name, size in sizes if size is None)
         if not missing:
             return [Ready(block.id)]
-        if block.id in self._fetches:
+        if (running := self._fetches.get(block.id)) is not None:
+            running.room = room
             return []
         while len(self._fetches) >= MAX_FETCHES:
             self.abandon(next(iter(self._fetches)))
-        first = block.header.proposer
-        turn = [(first + i) % len(self._shares) for i in range(len(self._shares))]
-        fetch = _Fetch(missing, tuple(peer for peer in turn if peer != self._index))
+        turn = [(block.header.proposer + i) % len(self._shares) for i in range(len(self._shares))]
+        fetch = _Fetch(missing, tuple(peer for peer in turn if peer != self._index), room)
         self._fetches[block.id] = fetch
         for name in missing:
             self._wanted[name] = self._wanted.get(name, 0) + 1
@@ -188,18 +217,22 @@ class Pool:
             raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
         name = batch_digest(data)
         wanted = name in self._wanted
-        if not wanted and (name in self._pending or name in self._settled):
-            raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
-        share = self._shares[entry]
-        full = (
-            len(share.waiting) >= self._limits.pending_batches
-            or share.size + len(data) > self._limits.pending_bytes
-        )
-        if full and not wanted:  # what a block needs is taken in any case: the block's own limits bound it
-            raise Refused(Reason.QUOTA, f"broker {entry} has {len(share.waiting)} batches waiting")
         pending = Pending(entry, height, data)
-        self._keep(name, pending)
-        return [StoreBatch(name, pending, sync=announce or wanted), *self._arrived(name)]
+        # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: whoever happened to
+        # send it must not be charged for it, and the block's limits bound it.
+        if announce or not wanted:
+            self._require_room(name, pending)
+            self._keep(name, pending)
+        store = StoreBatch(name, pending, sync=announce or wanted, waits=announce or not wanted)
+        return [store, *self._arrived(name, len(data))]
+
+    def _require_room(self, name: bytes, batch: Pending) -> None:
+        if name in self._pending or name in self._settled:
+            raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
+        share = self._shares[batch.entry]
+        full = len(share.waiting) >= self._limits.pending_batches
+        if full or share.size + len(batch.data) > self._limits.pending_bytes:
+            raise Refused(Reason.QUOTA, f"broker {batch.entry} has {len(share.waiting)} batches waiting")
 
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
@@ -219,18 +252,25 @@ class Pool:
     def _expired(self, name: bytes, height: int) -> bool:
         return self._pending[name].height + self._limits.expiry < height
 
-    def _has(self, name: bytes) -> bool:
-        return name in self._pending or self._stored(name)
+    def _size(self, name: bytes) -> int | None:
+        pending = self._pending.get(name)
+        return self._stored(name) if pending is None else len(pending.data)
 
-    def _arrived(self, name: bytes) -> list[Effect]:
+    def _arrived(self, name: bytes, size: int) -> list[Effect]:
         effects: list[Effect] = []
         for block, fetch in list(self._fetches.items()):
-            if name in fetch.missing:
-                del fetch.missing[name]
-                self._release(name)
-                if not fetch.missing:
-                    del self._fetches[block]
-                    effects.append(Ready(block))
+            if name not in fetch.missing:
+                continue
+            del fetch.missing[name]
+            self._release(name)
+            if fetch.room is not None:
+                fetch.room -= size
+            if fetch.room is not None and fetch.room < 0:
+                self.abandon(block)
+                effects.append(TooLarge(block))
+            elif not fetch.missing:
+                del self._fetches[block]
+                effects.append(Ready(block))
         return effects
 
     def _release(self, name: bytes) -> None:

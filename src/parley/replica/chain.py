@@ -77,8 +77,9 @@ class Chain:
     def uncommitted(self) -> list[Block]:
         return [_blocks.decode(value).block() for _, value in self._store.scan(b"u/")]
 
-    def has_batch(self, name: bytes) -> bool:
-        return self._store.get(b"b/" + name) is not None
+    def batch_size(self, name: bytes) -> int | None:
+        body = self.batch(name)
+        return None if body is None else len(body)
 
     def batch(self, name: bytes) -> bytes | None:
         return self._store.get(b"b/" + name)
@@ -119,8 +120,10 @@ def store_block(block: Block) -> Entries:
 
 
 def store_batch(effect: StoreBatch) -> Entries:
-    mark = Mark(effect.pending.entry, effect.pending.height)
-    return [(b"b/" + effect.digest, effect.pending.data), (b"p/" + effect.digest, _encode(mark))]
+    entries: Entries = [(b"b/" + effect.digest, effect.pending.data)]
+    if effect.waits:
+        entries.append((b"p/" + effect.digest, _encode(Mark(effect.pending.entry, effect.pending.height))))
+    return entries
 
 
 def genesis_entries(genesis: Block, outcome: Outcome) -> Entries:

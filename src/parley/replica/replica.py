@@ -126,7 +126,7 @@ class Replica:
             history=self._chain.history(config.depth, leaders.memory),
             roots=self._chain.roots(),
         )
-        self._pool = pool.Pool(config.index, config.instance.size, config.limits, self._chain.has_batch)
+        self._pool = pool.Pool(config.index, config.instance.size, config.limits, self._chain.batch_size)
         self._pool.restore(self._chain.waiting())
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._sequence = sequence
@@ -257,7 +257,7 @@ class Replica:
                     events.Payload(effect.view, self._pool.payload(self._taken(effect.exclude)))
                 )
             case events.RequestBatches():
-                self._on_pool(self._pool.fetch(effect.block))
+                self._on_pool(self._pool.fetch(effect.block, committed=False))
             case events.RequestBlocks():
                 self._emit_all(self._sync.want(effect.qc, self.committed_height))
             case events.Commit():
@@ -288,7 +288,7 @@ class Replica:
         while self._unexecuted:
             bodies = self._bodies(self._unexecuted[0])
             if bodies is None:
-                self._on_pool(self._pool.fetch(self._unexecuted[0]))
+                self._on_pool(self._pool.fetch(self._unexecuted[0], committed=True))
                 return
             self._apply(self._unexecuted.popleft(), bodies)
 
@@ -317,7 +317,10 @@ class Replica:
             match effect:
                 case pool.StoreBatch():
                     self._write(store_batch(effect), sync=effect.sync)
-                    self._inputs.append(events.PayloadAvailable())
+                    if effect.waits:
+                        self._inputs.append(events.PayloadAvailable())
+                case pool.TooLarge():
+                    self._refuse(Reason.OVERSIZED, f"batches of block {effect.block.hex()}")
                 case pool.Ready():
                     self._inputs.append(events.BatchesReady(effect.block))
                     if self._unexecuted and self._unexecuted[0].id == effect.block:

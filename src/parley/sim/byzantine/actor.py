@@ -69,7 +69,7 @@ class Actor:
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
         message = read(data)
-        extra = [] if message is None else self.hear(message)
+        extra = [] if message is None else self.hear(sender, message)
         return extra + self._filter(self.replica.receive(now, sender, data))
 
     def submit(self, now: int, batch: bytes) -> list[Effect]:
@@ -80,7 +80,7 @@ class Actor:
 
     # -- what a liar overrides ------------------------------------------------------------------------------
 
-    def hear(self, message: wire.WireMessage) -> list[Effect]:  # noqa: ARG002 - the plain truth needs no look at it
+    def hear(self, sender: int, message: wire.WireMessage) -> list[Effect]:  # noqa: ARG002 - the plain truth needs no look at it
         """What to send in addition when this arrives."""
         return []
 

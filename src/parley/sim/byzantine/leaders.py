@@ -71,7 +71,7 @@ class OldFork(Actor):
         self._older: deque[Proposal] = deque(maxlen=REMEMBERED)
         self._tc: TC | None = None
 
-    def hear(self, message: wire.WireMessage) -> list[Effect]:
+    def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
         match message:
             case Proposal():
                 self._older.append(message)

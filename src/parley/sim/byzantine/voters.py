@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from msgspec.structs import replace
 
 from parley.consensus.committee import quorum
-from parley.consensus.types import QC, Certificates, Proposal, Timeout, Vote
+from parley.consensus.types import QC, Block, Certificates, Proposal, Timeout, Vote
+from parley.crypto import merkle
 from parley.crypto.qc import Aggregate, bitmap_of
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send
-from parley.sim.byzantine.actor import Actor
+from parley.replica.replica import Replica
+from parley.sim.byzantine.actor import Actor, Seat, to_each
+from parley.sync.messages import BlocksRequest, BlocksResponse, StoredBlock
 
 __all__ = ["DoubleVoter", "DuplicateSigners", "FarFuture"]
 
 FAR = 1000
+REMEMBERED = 16
 
 
 class DoubleVoter(Actor):
@@ -22,7 +28,7 @@ class DoubleVoter(Actor):
     name = "double-voter"
     story = "votes for every block of a view, and for one that does not exist, and tells everybody"
 
-    def hear(self, message: wire.WireMessage) -> list[Effect]:
+    def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
         if not isinstance(message, Proposal) or message.header.view < self.view:
             return []
         view = message.header.view
@@ -53,38 +59,58 @@ class FarFuture(Actor):
 
 
 class DuplicateSigners(Actor):
-    """T5: certificates for a block of its own in which one signature stands for a quorum."""
+    """T5: whole chains of its own making, certified by one signature that stands for a quorum."""
 
     name = "duplicate-signers"
-    story = "makes certificates in which its one signature counts as many"
+    story = "makes certificates in which its one signature counts as many, for chains of its own making"
+
+    def __init__(self, replica: Replica, seat: Seat) -> None:
+        super().__init__(replica, seat)
+        self._chains: OrderedDict[bytes, BlocksResponse] = OrderedDict()
+
+    def hear(self, sender: int, message: wire.WireMessage) -> list[Effect]:
+        match message:
+            case Proposal() if self.seat.chance.random() < 0.3:
+                return [Broadcast(wire.encode(Certificates(self._invent(message), None)))]
+            case BlocksRequest(target=target) if target in self._chains:
+                return to_each([sender], self._chains[target])
+            case _:
+                return []
 
     def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
+        """Its own messages go out too, and again with forged certificates."""
         match message:
             case Proposal(header=header):
-                # A child of its own uncertified block, justified by itself alone.
-                qc = self._forge(header.view, header.id())
-                child = replace(
-                    header,
-                    view=header.view + 1,
-                    height=header.height + 1,
-                    parent=header.id(),
-                    time=header.time + 1,
-                    justify=qc,
-                    tc=None,
+                qc = self._forge(header.justify.view, header.parent)
+                forged = self.seat.proposal(
+                    replace(header, justify=qc, time=header.time + 1), message.batches
                 )
-                forged: list[wire.WireMessage] = [
-                    Certificates(qc, None),
-                    self.seat.proposal(child, message.batches),
-                ]
-            case Vote():
-                forged = [Certificates(self._forge(message.view, message.block), None)]
+                return [effect, Broadcast(wire.encode(forged))]
             case Timeout():
-                forged = [
-                    self.seat.timeout(message.view, self._forge(message.view - 1, bytes(32)), message.tc)
-                ]
+                qc = self._forge(message.view - 1, bytes(32))
+                return [effect, Broadcast(wire.encode(self.seat.timeout(message.view, qc, None)))]
             case _:
-                forged = []
-        return [effect, *(Broadcast(wire.encode(lie)) for lie in forged)]
+                return [effect]
+
+    def _invent(self, proposal: Proposal) -> QC:
+        """Two blocks of consecutive views beside the proposal: whoever believes their certificates commits a fork."""
+        first = Block(replace(proposal.header, time=proposal.header.time + 1), proposal.batches)
+        header = replace(
+            first.header,
+            height=first.height + 1,
+            view=first.view + 1,
+            parent=first.id,
+            time=first.header.time + 1,
+            batches_root=merkle.root(()),
+            justify=self._forge(first.view, first.id),
+            tc=None,
+        )
+        second = Block(header, ())
+        chain = (StoredBlock.of(first), StoredBlock.of(second))
+        self._chains[second.id] = BlocksResponse(second.id, chain, None)
+        if len(self._chains) > REMEMBERED:
+            self._chains.popitem(last=False)
+        return self._forge(second.view, second.id)
 
     def _forge(self, view: int, block: bytes) -> QC:
         """A certificate that claims a quorum and holds one honest signature, its own."""
