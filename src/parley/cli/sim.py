@@ -27,6 +27,7 @@ class Crypto(StrEnum):
 
 @app.command()
 def run(
+    *,
     nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Replicas in the network.")] = 7,
     byzantine: Annotated[int, typer.Option(min=0, help="How many of them lie.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Chooses everything that happens.")] = 0,

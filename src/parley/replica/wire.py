@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from types import UnionType
+from typing import Union, get_args, get_origin
+
 import msgspec
 
 from parley.consensus.errors import Reason, Refused
@@ -19,6 +23,7 @@ WireMessage = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
+_kinds = {kind.__struct_config__.tag: kind for kind in get_args(WireMessage)}
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -32,7 +37,38 @@ def decode(data: bytes) -> WireMessage:
     try:
         message = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Refused(Reason.MALFORMED, str(error)) from None
-    if not isinstance(message, BatchMessage) and _encoder.encode(message) != data:
+        raise Refused(Reason.MALFORMED, _explain(data, str(error))) from None
+    if _encoder.encode(message) != data:
         raise Refused(Reason.NOT_CANONICAL, type(message).__name__)
     return message
+
+
+def _explain(data: bytes, error: str) -> str:
+    """The decoder's words with the field's name instead of its position: `Proposal.header.view`, not `$[1][5]`."""
+    found = re.search(r"`\$((?:\[(?:\d+|\.\.\.)\])*)`", error)
+    kind = _kinds.get(data[1]) if len(data) > 1 else None  # an array's first element, a small integer
+    if found is None or kind is None:
+        return error
+    name = kind.__name__
+    inside: object = kind
+    for step in re.findall(r"\[(\d+|\.\.\.)\]", found[1]):
+        if step == "..." or not (isinstance(inside, type) and issubclass(inside, msgspec.Struct)):
+            name, inside = f"{name}[{step}]", _item(inside)
+            continue
+        index = int(step) - (inside.__struct_config__.tag is not None)
+        fields = msgspec.structs.fields(inside)
+        if not 0 <= index < len(fields):
+            return error
+        name, inside = f"{name}.{fields[index].name}", _bare(fields[index].type)
+    return error.replace(found[0], name)
+
+
+def _item(kind: object) -> object:
+    return _bare(next(iter(get_args(kind)), object))
+
+
+def _bare(kind: object) -> object:
+    """The type without its bounds and without None."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(option for option in get_args(kind) if option is not type(None))
+    return _bare(get_args(kind)[0]) if hasattr(kind, "__metadata__") else kind
