@@ -6,12 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from parley.consensus.types import Hash
+from parley.consensus.types import MAX_BATCHES, Hash
 
-__all__ = ["MAX_BATCH_BYTES", "MAX_REQUESTED", "BatchMessage", "BatchesRequest"]
+__all__ = ["MAX_BATCH_BYTES", "BatchMessage", "BatchesRequest"]
 
 MAX_BATCH_BYTES = 1024 * 1024
-MAX_REQUESTED = 64
 
 
 class BatchMessage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
@@ -21,6 +20,6 @@ class BatchMessage(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class BatchesRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """Send me these batches; each that is held comes back as a `BatchMessage`."""
+    """Send me these batches, those of one block; each that is held comes back as a `BatchMessage`."""
 
-    digests: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_REQUESTED)]
+    digests: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_BATCHES)]

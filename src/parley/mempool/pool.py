@@ -14,7 +14,7 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast, Send, SetTimer
 from parley.consensus.types import MAX_BATCHES, Block
 from parley.crypto.hashing import digest
-from parley.mempool.messages import MAX_BATCH_BYTES, MAX_REQUESTED, BatchesRequest, BatchMessage
+from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
 
 __all__ = [
     "BatchTimer",
@@ -177,8 +177,8 @@ class Pool:
         if (running := self._fetches.get(block.id)) is not None:
             running.room = room
             return []
-        while len(self._fetches) >= MAX_FETCHES:
-            self.abandon(next(iter(self._fetches)))
+        if len(self._fetches) >= MAX_FETCHES:
+            self._make_room()
         turn = [(block.header.proposer + i) % len(self._shares) for i in range(len(self._shares))]
         fetch = _Fetch(missing, tuple(peer for peer in turn if peer != self._index), room)
         self._fetches[block.id] = fetch
@@ -273,6 +273,11 @@ class Pool:
                 effects.append(Ready(block))
         return effects
 
+    def _make_room(self) -> None:
+        """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
+        oldest = next((block for block, fetch in self._fetches.items() if fetch.room is not None), None)
+        self.abandon(next(iter(self._fetches)) if oldest is None else oldest)
+
     def _release(self, name: bytes) -> None:
         self._wanted[name] -= 1
         if not self._wanted[name]:
@@ -281,5 +286,5 @@ class Pool:
     def _ask(self, block: bytes, fetch: _Fetch) -> list[Effect]:
         peer = fetch.peers[fetch.attempt % len(fetch.peers)]
         fetch.attempt += 1
-        request = BatchesRequest(tuple(fetch.missing)[:MAX_REQUESTED])
+        request = BatchesRequest(tuple(fetch.missing))
         return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), FETCH_RETRY)]

@@ -9,13 +9,14 @@ s/<key>      the application's state
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
-from parley.crypto.encoding import enc, u64
+from parley.crypto.encoding import EncodingError, enc, u64
 from parley.crypto.merkle import MountainRange, root
 from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Outcome, Receipt
@@ -32,6 +33,7 @@ __all__ = [
     "store_block",
 ]
 
+T = TypeVar("T")
 Entries = list[tuple[bytes, bytes | None]]
 
 
@@ -43,6 +45,12 @@ class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     height: U64
     history: bytes
 
+    def range(self) -> MountainRange:
+        try:
+            return MountainRange.decode(self.history)
+        except EncodingError:
+            raise _damaged(b"m/head", "holds no history range") from None
+
 
 class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     entry: U16
@@ -50,17 +58,26 @@ class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Chain:
-    """Reads the chain through a view of the store."""
+    """Reads the chain through a view of the store; what does not decode or is not there stops the replica."""
 
     def __init__(self, store: KeyValue) -> None:
         self._store = store
 
+    def check(self, genesis: Block) -> None:
+        """What can be told at start; the rest shows when it is read."""
+        self.head().range()
+        if self._committed(0).id != genesis.id:
+            raise StoreError(
+                "The local store was made under another genesis file. Point the broker at the genesis file and data "
+                "directory that belong together."
+            )
+
     def head(self) -> Head:
-        return _heads.decode(self._required(b"m/head"))
+        return _decoded(_heads, b"m/head", self._required(b"m/head"))
 
     def block(self, height: int) -> Block | None:
         found = self._store.get(b"c/" + u64(height))
-        return None if found is None else _blocks.decode(found).block()
+        return None if found is None else self._committed(height)
 
     def history(self, depth: int, memory: int) -> list[Block]:
         """The committed blocks that consensus needs, parent before child, up to the last executed one."""
@@ -71,34 +88,32 @@ class Chain:
     def roots(self) -> dict[int, Roots]:
         """The results that headers above the last executed block may still name."""
         head = self._committed(self.head().height)
-        heights = range(head.header.executed_height, head.height + 1)
-        return {height: _roots.decode(self._required(b"r/" + u64(height))) for height in heights}
+        keys = {height: b"r/" + u64(height) for height in range(head.header.executed_height, head.height + 1)}
+        return {height: _decoded(_roots, key, self._required(key)) for height, key in keys.items()}
 
     def uncommitted(self) -> list[Block]:
-        return [_blocks.decode(value).block() for _, value in self._store.scan(b"u/")]
+        return [_decoded(_blocks, key, value).block() for key, value in self._store.scan(b"u/")]
+
+    def batch(self, name: bytes) -> bytes | None:
+        return self._store.get(b"b/" + name)
 
     def batch_size(self, name: bytes) -> int | None:
         body = self.batch(name)
         return None if body is None else len(body)
 
-    def batch(self, name: bytes) -> bytes | None:
-        return self._store.get(b"b/" + name)
-
     def waiting(self) -> Iterator[tuple[bytes, Pending]]:
         for key, value in self._store.scan(b"p/"):
-            mark, name = _marks.decode(value), key[2:]
+            mark, name = _decoded(_marks, key, value), key[2:]
             yield name, Pending(mark.entry, mark.height, self._required(b"b/" + name))
 
     def _committed(self, height: int) -> Block:
-        return _blocks.decode(self._required(b"c/" + u64(height))).block()
+        key = b"c/" + u64(height)
+        return _decoded(_blocks, key, self._required(key)).block()
 
     def _required(self, key: bytes) -> bytes:
         value = self._store.get(key)
         if value is None:
-            raise StoreError(
-                f"The local store has no entry {key[:2].decode()}{key[2:].hex()}, so it is damaged or belongs to another "
-                f"replica. Restore the data directory, or let the broker rejoin with an empty one."
-            )
+            raise _damaged(key, "is missing")
         return value
 
 
@@ -134,12 +149,27 @@ def applied_entries(
     block: Block, outcome: Outcome, before: Head, done: tuple[bytes, ...]
 ) -> tuple[Entries, Roots]:
     """The one write of an executed block: the block, its results, the new state, and the batches that are done."""
-    history = MountainRange.decode(before.history)
+    history = before.range()
     history.append(enc(u64(block.height), block.id, receipts_root(outcome.receipts)))
     entries, roots = _results(block, outcome, history)
     entries += [(b"u/" + block.id, None)]
     entries += [(b"p/" + name, None) for name in done]
     return entries, roots
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T:
+    try:
+        return decoder.decode(value)
+    except msgspec.MsgspecError:
+        raise _damaged(key, "cannot be read") from None
+
+
+def _damaged(key: bytes, what: str) -> StoreError:
+    name = key.decode() if key.startswith(b"m/") else f"{key[:2].decode()}{key[2:].hex()}"
+    return StoreError(
+        f"Entry {name} of the local store {what}, so the store is damaged or belongs to another replica. Repair the disk "
+        f"and start again, or let the broker rejoin with an empty store; its safety record must stay as it is."
+    )
 
 
 def receipts_root(receipts: tuple[Receipt, ...]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 from parley.consensus import events, machine
 from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
@@ -30,7 +30,7 @@ from parley.consensus.types import (
 from parley.consensus.verify import Verifier
 from parley.crypto.qc import QCScheme, Signer
 from parley.mempool import pool
-from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
+from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
 from parley.replica.chain import (
     Chain,
@@ -62,6 +62,7 @@ from parley.sync.messages import BlocksRequest, BlocksResponse
 
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
+FETCH_AHEAD = 8  # committed blocks whose batches are fetched at a time
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
 
@@ -108,7 +109,9 @@ class Replica:
         self._application = application
         self._store = Overlay(store)
         self._chain = Chain(self._store)
+        self._chain.check(genesis)
         self._verifier = Verifier(config.instance, scheme, genesis)
+        high_qc, high_tc = _certificates(self._verifier, state)
         self._machine = Machine(
             machine.Config(
                 config.instance,
@@ -121,8 +124,8 @@ class Replica:
             safety=SafetyRules(config.instance, signer, state),
             scheme=scheme,
             leaders=leaders,
-            high_qc=self._verifier.qc(state.high_qc),
-            high_tc=None if state.high_tc is None else self._verifier.tc(state.high_tc),
+            high_qc=high_qc,
+            high_tc=high_tc,
             history=self._chain.history(config.depth, leaders.memory),
             roots=self._chain.roots(),
         )
@@ -288,7 +291,8 @@ class Replica:
         while self._unexecuted:
             bodies = self._bodies(self._unexecuted[0])
             if bodies is None:
-                self._on_pool(self._pool.fetch(self._unexecuted[0], committed=True))
+                for block in list(islice(self._unexecuted, FETCH_AHEAD)):
+                    self._on_pool(self._pool.fetch(block, committed=True))
                 return
             self._apply(self._unexecuted.popleft(), bodies)
 
@@ -333,13 +337,16 @@ class Replica:
         return self._chain.batch(name) if waiting is None else waiting
 
     def _send_batches(self, sender: int, request: BatchesRequest) -> None:
-        """Answer with what is held, up to the size of one batch and at least one."""
-        room = MAX_BATCH_BYTES
+        """Answer with what is held, no more than a block may hold."""
+        room = self._config.limits.block_bytes
         for name in request.digests:
             body = self._body(name)
-            if body is not None and room > 0:
-                room -= len(body)
-                self._emit(events.Send(sender, BatchMessage(body)))
+            if body is None:
+                continue
+            room -= len(body)
+            if room < 0:
+                return
+            self._emit(events.Send(sender, BatchMessage(body)))
 
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
         tip = self._machine.high_qc.qc
@@ -420,6 +427,19 @@ def _require_own(config: ReplicaConfig, state: SafetyState) -> None:
             f"The safety record belongs to member {state.signer} of epoch {state.epoch} of another instance, not to member "
             f"{config.index} here. Point the broker at its own data directory; never copy a record between brokers."
         )
+
+
+def _certificates(
+    verifier: Verifier, state: SafetyState
+) -> tuple[events.VerifiedQC, events.VerifiedTC | None]:
+    try:
+        return verifier.qc(state.high_qc), None if state.high_tc is None else verifier.tc(state.high_tc)
+    except Refusal as refusal:
+        raise SafetyRecordError(
+            f"The safety record holds a certificate that this committee did not make ({refusal}). It was written under "
+            f"another genesis file or another set of keys. Point the broker at the genesis file and data directory that "
+            f"belong together; do not delete the record."
+        ) from None
 
 
 def _diverged(effect: events.Diverged) -> str:

@@ -55,6 +55,8 @@ def _stir_weather(world: World, chance: Random, trouble: Trouble) -> None:
 
 
 def _stir_partitions(world: World, chance: Random, trouble: Trouble) -> None:
+    if len(world.hosts) == 1:
+        return
     for at in trouble.times(chance, trouble.partitions):
         links = _some_links(chance, len(world.hosts))
         world.after(at, partial(world.network.cut, links))

@@ -6,7 +6,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from parley.consensus.record import SafetyState
+from parley.consensus.record import SafetyState, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
@@ -35,10 +35,12 @@ CRYPTO = ("simulated", "real")
 MAX_NODES = 32
 VIEW_TIMEOUT = 500  # ms; shorter than in real networks, so that more happens in a run
 HEARTBEAT = 200
-MAX_RECOVERY = 120_000  # ms after the faults in which everything must have healed
-VIEWS_PER_MEMBER = 20  # and views, for each member
+MAX_RECOVERY = 60_000  # ms after the faults in which everything must have healed
+RECOVERY_VIEWS = 40  # and that many views: clients retry every three seconds, and views pass while they wait
+VIEWS_PER_MEMBER = 10  # and so many more for each member
 
 Observer = Callable[[int, Observation], None]
+Launch = Callable[[tuple[int, SafetyState], KeyValue], Replica]
 
 
 def run(
@@ -90,7 +92,7 @@ class Simulation:
                 checkers.OneSignaturePerView(),
                 checkers.RecordSurvives(),
                 checkers.StaysUp(),
-                checkers.Liveness(VIEWS_PER_MEMBER * nodes),
+                checkers.Liveness(RECOVERY_VIEWS + VIEWS_PER_MEMBER * nodes),
             ]
         )
         hosts = make_hosts(seed, nodes, crypto, depth, self.actors)
@@ -185,12 +187,12 @@ def make_hosts(seed: int, nodes: int, crypto: str, depth: int, actors: dict[int,
     hosts = []
     for index, signer in enumerate(signers):
         config = ReplicaConfig(instance, index, depth, view_timeout=VIEW_TIMEOUT, heartbeat=HEARTBEAT)
-        records, genesis = provision(config, Counter())
         honest = partial(_launch, config, signer, scheme)
-        seat = Seat(instance, signer, stream(seed, "actor", index))
+        others = tuple(liar for liar in actors if liar != index)
+        seat = Seat(instance, signer, stream(seed, "actor", index), others, partial(_another, config, honest))
         launch = partial(_launch_liar, actors[index], seat, honest) if index in actors else honest
         chance = stream(seed, "disk", index)
-        hosts.append(Host(index, Disk(records, genesis), launch, chance, correct=index not in actors))
+        hosts.append(Host(index, _new_disk(config), launch, chance, correct=index not in actors))
     return hosts
 
 
@@ -200,10 +202,21 @@ def _launch(
     return Replica(config, signer, scheme, Counter(), record=record, store=store)
 
 
+def _new_disk(config: ReplicaConfig) -> Disk:
+    records, genesis = provision(config, Counter())
+    return Disk(records, genesis)
+
+
+def _another(config: ReplicaConfig, launch: Launch) -> tuple[Disk, Replica]:
+    """A replica of the same member on a disk of its own: only a liar has two."""
+    disk = _new_disk(config)
+    return disk, launch(recover_record(disk.slots, "a new disk"), disk)
+
+
 def _launch_liar(
     name: str,
     seat: Seat,
-    launch: Callable[[tuple[int, SafetyState], KeyValue], Replica],
+    launch: Launch,
     record: tuple[int, SafetyState],
     store: KeyValue,
 ) -> Participant:

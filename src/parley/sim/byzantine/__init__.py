@@ -3,6 +3,7 @@
 from parley.sim.byzantine.actor import Actor, Seat
 from parley.sim.byzantine.leaders import BatchWithholder, EquivocatingProposer, OldFork, SilentLeader
 from parley.sim.byzantine.servers import Crash, Garbler, LyingSync
+from parley.sim.byzantine.twofaced import TwoFaced
 from parley.sim.byzantine.voters import DoubleVoter, DuplicateSigners, FarFuture
 
 __all__ = ["ACTORS", "Actor", "Seat"]
@@ -20,5 +21,6 @@ ACTORS: dict[str, type[Actor]] = {
         LyingSync,
         BatchWithholder,
         Garbler,
+        TwoFaced,
     )
 }

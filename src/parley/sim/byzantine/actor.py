@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
@@ -13,17 +13,20 @@ from parley.crypto.qc import Signer
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send, Timer
 from parley.replica.replica import Replica
+from parley.sim.disk import Disk
 
-__all__ = ["Actor", "Seat", "read", "to_each"]
+__all__ = ["Actor", "Seat", "to_each"]
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What a member has to lie with: its place, its own key, and chance."""
+    """What a member has to lie with: its place, its own key, chance, friends, and a second replica if it wants one."""
 
     instance: Instance
     signer: Signer
     chance: Random
+    accomplices: tuple[int, ...]
+    another: Callable[[], tuple[Disk, Replica]]
 
     @property
     def index(self) -> int:
@@ -68,7 +71,7 @@ class Actor:
         return self._filter(self.replica.start(now))
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        message = read(data)
+        message = _read(data)
         extra = [] if message is None else self.hear(sender, message)
         return extra + self._filter(self.replica.receive(now, sender, data))
 
@@ -103,7 +106,7 @@ def to_each(receivers: Sequence[int], message: wire.WireMessage) -> list[Effect]
     return [Send(receiver, data) for receiver in receivers]
 
 
-def read(data: bytes) -> wire.WireMessage | None:
+def _read(data: bytes) -> wire.WireMessage | None:
     """Another liar may have sent anything."""
     try:
         return wire.decode(data)

@@ -23,7 +23,7 @@ class EquivocatingProposer(Actor):
     """T18: both halves get a valid block, and its own votes for both."""
 
     name = "equivocator"
-    story = "proposes two different blocks in one view, one to each half, and votes for both"
+    story = "proposes two different blocks in one view to two halves, and votes for both"
 
     def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
         if not isinstance(message, Proposal):
@@ -31,13 +31,12 @@ class EquivocatingProposer(Actor):
         twin = self._twin(message)
         others = self.seat.others
         self.seat.chance.shuffle(others)
-        half = len(others) // 2
+        one, other = others[: len(others) // 2], others[len(others) // 2 :]
+        told = [*to_each(one, message), *to_each(other, twin)]
+        if self.seat.chance.random() < 0.5:  # all hear of both, each half of another one first
+            told += [*to_each(one, twin), *to_each(other, message)]
         votes = (self.seat.vote(p.header.view, p.header.id()) for p in (message, twin))
-        return [
-            *to_each(others[:half], message),
-            *to_each(others[half:], twin),
-            *(Broadcast(wire.encode(vote)) for vote in votes),
-        ]
+        return told + [Broadcast(wire.encode(vote)) for vote in votes]
 
     def _twin(self, proposal: Proposal) -> Proposal:
         header = proposal.header

@@ -10,7 +10,7 @@ from parley.mempool.messages import BatchMessage
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send, Timer
 from parley.replica.replica import Replica
-from parley.sim.byzantine.actor import Actor, Seat, read, to_each
+from parley.sim.byzantine.actor import Actor, Seat, to_each
 from parley.sync.messages import BlocksResponse
 
 __all__ = ["Crash", "Garbler", "LyingSync"]
@@ -102,10 +102,10 @@ class Garbler(Actor):
         super().__init__(replica, seat)
         self._heard: deque[bytes] = deque(maxlen=REMEMBERED)
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        if data and self.seat.chance.random() < 0.1 and not isinstance(read(data), BatchMessage):
-            self._heard.append(data)
-        return super().receive(now, sender, data)
+    def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
+        if not isinstance(message, BatchMessage) and self.seat.chance.random() < 0.1:
+            self._heard.append(wire.encode(message))
+        return []
 
     def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
         return (
