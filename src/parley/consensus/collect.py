@@ -19,7 +19,7 @@ from parley.consensus.events import (
     VerifiedTimeout,
     VerifiedVote,
 )
-from parley.consensus.types import QC, TC, Block, Instance, Proposal, Timeout, Vote
+from parley.consensus.types import QC, TC, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import QCScheme
 
 __all__ = ["Outcome", "ProposalResult", "Proposals", "TimeoutResult", "Timeouts", "VoteResult", "Votes"]
@@ -73,12 +73,9 @@ class Proposals:
         new = _accuse(self._accused, key)
         return ProposalResult(Outcome.EQUIVOCATION, DoubleProposal(first, proposal) if new else None)
 
-    def forget(self, block: Block) -> None:
-        self._first.pop((block.view, block.header.proposer), None)
-
-    def forget_up_to(self, view: int) -> None:
-        self._first = {key: proposal for key, proposal in self._first.items() if key[0] > view}
-        self._accused = {key for key in self._accused if key[0] > view}
+    def forget_below(self, view: int) -> None:
+        self._first = {key: proposal for key, proposal in self._first.items() if key[0] >= view}
+        self._accused = {key for key in self._accused if key[0] >= view}
 
 
 class Votes:

@@ -277,7 +277,7 @@ class RequestBatches:
 
 @dataclass(frozen=True, slots=True)
 class RequestBlocks:
-    """A certified block is unknown here: fetch it and its ancestors."""
+    """A certified block is not in memory: get it and its ancestors, from the local store or from the others."""
 
     qc: VerifiedQC
 
@@ -291,7 +291,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """These uncommitted blocks can never be final, or fell out of the bounded buffer: forget them."""
+    """These uncommitted blocks can never be final: delete them."""
 
     blocks: tuple[bytes, ...]
 

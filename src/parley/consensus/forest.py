@@ -14,7 +14,7 @@ from parley.consensus.types import Block, Header
 
 __all__ = ["MAX_UNCERTIFIED", "Forest", "Node"]
 
-MAX_UNCERTIFIED = 64  # blocks that may still get a QC; one that falls out is fetched again if it does
+MAX_UNCERTIFIED = 64  # blocks that may still get a QC; one that falls out comes back from disk if it does
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ from parley.crypto.qc import QCScheme
 __all__ = ["MAX_AHEAD", "Config", "Machine"]
 
 MAX_AHEAD = 2_000  # ms that a block's time may lie ahead of a voter's clock (P5)
-VOTE_WINDOW = 16  # views ahead for which votes are kept
+WINDOW = 16  # views ahead for which votes are kept, and back for which proposals are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,7 @@ class Machine:
         )
         self._orphans: dict[int, VerifiedProposal] = {}  # the newest by proposer, until its parent is fetched
         self._candidates: dict[bytes, bool] = {}  # blocks of this view to vote for -> batches stored
+        self._shelf: dict[bytes, int] = {}  # uncertified blocks kept on disk only -> their views
         self._attempt = 0
         self._formed_qc = 0  # view of the newest QC formed here
         self._now = 0
@@ -165,8 +166,7 @@ class Machine:
             case Timeout():
                 self._require_view(message.view)
             case Proposal():
-                if message.header.view <= self.root.view:
-                    raise Refused(Reason.STALE, f"view {message.header.view} is committed")
+                self._require_view(message.header.view + WINDOW)
             case Certificates():
                 if message.qc.view <= self.high_qc.view and (
                     message.tc is None or message.tc.view < self.view
@@ -217,9 +217,11 @@ class Machine:
             return
         self._check(block, parent)
         self._note(proposal.proposal)
+        if block.id != self.high_qc.block:  # unless its certificate came first, a block is for its view only
+            self._require_view(block.view)
         self._observe(proposal.justify, proposal.tc)
         self._admit(block)
-        if block.id == self.high_qc.block:  # its certificate came first
+        if block.id == self.high_qc.block:
             self._certify(block.id)
             self._effects += self._proposer.ask()
         self._adopt_orphans()
@@ -265,9 +267,10 @@ class Machine:
 
     def _attach(self, block: Block) -> None:
         evicted = self._forest.add(block)
+        self._shelf.pop(block.id, None)
         if evicted is not None:
-            self._proposals.forget(evicted)
-            self._effects.append(Prune((evicted.id,)))
+            # It stays on disk: it may have been certified somewhere, and then everything to come must extend it.
+            self._shelf[evicted.id] = evicted.view
 
     def _try_vote(self, id_: bytes) -> None:
         node = self._forest.get(id_)
@@ -336,12 +339,17 @@ class Machine:
 
     def _forget(self) -> None:
         root = self.root
-        self._proposals.forget_up_to(root.view)
+        over = tuple(id_ for id_, view in self._shelf.items() if view <= root.view)
+        for id_ in over:
+            del self._shelf[id_]
+        if over:
+            self._effects.append(Prune(over))
         self._orphans = {proposer: p for proposer, p in self._orphans.items() if p.block.view > root.view}
         self._results.forget_below(root.header.executed_height)
 
     def _enter_view(self) -> None:
         self._votes.forget_below(self.view)
+        self._proposals.forget_below(self.view - WINDOW)
         self._timeouts.clear()
         self._candidates.clear()
         self._proposer.enter_view()
@@ -490,7 +498,7 @@ class Machine:
 
     def _require_window(self, view: int) -> None:
         self._require_view(view)
-        if view > self.view + VOTE_WINDOW:
+        if view > self.view + WINDOW:
             raise Refused(Reason.FUTURE, f"view {view}, this is {self.view}")
 
     def _resend(self) -> None:

@@ -91,6 +91,11 @@ class Chain:
         keys = {height: b"r/" + u64(height) for height in range(head.header.executed_height, head.height + 1)}
         return {height: _decoded(_roots, key, self._required(key)) for height, key in keys.items()}
 
+    def uncommitted_block(self, id_: bytes) -> Block | None:
+        key = b"u/" + id_
+        value = self._store.get(key)
+        return None if value is None else _decoded(_blocks, key, value).block()
+
     def uncommitted(self) -> list[Block]:
         return [_decoded(_blocks, key, value).block() for key, value in self._store.scan(b"u/")]
 

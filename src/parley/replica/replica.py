@@ -262,7 +262,7 @@ class Replica:
             case events.RequestBatches():
                 self._on_pool(self._pool.fetch(effect.block, committed=False))
             case events.RequestBlocks():
-                self._emit_all(self._sync.want(effect.qc, self.committed_height))
+                self._get_blocks(effect.qc)
             case events.Commit():
                 self._unexecuted.extend(effect.blocks)
                 self._execute_blocks()
@@ -274,6 +274,13 @@ class Replica:
                 self._refuse(effect.reason, effect.detail)
             case events.Diverged():
                 self._effects.append(Halt(_diverged(effect)))
+
+    def _get_blocks(self, qc: events.VerifiedQC) -> None:
+        stored = self._chain.uncommitted_block(qc.block)
+        if stored is not None and stored.id == qc.block and self._machine.known(stored.parent):
+            self._inputs.append(self._verifier.chain((stored,), qc.qc))
+        else:
+            self._emit_all(self._sync.want(qc, self.committed_height))
 
     def _taken(self, in_chain: frozenset[bytes]) -> frozenset[bytes]:
         """Batches that need no place in a block: in the chain already, committed or not."""
@@ -350,10 +357,17 @@ class Replica:
 
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
         tip = self._machine.high_qc.qc
-        branch = self._machine.branch(request.target) or self._machine.branch(tip.block)
+        branch = self._branch(request.target) or self._branch(tip.block)
         above = (block for block in branch if block.height > request.above)
         answer = sync.answer(request, chain(self._committed_above(request.above), above), tip)
         self._emit(events.Send(sender, answer))
+
+    def _branch(self, target: bytes) -> tuple[Block, ...]:
+        """The uncommitted blocks up to `target`, which may be on disk only."""
+        stored = None if self._machine.known(target) else self._chain.uncommitted_block(target)
+        if stored is None:
+            return self._machine.branch(target)
+        return (*self._machine.branch(stored.parent), stored) if self._machine.known(stored.parent) else ()
 
     def _committed_above(self, height: int) -> Iterator[Block]:
         """Executed blocks from the store, then committed ones that still wait for execution."""

@@ -73,12 +73,12 @@ class BlockSync:
         if not response.blocks:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has none of the blocks")
         blocks = tuple(stored.block() for stored in response.blocks)
-        if blocks[0].height != question.above + 1 or known(blocks[-1].id):
+        if blocks[0].height != question.above + 1:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent blocks that were not asked for")
         chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
         if known(blocks[0].parent):  # if not, consensus judges what that means
             self._misses -= 1
-            self._reached = blocks[-1].height
+            self._reached = blocks[-1].height  # even if all were known: the next question starts above them
         return chain
 
     def resume(self, above: int, arrived: Arrived) -> list[Effect]:
