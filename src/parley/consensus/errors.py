@@ -36,6 +36,7 @@ class Reason(Enum):
     CONFLICT = "does not extend the committed chain"
     UNSOLICITED = "answers a question that was not asked"
     BAD_ANSWER = "does not answer the question that was asked"
+    HALTED = "this replica has stopped taking part"
     QUOTA = "sender has used up its share of the buffer"
 
 

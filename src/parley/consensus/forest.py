@@ -67,8 +67,8 @@ class Forest:
             yield found.header
             block = found.parent
 
-    def add(self, block: Block) -> Block | None:
-        """Add a child of a known block; returns the block that fell out of the bounded buffer for it, if any."""
+    def add(self, block: Block) -> None:
+        """Add a child of a known block."""
         parent = self._nodes[block.parent]
         self._nodes[block.id] = Node(
             block,
@@ -76,7 +76,14 @@ class Forest:
             child_executes=parent.finalises,
             last_payload=block.height if block.batches else parent.last_payload,
         )
-        return self._evict(block.id)
+
+    def trim(self, keep: bytes = b"") -> tuple[Block, ...]:
+        """Let the oldest uncertified blocks fall out of the bounded buffer, but not `keep`; returns them."""
+        loose = [node.block for id_, node in self._nodes.items() if not node.certified and id_ != keep]
+        surplus = sorted(loose, key=lambda block: block.view)[: max(0, len(loose) - MAX_UNCERTIFIED + 1)]
+        for block in surplus:
+            del self._nodes[block.id]
+        return tuple(surplus)
 
     def certify(self, block: bytes) -> tuple[tuple[Block, ...], tuple[bytes, ...]]:
         """Note a QC on a known block; returns the blocks that are final now, oldest first, and the ids abandoned."""
@@ -112,14 +119,6 @@ class Forest:
                 kept[id_] = node
         self._nodes = kept
         return tuple(id_ for id_ in before if id_ not in kept and id_ not in done)
-
-    def _evict(self, newest: bytes) -> Block | None:
-        loose = [n.block for i, n in self._nodes.items() if not n.certified and i != newest]
-        if len(loose) < MAX_UNCERTIFIED:
-            return None
-        oldest = min(loose, key=lambda block: block.view)
-        del self._nodes[oldest.id]
-        return oldest
 
     def _final_after(self, block: Block, otherwise: int) -> int:
         """The height that is final once `block` is certified, if the run that ends in it has consecutive views."""

@@ -150,10 +150,12 @@ class Machine:
         for block in sorted(stored, key=lambda block: block.height):
             if self.known(block.parent):
                 self._certify(block.parent)  # its justify was verified before it was stored
-                self._attach(block)
+                self._forest.add(block)
             else:
-                self._effects.append(Prune((block.id,)))
+                self._shelf[block.id] = block.view
         self._observe_qc(self.high_qc)
+        self._trim()
+        self._forget()
         self._enter_view()
         self._resend()
         return self._take_effects()
@@ -263,14 +265,13 @@ class Machine:
 
     def _extend(self, block: Block, *, sync: bool) -> None:
         self._effects.append(StoreBlock(block, sync))
-        self._attach(block)
-
-    def _attach(self, block: Block) -> None:
-        evicted = self._forest.add(block)
+        self._forest.add(block)
         self._shelf.pop(block.id, None)
-        if evicted is not None:
-            # It stays on disk: it may have been certified somewhere, and then everything to come must extend it.
-            self._shelf[evicted.id] = evicted.view
+        self._trim(block.id)
+
+    def _trim(self, keep: bytes = b"") -> None:
+        # They stay on disk: one may have been certified somewhere, and then everything to come must extend it.
+        self._shelf.update((block.id, block.view) for block in self._forest.trim(keep))
 
     def _try_vote(self, id_: bytes) -> None:
         node = self._forest.get(id_)

@@ -157,13 +157,7 @@ class Replica:
     # -- inputs ---------------------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> list[Effect]:
-        self._begin(now, None)
-        try:
-            self._execute_all(self._machine.start(self._chain.uncommitted(), now))
-            self._drive()
-        except SafetyViolation as violation:
-            self._halt(str(violation))
-        return self._finish()
+        return self._step(now, None, lambda: self._start(now))
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
         """Bytes from another broker; the transport has authenticated `sender`."""
@@ -176,27 +170,29 @@ class Replica:
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._step(now, None, lambda: self._on_timer(timer))
 
+    def _start(self, now: int) -> None:
+        self._execute_all(self._machine.start(self._chain.uncommitted(), now))
+
     def _step(self, now: int, sender: int | None, action: Callable[[], None]) -> list[Effect]:
-        self._begin(now, sender)
-        if self._halted:
-            return []
+        self._store.clear()  # the effects of the step before have been executed
+        self._now = now
+        self._sender = sender
         try:
+            self._require_able(sender)
             action()
             self._drive()
         except Refusal as refusal:
             self._refuse(refusal.reason, refusal.detail)
         except SafetyViolation as violation:
             self._halt(str(violation))
-        return self._finish()
-
-    def _begin(self, now: int, sender: int | None) -> None:
-        self._store.clear()  # the effects of the step before have been executed
-        self._now = now
-        self._sender = sender
-
-    def _finish(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
+
+    def _require_able(self, sender: int | None) -> None:
+        if self._halted:
+            raise Refusal(Reason.HALTED)
+        if sender is not None and not 0 <= sender < self._config.instance.size:
+            raise Refusal(Reason.UNKNOWN_SIGNER, f"sender {sender}")
 
     def _on_message(self, sender: int, message: wire.WireMessage) -> None:
         match message:

@@ -1,0 +1,276 @@
+"""The pool keeps what it promised, shares a block fairly, and never grows past its limits."""
+
+from __future__ import annotations
+
+import pytest
+from tests.mempool.pools import (
+    ME,
+    SIZE,
+    TIGHT,
+    block_of,
+    body,
+    new_pool,
+    refusal,
+)
+
+from parley.consensus.errors import Reason, Refused
+from parley.consensus.events import Broadcast
+from parley.consensus.types import MAX_BATCHES
+from parley.mempool import pool as pool_module
+from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
+from parley.mempool.pool import (
+    Limits,
+    Pending,
+    Pool,
+    Ready,
+    StoreBatch,
+    batch_digest,
+)
+
+# -- taking in -----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_a_client_is_stored_and_synced_before_it_is_announced_t20() -> None:
+    data = body(1)
+    effects = new_pool().submit(data, 7)
+    assert effects == [
+        StoreBatch(batch_digest(data), Pending(ME, 7, data), sync=True, waits=True),
+        Broadcast(BatchMessage(data)),
+    ]
+
+
+def test_a_submitted_batch_that_a_block_waits_for_is_stored_then_ready_then_announced_t20() -> None:
+    pool, data = new_pool(), body(1)
+    block = block_of(data)
+    pool.fetch(block, committed=False)
+    kinds = [type(effect) for effect in pool.submit(data, 0)]
+    assert kinds == [StoreBatch, Ready, Broadcast]
+
+
+def test_an_announced_batch_is_stored_without_waiting_for_the_disk() -> None:
+    data = body(1)
+    assert new_pool().receive(2, data, 3) == [
+        StoreBatch(batch_digest(data), Pending(2, 3, data), sync=False, waits=True)
+    ]
+
+
+def test_a_batch_that_a_vote_waits_for_is_synced_before_the_block_is_ready_t20() -> None:
+    pool, data = new_pool(), body(1)
+    block = block_of(data)
+    pool.fetch(block, committed=False)
+    assert pool.receive(1, data, 0) == [
+        StoreBatch(batch_digest(data), Pending(1, 0, data), sync=True, waits=False),
+        Ready(block.id),
+    ]
+
+
+@pytest.mark.parametrize("size", [0, MAX_BATCH_BYTES + 1])
+def test_empty_and_oversized_batches_are_refused_and_leave_nothing(size: int) -> None:
+    pool = new_pool()
+    assert refusal(pool, 1, bytes(size)) is Reason.OVERSIZED
+    with pytest.raises(Refused) as refused:
+        pool.submit(bytes(size), 0)
+    assert refused.value.reason is Reason.OVERSIZED
+    assert pool.payload(()) == ()
+
+
+def test_the_largest_batch_is_taken() -> None:
+    assert new_pool().submit(bytes(MAX_BATCH_BYTES), 0)
+
+
+def test_a_batch_that_waits_is_refused_as_replayed_whoever_brings_it() -> None:
+    pool, data = new_pool(), body(1)
+    pool.submit(data, 0)
+    assert refusal(pool, 2, data) is Reason.REPLAYED
+    with pytest.raises(Refused) as refused:
+        pool.submit(data, 0)
+    assert refused.value.reason is Reason.REPLAYED
+    assert pool.payload(()) == (batch_digest(data),)
+
+
+def test_a_settled_batch_is_refused_and_an_unsettled_one_may_come_again() -> None:
+    pool, done, again = new_pool(), body(1), body(2)
+    pool.receive(1, done, 0)
+    pool.receive(1, again, 0)
+    names = batch_digest(done), batch_digest(again)
+    assert pool.settle(names, {names[0]}, 1) == names
+    assert pool.payload(()) == ()
+    assert refusal(pool, 1, done) is Reason.REPLAYED
+    pool.receive(2, again, 1)
+    assert pool.payload(()) == (names[1],)
+
+
+def test_a_settled_batch_is_taken_again_when_a_block_needs_it() -> None:
+    pool, data = new_pool(), body(1)
+    name = batch_digest(data)
+    pool.settle((), {name}, 1)
+    pool.fetch(block_of(data), committed=False)
+    assert Ready(block_of(data).id) in pool.receive(3, data, 1)
+
+
+def test_only_so_many_settled_digests_are_remembered_the_oldest_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "REMEMBERED", 2)
+    pool = new_pool()
+    bodies = [body(number) for number in range(3)]
+    for data in bodies:
+        pool.settle((), {batch_digest(data)}, 1)
+    pool.receive(1, bodies[0], 1)
+    assert refusal(pool, 1, bodies[1]) is Reason.REPLAYED
+    assert refusal(pool, 1, bodies[2]) is Reason.REPLAYED
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_broker_may_have_so_many_batches_waiting_and_the_others_are_not_hurt() -> None:
+    pool = new_pool(TIGHT)
+    for number in range(3):
+        pool.receive(1, body(number), 0)
+    assert refusal(pool, 1, body(3)) is Reason.QUOTA
+    pool.receive(2, body(3), 0)
+    pool.submit(body(4), 0)
+
+
+def test_an_entry_broker_may_have_so_many_bytes_waiting() -> None:
+    pool = new_pool(TIGHT)
+    pool.receive(1, body(0, 90), 0)
+    assert refusal(pool, 1, body(1, 11)) is Reason.QUOTA
+    pool.receive(1, body(2, 10), 0)
+
+
+def test_clients_of_this_broker_have_a_quota_too() -> None:
+    pool = new_pool(TIGHT)
+    for number in range(3):
+        pool.submit(body(number), 0)
+    with pytest.raises(Refused) as refused:
+        pool.submit(body(3), 0)
+    assert refused.value.reason is Reason.QUOTA
+
+
+def test_ordering_and_expiry_give_the_quota_back() -> None:
+    pool = new_pool(TIGHT)
+    for number in range(3):
+        pool.receive(1, body(number, 30), height=number)
+    pool.settle((batch_digest(body(2, 30)),), (), 3)
+    pool.receive(1, body(3, 40), 3)
+    assert refusal(pool, 1, body(4)) is Reason.QUOTA
+    assert pool.settle((), (), 6) == (batch_digest(body(0, 30)),)
+    pool.receive(1, body(4, 30), 6)
+
+
+@pytest.mark.parametrize("filler", [[body(number) for number in range(3)], [body(0, 100)]])
+def test_a_wanted_batch_is_taken_in_spite_of_both_quotas(filler: list[bytes]) -> None:
+    pool, data = new_pool(TIGHT), body(9)
+    for waiting in filler:
+        pool.receive(1, waiting, 0)
+    assert refusal(pool, 1, data) is Reason.QUOTA
+    block = block_of(data)
+    pool.fetch(block, committed=False)
+    assert Ready(block.id) in pool.receive(1, data, 0)
+
+
+# -- proposing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_takes_one_batch_of_each_entry_broker_in_turn_oldest_first() -> None:
+    pool = new_pool()
+    for entry, count in ((1, 50), (2, 3), (3, 1)):
+        for number in range(count):
+            pool.receive(entry, body(entry * 100 + number), 0)
+    entries = [int.from_bytes(data[:4], "big") for data in bodies_of(pool, pool.payload(()))]
+    assert sorted(entries[:3]) == [100, 200, 300]
+    assert sorted(entries[3:5]) == [101, 201]
+    assert sorted(entries[5:7]) == [102, 202]
+    assert entries[7:] == [100 + number for number in range(3, 50)]
+
+
+def test_the_entry_broker_that_comes_first_changes_from_block_to_block() -> None:
+    pool = new_pool(Limits(block_bytes=10))
+    pool.submit(body(0), 0)
+    for entry in (1, 2, 3):
+        pool.receive(entry, body(entry), 0)
+    chosen = [bodies_of(pool, pool.payload(())) for _ in range(2 * SIZE)]
+    assert sorted(chosen[:SIZE]) == sorted([data] for data in map(body, range(SIZE)))
+    assert chosen[:SIZE] == chosen[SIZE:]
+
+
+def test_a_flood_of_one_entry_broker_does_not_keep_the_others_out_of_a_full_block() -> None:
+    pool = new_pool(Limits(block_bytes=100))
+    for number in range(1_000):
+        pool.receive(1, body(number), 0)
+    pool.receive(3, body(5_000), 0)
+    assert body(5_000) in bodies_of(pool, pool.payload(()))
+
+
+def test_batches_that_are_in_the_chain_already_are_left_out() -> None:
+    pool = new_pool()
+    for number in range(4):
+        pool.receive(1 + number % 2, body(number), 0)
+    exclude = frozenset({batch_digest(body(0)), batch_digest(body(3))})
+    assert set(bodies_of(pool, pool.payload(exclude))) == {body(1), body(2)}
+    assert len(pool.payload(())) == 4
+
+
+def test_a_block_holds_at_most_its_number_of_batches() -> None:
+    pool = new_pool()
+    for number in range(MAX_BATCHES + 10):
+        pool.receive(1, body(number), 0)
+    assert len(pool.payload(())) == MAX_BATCHES
+
+
+def test_a_block_holds_at_most_its_number_of_bytes() -> None:
+    pool = new_pool(Limits(block_bytes=100))
+    for number in range(20):
+        pool.receive(1, body(number, 30), 0)
+    assert bodies_of(pool, pool.payload(())) == [body(number, 30) for number in range(3)]
+
+
+def bodies_of(pool: Pool, names: tuple[bytes, ...]) -> list[bytes]:
+    found = [pool.body(name) for name in names]
+    return [data for data in found if data is not None]
+
+
+# -- growing old and starting again --------------------------------------------------------------------------------------
+
+
+def test_a_batch_expires_after_its_heights_and_may_come_again() -> None:
+    pool = new_pool(TIGHT)
+    pool.receive(1, body(1), height=2)
+    name = batch_digest(body(1))
+    assert pool.settle((), (), 7) == ()
+    assert pool.settle((), (), 8) == (name,)
+    assert pool.body(name) is None
+    pool.receive(1, body(1), 8)
+
+
+def test_a_batch_of_an_abandoned_block_waits_on_t14() -> None:
+    pool = new_pool()
+    pool.receive(1, body(1), 0)
+    block = block_of(body(1))
+    assert pool.fetch(block, committed=False) == [Ready(block.id)]
+    pool.abandon(block.id)
+    assert pool.payload(()) == block.batches
+
+
+def test_settling_tells_once_which_batches_no_longer_wait() -> None:
+    pool = new_pool()
+    pool.receive(1, body(1), 0)
+    unknown, name = batch_digest(body(2)), batch_digest(body(1))
+    assert pool.settle((unknown, name), {name}, 1) == (name,)
+    assert pool.settle((unknown, name), {name}, 1) == ()
+
+
+def test_what_waited_before_a_restart_waits_again_in_its_share_and_order() -> None:
+    stores = []
+    pool = new_pool(TIGHT)
+    for number in range(3):
+        stores += pool.receive(1, body(number), number)
+    stores += pool.receive(2, body(7), 0)
+    again = new_pool(TIGHT)
+    again.restore((store.digest, store.pending) for store in stores if isinstance(store, StoreBatch))
+    assert set(again.payload(())) == set(pool.payload(()))
+    assert refusal(again, 1, body(4)) is Reason.QUOTA
+    assert refusal(again, 2, body(7)) is Reason.REPLAYED
+    assert again.settle((), (), 6) == pool.settle((), (), 6)

@@ -1,0 +1,160 @@
+"""A replica starts only from its own record and a sound store; otherwise it says what to do."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batches
+
+from parley.consensus.errors import SafetyRecordError
+from parley.replica.chain import Chain, Head, StoreError
+from parley.replica.counter import Counter
+from parley.replica.ports import Outcome
+from parley.replica.replica import Replica, provision
+
+
+def after_a_run() -> Member:
+    """A member with a chain, uncommitted blocks and a batch that waits."""
+    cluster = Cluster().start()
+    for batch in batches(author=0, count=10):
+        cluster.submit(0, batch)
+    cluster.run(60)
+    cluster.absent = {0, 1, 2}
+    cluster.submit(3, batches(author=3, count=1)[0])
+    return cluster.members[3]
+
+
+def boot_with_record_of(other: Member, *, into: Member) -> Replica:
+    committee = into.committee
+    return Replica(
+        committee.config(into.index),
+        committee.authority.signer(into.index),
+        committee.authority.scheme(),
+        Counter(),
+        record=other.record(),
+        store=into.store,
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Member(Committee(), 2, Counter()),
+        Member(Committee(chain=bytes(32)), 3, Counter()),
+        Member(Committee(epoch=1), 3, Counter()),
+    ],
+    ids=["member", "chain", "epoch"],
+)
+def test_a_record_of_another_member_chain_or_epoch_is_refused_with_advice(other: Member) -> None:
+    own = Member(Committee(), 3, Counter())
+    with pytest.raises(SafetyRecordError, match="its own data directory"):
+        boot_with_record_of(other, into=own)
+
+
+class OtherGenesis(Counter):
+    def genesis(self) -> Outcome:
+        outcome = super().genesis()
+        return Outcome(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
+
+
+def test_a_record_of_another_genesis_is_refused_with_advice() -> None:
+    own = Member(Committee(), 3, OtherGenesis())
+    with pytest.raises((SafetyRecordError, StoreError)):
+        boot_with_record_of(own, into=Member(Committee(), 3, Counter()))
+
+
+def test_a_store_of_another_chain_is_refused_with_advice() -> None:
+    own, other = Member(Committee(), 3, Counter()), Member(Committee(chain=bytes(32)), 3, Counter())
+    own.store = other.store
+    with pytest.raises(StoreError):
+        own.boot()
+
+
+def test_an_empty_store_is_refused_with_advice() -> None:
+    member = after_a_run()
+    member.store.entries.clear()
+    with pytest.raises(StoreError, match="Repair the disk"):
+        member.boot()
+
+
+@pytest.mark.parametrize("prefix", [b"m/head", b"c/", b"r/", b"b/"])
+def test_a_missing_entry_is_refused_with_advice(prefix: bytes) -> None:
+    member = after_a_run()
+    chain = Chain(member.store)
+    key = {
+        b"m/head": b"m/head",
+        b"c/": b"c/" + chain.head().height.to_bytes(8, "big"),
+        b"r/": b"r/" + chain.head().height.to_bytes(8, "big"),
+        b"b/": b"b/" + next(member.store.scan(b"p/"))[0][2:],
+    }[prefix]
+    del member.store.entries[key]
+    with pytest.raises(StoreError, match="Repair the disk") as error:
+        member.boot()
+    assert prefix.decode() in str(error.value)
+
+
+@pytest.mark.parametrize("prefix", [b"m/", b"c/", b"r/", b"u/", b"p/"])
+@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x90", b"\x93\x01\x01\x01"])
+def test_a_damaged_entry_is_refused_with_advice(prefix: bytes, damage: bytes) -> None:
+    member = after_a_run()
+    assert list(member.store.scan(prefix))
+    for key, _ in list(member.store.scan(prefix)):
+        member.store.entries[key] = damage
+    with pytest.raises(StoreError, match="Repair the disk"):
+        boot_and_start(member)
+
+
+def test_a_head_whose_history_is_damaged_is_refused_with_advice() -> None:
+    member = after_a_run()
+    head = Chain(member.store).head()
+    member.store.entries[b"m/head"] = msgspec.msgpack.encode(Head(head.height, head.history[:-1]))
+    with pytest.raises(StoreError, match="Repair the disk"):
+        member.boot()
+
+
+def boot_and_start(member: Member) -> None:
+    member.boot()
+    member.replica.start(0)
+
+
+def test_a_new_broker_has_a_record_per_slot_and_the_genesis_block() -> None:
+    committee = Committee()
+    records, write = provision(committee.config(0), Counter())
+    store = MemoryStore()
+    store.write(write)
+    assert write.sync
+    assert len(set(records)) == 2
+    chain = Chain(store)
+    assert chain.head().height == 0
+    genesis = chain.block(0)
+    assert genesis is not None
+    assert genesis.header.state_root == Counter().genesis().state_root
+    assert chain.block(1) is None
+    assert dict(store.scan(b"s/")) == {b"s/" + key: value for key, value in Counter().genesis().writes}
+
+
+def test_what_was_stored_is_what_is_loaded() -> None:
+    member = after_a_run()
+    chain = Chain(member.store)
+    height = chain.head().height
+    assert height == member.replica.executed_height
+    assert [block.height for block in chain.history(2, 0)][-1] == height
+    assert set(chain.roots()) <= set(range(height + 1))
+    (waiting,) = chain.waiting()
+    assert chain.batch(waiting[0]) == waiting[1].data == batches(author=3, count=1)[0]
+    assert waiting[1].entry == 3
+    assert all(block.height > height for block in chain.uncommitted())
+    assert chain.batch(bytes(32)) is None
+
+
+def test_an_older_store_with_a_newer_record_catches_up_again() -> None:
+    cluster = Cluster().start().run(50)
+    member = cluster.members[1]
+    old = dict(member.store.entries)
+    height = member.replica.executed_height
+    cluster.run(200)
+    member.store = MemoryStore(old.items())
+    cluster.restart(1)
+    assert member.replica.executed_height < height + 3
+    cluster.run_until(lambda: cluster.heights()[1] >= height + 10)
+    assert member.committed()[: height + 10] == cluster.members[0].committed()[: height + 10]
