@@ -1,6 +1,6 @@
 """Every checker speaks when its property is broken and is silent when it holds: none of them is void."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -58,7 +58,7 @@ def verdicts(checker: Checker, history: Iterable[Observation]) -> list[str]:
 
 
 def test_agreement_holds_while_blocks_are_the_same() -> None:
-    history = [applied(0, 1), applied(1, 1), applied(0, 2), applied(0, 1)]
+    history: list[Observation] = [applied(0, 1), applied(1, 1), applied(0, 2), applied(0, 1)]
     assert verdicts(checkers.Agreement(), history) == []
 
 
@@ -74,13 +74,20 @@ def test_agreement_speaks_when_a_replica_changes_its_mind() -> None:
 
 
 def test_total_order_holds_over_a_restart_that_repeats_lost_work() -> None:
-    history = [Started(0, 0), applied(0, 1), applied(0, 2), Started(0, 1), applied(0, 2), applied(0, 3)]
+    history: list[Observation] = [
+        Started(0, 0),
+        applied(0, 1),
+        applied(0, 2),
+        Started(0, 1),
+        applied(0, 2),
+        applied(0, 3),
+    ]
     assert verdicts(checkers.TotalOrder(), history) == []
 
 
 @pytest.mark.parametrize("heights", [(1, 3), (1, 1), (2, 1), (2,)])
 def test_total_order_speaks_on_a_gap_or_a_step_back(heights: tuple[int, ...]) -> None:
-    history = [Started(0, 0), *(applied(0, height) for height in heights)]
+    history: list[Observation] = [Started(0, 0), *(applied(0, height) for height in heights)]
     assert verdicts(checkers.TotalOrder(), history)
 
 
@@ -100,7 +107,11 @@ def test_no_creation_speaks_on_a_receipt_for_a_batch_of_another_block() -> None:
 
 
 def test_no_duplication_holds_when_the_second_time_is_a_duplicate() -> None:
-    history = [applied(0, 1, 0, "ok"), applied(1, 1, 0, "ok"), applied(0, 2, 0, "duplicate")]
+    history: list[Observation] = [
+        applied(0, 1, 0, "ok"),
+        applied(1, 1, 0, "ok"),
+        applied(0, 2, 0, "duplicate"),
+    ]
     assert verdicts(checkers.NoDuplication(), history) == []
 
 
@@ -134,7 +145,12 @@ def sent(*messages: wire.WireMessage) -> list[Observation]:
 
 def test_sending_the_same_again_is_allowed() -> None:
     first = sent(vote(5, b"a"), proposal(5, 1), timeout(5, vote(5, b"a")))
-    history = [*first, Crashed(0, None), *first, *sent(vote(6, b"b"), vote(5, b"z", signer=1))]
+    history: list[Observation] = [
+        *first,
+        Crashed(0, None),
+        *first,
+        *sent(vote(6, b"b"), vote(5, b"z", signer=1)),
+    ]
     assert verdicts(checkers.OneSignaturePerView(), history) == []
 
 
@@ -160,18 +176,28 @@ def test_two_different_signatures_for_a_view_are_seen(
 
 @pytest.mark.parametrize("found", [b"finished", b"torn"])
 def test_the_record_survives_as_finished_or_as_being_written(found: bytes) -> None:
-    history = [Persisted(0, b"old"), Persisted(0, b"finished"), Crashed(0, b"torn"), Recovered(0, found)]
+    history: list[Observation] = [
+        Persisted(0, b"old"),
+        Persisted(0, b"finished"),
+        Crashed(0, b"torn"),
+        Recovered(0, found),
+    ]
     assert verdicts(checkers.RecordSurvives(), history) == []
 
 
 @pytest.mark.parametrize("found", [b"old", None, b"torn"])
 def test_a_lost_record_is_seen(found: bytes | None) -> None:
-    history = [Persisted(0, b"old"), Persisted(0, b"finished"), Crashed(0, None), Recovered(0, found, "gone")]
+    history: list[Observation] = [
+        Persisted(0, b"old"),
+        Persisted(0, b"finished"),
+        Crashed(0, None),
+        Recovered(0, found, "gone"),
+    ]
     assert len(verdicts(checkers.RecordSurvives(), history)) == 1
 
 
 def test_once_a_torn_record_was_used_the_one_before_is_not_enough() -> None:
-    history = [
+    history: list[Observation] = [
         Persisted(0, b"finished"),
         Crashed(0, b"torn"),
         Recovered(0, b"torn"),
@@ -205,10 +231,9 @@ class _Nothing:
     def get(self, key: bytes) -> bytes | None:
         return dict(Counter().genesis().writes).get(key)
 
-    def scan(self, prefix: bytes):
-        return iter(
-            sorted((k, v) for k, v in Counter().genesis().writes if k.startswith(prefix) and v is not None)
-        )
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        written = sorted(Counter().genesis().writes)
+        return ((key, value) for key, value in written if key.startswith(prefix) and value is not None)
 
 
 def true_root() -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, assert_never
 
 from parley.consensus import collect
 from parley.consensus.collect import Proposals, Timeouts, Votes
@@ -157,6 +157,7 @@ class Machine:
         self._trim()
         self._forget()
         self._enter_view()
+        self._effects += self._proposer.ask()
         self._resend()
         return self._take_effects()
 
@@ -174,6 +175,8 @@ class Machine:
                     message.tc is None or message.tc.view < self.view
                 ):
                     raise Refused(Reason.STALE, "certificates are known")
+            case _:
+                assert_never(message)
 
     def handle(self, event: Input, now: int) -> list[Effect]:
         """Advance by one input. Same state and input, same effects, on every replica."""
@@ -206,6 +209,8 @@ class Machine:
                 self._on_payload(event)
             case PayloadAvailable():
                 self._effects += self._proposer.payload_available()
+            case _:
+                assert_never(event)
 
     # -- proposals and votes ------------------------------------------------------------------------------------------
 
@@ -215,6 +220,8 @@ class Machine:
             raise Refused(Reason.REPLAYED, f"proposal of view {block.view}")
         parent = self._forest.get(block.parent)
         if parent is None:
+            if block.view <= self.root.view:
+                raise Refused(Reason.STALE, f"view {block.view} is committed")
             self._park(proposal)
             return
         self._check(block, parent)
@@ -319,6 +326,7 @@ class Machine:
         self._observe_qc(qc)
         if entered:
             self._enter_view()
+        self._effects += self._proposer.ask()  # a higher QC may allow a proposal in the same view
 
     def _observe_qc(self, qc: VerifiedQC) -> None:
         if self.known(qc.block):
@@ -355,7 +363,6 @@ class Machine:
         self._candidates.clear()
         self._proposer.enter_view()
         self._set_view_timer(self._pacemaker.duration)
-        self._effects += self._proposer.ask()
 
     def _on_timer(self, event: TimerFired) -> None:
         if event.timer == ViewTimer(self.view, self._attempt):

@@ -9,7 +9,6 @@ __all__ = ["Pacemaker"]
 
 TOLERATED_FAILURES = 6  # a few crashed leaders in a row must not slow the others down (T13)
 GROWTH = (6, 5)  # the wait grows by a fifth for each failed view beyond those
-MAX_STEPS = 64
 
 
 class Pacemaker:
@@ -21,6 +20,7 @@ class Pacemaker:
         self._view_timeout = view_timeout
         self._longest = longest_timeout
         self._failures = 0
+        self._most_failures = TOLERATED_FAILURES + _steps(view_timeout, longest_timeout)
         self.high_qc = high_qc
         self.high_tc = high_tc
 
@@ -50,14 +50,28 @@ class Pacemaker:
         if tc.view < self.view:
             return False
         self.high_tc = tc
-        self._failures += 1
+        self._failures = min(
+            self._failures + 1, self._most_failures
+        )  # what brings no longer wait is not counted
         return True
 
     @property
     def duration(self) -> int:
         """How long to wait in this view, in ms: constant at first, then growing, and capped (T13)."""
-        steps = min(max(0, self._failures - TOLERATED_FAILURES), MAX_STEPS)
         wait = self._view_timeout
-        for _ in range(steps):
-            wait = min(wait * GROWTH[0] // GROWTH[1], self._longest)
-        return wait
+        for _ in range(self._failures - TOLERATED_FAILURES):
+            wait = _grow(wait)
+        return min(wait, self._longest)
+
+
+def _grow(wait: int) -> int:
+    return wait * GROWTH[0] // GROWTH[1] + 1
+
+
+def _steps(shortest: int, longest: int) -> int:
+    """How often a wait grows until it is the longest."""
+    steps = 0
+    while shortest < longest:
+        shortest = _grow(shortest)
+        steps += 1
+    return steps

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.types import QC, TC, U64, Proposal, Timeout, Vote
-from parley.crypto.encoding import u64
+from parley.crypto.encoding import u32, u64
 from parley.crypto.hashing import DIGEST_SIZE, digest
 
 __all__ = ["COPIES", "MAX_RECORD", "SLOTS", "SafetyState", "encode_record", "recover_record"]
@@ -22,7 +22,7 @@ SLOTS = 2
 COPIES = 2
 MAX_RECORD = 256 * 1024  # room for a full proposal and for certificates of 256 members
 
-_SEQUENCE_SIZE = 8
+_HEADER = 8 + 4  # sequence, length of the state
 
 
 class SafetyState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -43,8 +43,9 @@ class SafetyState(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
 
 def encode_record(sequence: int, state: SafetyState) -> bytes:
-    """One copy: sequence, checksum of all the rest, state."""
-    body = u64(sequence) + _encoder.encode(state)
+    """One copy: checksum of all the rest, sequence, length, state."""
+    encoded = _encoder.encode(state)
+    body = u64(sequence) + u32(len(encoded)) + encoded
     record = digest("safety/record", body) + body
     assert len(record) <= MAX_RECORD, "limits of messages keep a record below its slot"
     return record
@@ -78,11 +79,14 @@ def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, S
 
 
 def _decode(copy: bytes) -> tuple[int, SafetyState] | None:
-    checksum, body = copy[:DIGEST_SIZE], copy[DIGEST_SIZE:]
-    if len(copy) > MAX_RECORD or digest("safety/record", body) != checksum:
+    """What follows the record is ignored: it may be the rest of a longer one that was written over."""
+    checksum, rest = copy[:DIGEST_SIZE], copy[DIGEST_SIZE:]
+    sequence, length = int.from_bytes(rest[:8], "big"), int.from_bytes(rest[8:_HEADER], "big")
+    body = rest[: _HEADER + length]
+    if length > MAX_RECORD or digest("safety/record", body) != checksum:
         return None
     try:
-        return int.from_bytes(body[:_SEQUENCE_SIZE], "big"), _decoder.decode(body[_SEQUENCE_SIZE:])
+        return sequence, _decoder.decode(body[_HEADER:])
     except msgspec.MsgspecError:  # a checksum that holds over another format: not ours to interpret
         return None
 

@@ -30,6 +30,7 @@ __all__ = [
 
 FETCH_RETRY = 300  # ms before the next member is asked
 MAX_FETCHES = 64  # blocks whose batches are being fetched
+FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again
 REMEMBERED = 65_536  # settled digests that are not taken in again
 
 
@@ -103,6 +104,12 @@ class _Fetch:
     attempt: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    until: int  # the height before which the batch is not proposed again
+    wait: int
+
+
 @dataclass(slots=True)
 class _Share:
     """One entry broker's part of the pool, oldest first."""
@@ -123,6 +130,8 @@ class Pool:
         self._settled: OrderedDict[bytes, None] = OrderedDict()
         self._fetches: OrderedDict[bytes, _Fetch] = OrderedDict()
         self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
+        self._holds: dict[bytes, _Hold] = {}
+        self._height = 0
         self._turn = 0
 
     def restore(self, batches: Iterable[tuple[bytes, Pending]]) -> None:
@@ -152,7 +161,7 @@ class Pool:
         room = self._limits.block_bytes
         while order and len(chosen) < MAX_BATCHES:
             queue = order.pop(0)
-            name = next((name for name in queue if name not in exclude), None)
+            name = next((name for name in queue if name not in exclude and not self._held(name)), None)
             if name is None:
                 continue
             room -= len(self._pending[name].data)
@@ -167,11 +176,16 @@ class Pool:
 
         Until it is committed they must fit a block, so that a lying leader cannot fill disks with what nobody accepts.
         """
-        sizes = [(name, self._size(name)) for name in block.batches]
-        room = None if committed else self._limits.block_bytes - sum(size or 0 for _, size in sizes)
-        if room is not None and room < 0:
-            return [TooLarge(block.id)]
-        missing = dict.fromkeys(name for name, size in sizes if size is None)
+        missing: dict[bytes, None] = {}
+        room = None if committed else self._limits.block_bytes
+        for name in block.batches:
+            size = self._size(name)
+            if size is None:
+                missing[name] = None
+            elif room is not None:
+                room -= size
+                if room < 0:  # before more is read from disk
+                    return [TooLarge(block.id)]
         if not missing:
             return [Ready(block.id)]
         if (running := self._fetches.get(block.id)) is not None:
@@ -200,10 +214,15 @@ class Pool:
                 self._release(name)
 
     def settle(self, ordered: Iterable[bytes], settled: Collection[bytes], height: int) -> tuple[bytes, ...]:
-        """A block was executed. Returns the digests that no longer wait: the ordered ones and those grown too old."""
-        gone = [name for name in ordered if self._drop(name)]
-        for name in settled:
-            self._settled[name] = None
+        """A block was executed. Returns the digests that no longer wait: the settled ones and those grown too old."""
+        self._height = height
+        gone = []
+        for name in ordered:
+            if name in settled:
+                self._settled[name] = None
+                gone += [name] if self._drop(name) else []
+            else:
+                self._hold(name)
         while len(self._settled) > REMEMBERED:
             self._settled.popitem(last=False)
         for share in self._shares:
@@ -240,7 +259,19 @@ class Pool:
         share.waiting[name] = None
         share.size += len(pending.data)
 
+    def _hold(self, name: bytes) -> None:
+        """Ordered too early: it waits on behind the others, longer each time, so that it cannot fill blocks for ever."""
+        pending = self._pending.get(name)
+        if pending is not None:
+            wait = 2 * self._holds[name].wait if name in self._holds else FIRST_HOLD
+            self._holds[name] = _Hold(self._height + wait, wait)
+            self._shares[pending.entry].waiting.move_to_end(name)
+
+    def _held(self, name: bytes) -> bool:
+        return name in self._holds and self._height < self._holds[name].until
+
     def _drop(self, name: bytes) -> bool:
+        self._holds.pop(name, None)
         pending = self._pending.pop(name, None)
         if pending is None:
             return False

@@ -32,6 +32,7 @@ from parley.crypto.qc import QCScheme, Signer
 from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
+from parley.replica.budget import Budget
 from parley.replica.chain import (
     Chain,
     Entries,
@@ -132,6 +133,7 @@ class Replica:
         self._pool = pool.Pool(config.index, config.instance.size, config.limits, self._chain.batch_size)
         self._pool.restore(self._chain.waiting())
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
+        self._budget = Budget(config.instance.size)
         self._sequence = sequence
         self._unexecuted: deque[Block] = deque()
         self._executed = self._chain.head().height
@@ -340,23 +342,29 @@ class Replica:
         return self._chain.batch(name) if waiting is None else waiting
 
     def _send_batches(self, sender: int, request: BatchesRequest) -> None:
-        """Answer with what is held, no more than a block may hold."""
+        """Answer with what is held: no more than a block may hold, and as far as the asker's budget goes."""
+        if len(set(request.digests)) != len(request.digests):
+            raise Refusal(Reason.MALFORMED, "BatchesRequest.digests repeats one")
+        self._budget.spend(sender, self._now, 0)
         room = self._config.limits.block_bytes
         for name in request.digests:
-            body = self._body(name)
-            if body is None:
-                continue
+            body = self._body(name) or b""
             room -= len(body)
             if room < 0:
                 return
-            self._emit(events.Send(sender, BatchMessage(body)))
+            if body:
+                self._budget.spend(sender, self._now, len(body))
+                self._emit(events.Send(sender, BatchMessage(body)))
 
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
+        self._budget.spend(sender, self._now, 0)
         tip = self._machine.high_qc.qc
         branch = self._branch(request.target) or self._branch(tip.block)
         above = (block for block in branch if block.height > request.above)
         answer = sync.answer(request, chain(self._committed_above(request.above), above), tip)
-        self._emit(events.Send(sender, answer))
+        data = wire.encode(answer)
+        self._budget.spend(sender, self._now, len(data))
+        self._effects.append(Send(sender, data))
 
     def _branch(self, target: bytes) -> tuple[Block, ...]:
         """The uncommitted blocks up to `target`, which may be on disk only."""

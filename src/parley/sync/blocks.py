@@ -52,8 +52,8 @@ class BlockSync:
         self._target: VerifiedQC | None = None
         self._question: _Question | None = None  # the one whose answer is awaited
         self._reached = 0  # the height that good answers have led to, though nothing up to there may be final
-        self._misses = 0  # answers that were bad or never came: whose turn it is
-        self._attempt = 0
+        self._misses = 0  # bad answers in a row
+        self._attempt = 0  # questions asked: whose turn it is
 
     def want(self, qc: VerifiedQC, above: int) -> list[Effect]:
         """A certified block is unknown here."""
@@ -68,7 +68,7 @@ class BlockSync:
         if question is None or sender != question.member or response.target != question.qc.block:
             raise Refused(Reason.UNSOLICITED, f"blocks from member {sender}")
         self._question = None
-        self._misses += 1  # until the answer turns out to be good
+        self._misses += 1
         self._reached = 0
         if not response.blocks:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has none of the blocks")
@@ -77,7 +77,7 @@ class BlockSync:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent blocks that were not asked for")
         chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
         if known(blocks[0].parent):  # if not, consensus judges what that means
-            self._misses -= 1
+            self._misses = 0
             self._reached = blocks[-1].height  # even if all were known: the next question starts above them
         return chain
 
@@ -88,8 +88,8 @@ class BlockSync:
         if arrived(self._target):
             self._finish()
             return []
-        if self._misses and self._misses % (self._size - 1) == 0:
-            return []  # everybody was asked: wait for the timer instead of asking in a tight loop
+        if self._misses >= self._size - 1:
+            return []  # nobody has an answer: wait for the timer instead of asking in a tight loop
         return self._ask(self._target, above)
 
     def on_timer(self, timer: SyncTimer, above: int, arrived: Arrived, *, paused: bool) -> list[Effect]:
@@ -100,8 +100,7 @@ class BlockSync:
         if arrived(self._target):
             self._finish()
             return []
-        if self._question is not None:
-            self._misses += 1
+        self._misses = 0
         return self._ask(self._target, above)
 
     def _finish(self) -> None:
@@ -109,8 +108,9 @@ class BlockSync:
         self._reached = self._misses = 0
 
     def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
+        # A turn per question, good answers or not: a member that answers slowly, a block at a time, gets no more than its.
         peers = self._peers(target.qc)
-        self._question = _Question(peers[self._misses % len(peers)], target, max(above, self._reached))
+        self._question = _Question(peers[self._attempt % len(peers)], target, max(above, self._reached))
         self._attempt += 1
         request = BlocksRequest(target.block, self._question.above)
         return [Send(self._question.member, request), SetTimer(SyncTimer(self._attempt), RETRY)]

@@ -1,0 +1,323 @@
+"""What a replica may sign: one vote, one timeout and one proposal per view, across restarts (T2, T16-T18)."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
+from tests.consensus.chains import Committee, batch
+
+from parley.consensus.events import VerifiedQC, VerifiedTC
+from parley.consensus.record import COPIES, SLOTS, SafetyState, encode_record, recover_record
+from parley.consensus.safety import SafetyRules, initial_state
+from parley.consensus.types import Block
+
+COMMITTEE = Committee()
+GENESIS = VerifiedQC(COMMITTEE.genesis_qc)
+B1, B2, B3 = COMMITTEE.chain(1, 2, 3)
+
+
+def qc(block: Block) -> VerifiedQC:
+    return VerifiedQC(COMMITTEE.qc(block))
+
+
+def tc(view: int, qc_view: int = 0) -> VerifiedTC:
+    return VerifiedTC(COMMITTEE.tc(view, qc_view))
+
+
+def rules(state: SafetyState | None = None, **fields: object) -> SafetyRules:
+    state = state or initial_state(COMMITTEE.instance, 0, COMMITTEE.genesis_qc)
+    return SafetyRules(COMMITTEE.instance, COMMITTEE.authority.signer(0), replace(state, **fields))
+
+
+def restarted(safety: SafetyRules) -> SafetyRules:
+    """Only what the record holds survives."""
+    older = [encode_record(0, safety.state)] * COPIES
+    newest = [encode_record(1, safety.state)] * COPIES
+    return rules(recover_record([older, newest], "the test")[1])
+
+
+# -- votes --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_vote_verifies_and_is_recorded() -> None:
+    safety = rules()
+    vote = safety.vote(B1, GENESIS, None)
+    assert vote is not None
+    assert COMMITTEE.verifier().vote(vote).vote == COMMITTEE.vote(B1, 0)
+    assert (safety.state.last_vote, safety.state.last_voted_view) == (vote, 1)
+
+
+def test_a_vote_locks_the_block_that_it_builds_on() -> None:
+    safety = rules()
+    safety.vote(B3, qc(B2), None)
+    assert safety.state.one_chain_view == 2
+    assert safety.state.high_qc == COMMITTEE.qc(B2)
+
+
+def test_a_vote_on_an_older_block_does_not_unlock() -> None:
+    safety = rules(one_chain_view=2)
+    assert safety.vote(COMMITTEE.block(B1, 5), qc(B1), tc(4, 1)) is not None
+    assert safety.state.one_chain_view == 2
+
+
+def test_t2_a_vote_extends_the_qc_of_the_view_before() -> None:
+    assert rules(one_chain_view=1).vote(B3, qc(B2), None) is not None
+
+
+def test_t2_or_the_tc_of_the_view_before_with_a_qc_as_high_as_any_in_it() -> None:
+    safety = rules()
+    assert safety.vote(COMMITTEE.block(B1, 3), qc(B1), tc(2, 1)) is not None
+    assert safety.state.high_tc == COMMITTEE.tc(2, 1)
+
+
+def test_t2_no_vote_below_a_qc_that_the_timeout_quorum_has_seen() -> None:
+    assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(4, (1, 1, 3))), qc(B1), None) is None
+
+
+def test_t2_no_vote_with_the_tc_of_an_older_view() -> None:
+    assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(3, 1)), qc(B1), None) is None
+
+
+def test_t3_no_vote_without_any_entitlement() -> None:
+    assert rules().vote(COMMITTEE.block(B1, 5, tc=None), qc(B1), None) is None
+
+
+def test_one_vote_per_view() -> None:
+    safety = rules()
+    safety.vote(B1, GENESIS, None)
+    before = safety.state
+    assert safety.vote(COMMITTEE.block(time=99), GENESIS, None) is None
+    assert safety.state is before
+
+
+def test_no_vote_in_an_older_view() -> None:
+    safety = rules()
+    safety.vote(B2, qc(B1), None)
+    assert safety.vote(B1, GENESIS, None) is None
+
+
+def test_no_vote_after_giving_up_on_the_view() -> None:
+    safety = rules()
+    safety.timeout(1, GENESIS, None)
+    assert safety.vote(B1, GENESIS, None) is None
+
+
+def test_t16_after_a_restart_no_other_vote_in_the_view() -> None:
+    safety = rules()
+    safety.vote(B1, GENESIS, None)
+    assert restarted(safety).vote(COMMITTEE.block(time=99), GENESIS, None) is None
+
+
+def test_t17_the_same_vote_may_be_sent_again() -> None:
+    safety = rules()
+    vote = safety.vote(B1, GENESIS, None)
+    before = safety.state
+    assert safety.vote(B1, GENESIS, None) == vote
+    assert safety.state is before
+    assert restarted(safety).vote(B1, GENESIS, None) == vote
+
+
+def test_t17_even_after_giving_up_on_the_view() -> None:
+    """The vote left already: sending the identical one again signs nothing new."""
+    safety = rules()
+    vote = safety.vote(B1, GENESIS, None)
+    safety.timeout(1, GENESIS, None)
+    assert safety.vote(B1, GENESIS, None) == vote
+
+
+# -- timeouts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeout_verifies_and_is_recorded() -> None:
+    safety = rules()
+    timeout = safety.timeout(2, qc(B1), None)
+    assert timeout == COMMITTEE.timeout(2, 0, COMMITTEE.qc(B1))
+    assert timeout is not None
+    COMMITTEE.verifier().timeout(timeout)
+    assert (safety.state.last_timeout, safety.state.highest_timeout_view) == (timeout, 2)
+
+
+def test_a_timeout_carries_the_tc_only_if_it_needs_it() -> None:
+    assert rules().timeout(2, qc(B1), tc(1)) == COMMITTEE.timeout(2, 0, COMMITTEE.qc(B1))
+    assert rules().timeout(3, qc(B1), tc(2, 1)) == COMMITTEE.timeout(3, 0, COMMITTEE.qc(B1))
+
+
+def test_t15_a_timeout_carries_the_vote_of_its_view() -> None:
+    safety = rules()
+    vote = safety.vote(B2, qc(B1), None)
+    timeout = safety.timeout(2, qc(B1), None)
+    assert timeout is not None
+    assert timeout.vote == vote
+
+
+def test_t15_but_no_vote_of_another_view() -> None:
+    safety = rules()
+    safety.vote(B1, GENESIS, None)
+    timeout = safety.timeout(2, qc(B1), None)
+    assert timeout is not None
+    assert timeout.vote is None
+
+
+def test_t2_no_timeout_that_hides_the_qc_that_a_vote_was_built_on() -> None:
+    safety = rules()
+    safety.vote(B3, qc(B2), None)
+    assert safety.timeout(4, qc(B1), tc(3, 1)) is None
+
+
+@pytest.mark.parametrize("high_tc", [None, tc(1), tc(3)])
+def test_t2_no_timeout_of_a_view_that_no_certificate_opened(high_tc: VerifiedTC | None) -> None:
+    assert rules().timeout(3, GENESIS, high_tc) is None
+
+
+def test_no_timeout_of_a_view_that_is_over() -> None:
+    assert rules(highest_timeout_view=5).timeout(4, qc(B3), None) is None
+    assert rules(last_voted_view=5).timeout(4, qc(B3), None) is None
+
+
+def test_t16_after_a_restart_no_other_timeout_of_the_view() -> None:
+    safety = rules()
+    timeout = safety.timeout(3, GENESIS, tc(2))
+    assert restarted(safety).timeout(3, qc(B2), None) == timeout
+
+
+def test_t17_the_same_timeout_may_be_sent_again() -> None:
+    safety = rules()
+    timeout = safety.timeout(1, GENESIS, None)
+    before = safety.state
+    assert safety.timeout(1, GENESIS, None) == timeout
+    assert safety.state is before
+
+
+# -- proposals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_proposal_verifies_and_is_recorded() -> None:
+    safety = rules()
+    block = COMMITTEE.block(B3, 4, (batch(1),))
+    proposal = safety.propose(block, qc(B3), None)
+    assert proposal == COMMITTEE.proposal(block)
+    assert safety.state.last_proposal == proposal
+    assert (safety.state.high_qc, safety.state.high_tc) == (COMMITTEE.qc(B3), None)
+
+
+def test_t18_one_proposal_per_view_also_after_a_restart() -> None:
+    safety = rules()
+    safety.propose(COMMITTEE.block(B3, 4), qc(B3), None)
+    assert safety.propose(COMMITTEE.block(B3, 4, (batch(1),)), qc(B3), None) is None
+    assert restarted(safety).propose(COMMITTEE.block(B3, 4, (batch(1),)), qc(B3), None) is None
+
+
+def test_t18_no_proposal_in_an_older_view() -> None:
+    safety = rules()
+    safety.propose(COMMITTEE.block(B3, 4), qc(B3), None)
+    assert safety.propose(B3, qc(B2), None) is None
+    assert safety.propose(COMMITTEE.block(B3, 8), qc(B3), tc(7, 3)) is not None
+
+
+# -- whatever happens -----------------------------------------------------------------------------------------------------
+
+VIEWS = st.integers(1, 12)
+MANY = settings(derandomize=True, max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class SigningHistory(RuleBasedStateMachine):
+    """Any blocks, any certificates, in any order, with crashes that keep only the record (T16-T18)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.safety = rules()
+        self.disk: list[list[bytes]] = [[], []]
+        self.sequence = 1
+        self.votes: dict[int, set[bytes]] = {}
+        self.timeouts: dict[int, set[bytes]] = {}
+        self.proposals: dict[int, set[bytes]] = {}
+        self.lock = 0
+
+    @initialize(
+        voted=st.integers(0, 6),
+        lock=st.integers(0, 6),
+        timed_out=st.integers(0, 6),
+    )
+    def start_from_any_record(self, voted: int, lock: int, timed_out: int) -> None:
+        state = replace(
+            self.safety.state,
+            last_voted_view=voted,
+            one_chain_view=min(lock, max(voted - 1, 0)),
+            highest_timeout_view=timed_out,
+        )
+        self.safety = rules(state)
+        self.disk = [[encode_record(number, state)] * COPIES for number in range(SLOTS)]
+        self.lock = state.one_chain_view
+        self.before = (voted, timed_out)
+
+    def persist(self) -> None:
+        """A record must be on disk before what it allows leaves."""
+        self.sequence += 1
+        self.disk[self.sequence % SLOTS] = [encode_record(self.sequence, self.safety.state)] * COPIES
+
+    @rule(parent=st.integers(0, 6), view=VIEWS, time=st.integers(1, 3), qc_view=st.integers(0, 10))
+    def a_block_arrives(self, parent: int, view: int, time: int, qc_view: int) -> None:
+        below = COMMITTEE.genesis if parent == 0 else COMMITTEE.block(view=parent)
+        if view <= below.view:
+            return
+        tc_ = None if view == below.view + 1 else COMMITTEE.tc(view - 1, min(qc_view, view - 2))
+        block = COMMITTEE.block(below, view, time=below.header.time + time, tc=tc_)
+        gave_up = view in self.timeouts or view <= self.before[1]
+        known = self.votes.get(view, set())
+        vote = self.safety.vote(block, qc(below), None)
+        self.persist()
+        if vote is not None:
+            assert COMMITTEE.verifier().vote(vote).vote == vote
+            assert not gave_up or vote.block in known
+            assert view > self.before[0]
+            self.votes.setdefault(view, set()).add(vote.block)
+
+    @rule(view=VIEWS, high=st.integers(0, 11), lag=st.sampled_from([0, 0, 1]), seen=st.integers(0, 3))
+    def the_timer_fires(self, view: int, high: int, lag: int, seen: int) -> None:
+        high_qc = GENESIS if high == 0 else qc(COMMITTEE.block(view=high))
+        high_tc = tc(view - 1 - lag, seen) if view - 1 - lag > seen else None
+        timeout = self.safety.timeout(view, high_qc, high_tc)
+        self.persist()
+        if timeout is not None:
+            assert view in self.timeouts or timeout.high_qc.view >= self.lock
+            assert timeout.high_qc.view + 1 == view or (timeout.tc and timeout.tc.view + 1 == view)
+            self.timeouts.setdefault(view, set()).add(
+                COMMITTEE.instance.timeout_message(view, timeout.high_qc.view)
+            )
+
+    @rule(view=VIEWS, payload=st.integers(0, 3))
+    def a_proposal_is_due(self, view: int, payload: int) -> None:
+        block = COMMITTEE.block(view=view, batches=tuple(batch(number) for number in range(payload)))
+        proposal = self.safety.propose(block, GENESIS, None)
+        self.persist()
+        if proposal is not None:
+            self.proposals.setdefault(view, set()).add(block.id)
+
+    @rule()
+    def it_crashes_and_comes_back(self) -> None:
+        self.sequence, state = recover_record(self.disk, "the test")
+        self.safety = rules(state)
+
+    @rule(view=VIEWS)
+    def it_crashes_while_it_writes(self, view: int) -> None:
+        """What was signed under the unfinished write has not left, so forgetting it is right."""
+        self.safety.vote(COMMITTEE.block(view=view, time=7), GENESIS, None)
+        self.safety.timeout(view, GENESIS, None)
+        self.disk[(self.sequence + 1) % SLOTS] = [b"torn", b"torn"]
+        self.it_crashes_and_comes_back()
+        self.persist()
+
+    @invariant()
+    def nothing_is_signed_twice_in_one_view(self) -> None:
+        for signed in (self.votes, self.timeouts, self.proposals):
+            assert all(len(messages) == 1 for messages in signed.values())
+
+    @invariant()
+    def the_lock_never_goes_down(self) -> None:
+        assert self.safety.state.one_chain_view >= self.lock
+        self.lock = self.safety.state.one_chain_view
+
+
+TestSigningHistory = SigningHistory.TestCase
+TestSigningHistory.settings = MANY

@@ -1,0 +1,50 @@
+"""Negative controls: break what protects the network, and the simulator must notice."""
+
+import pytest
+
+from parley.crypto import simulated
+from parley.replica.ports import PersistSafety
+from parley.sim import scenario
+from parley.sim.disk import Disk
+from parley.sim.scenario import run
+
+SEEDS = range(10)
+
+
+def broken(nodes: int, byzantine: int, actor: str | None = None) -> set[str]:
+    actors = None if actor is None else [actor]
+    reports = [run(nodes, byzantine, seed, actors=actors) for seed in SEEDS]
+    return {violation.checker for report in reports for violation in report.violations}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "MAX_RECOVERY", 20_000)
+
+
+def test_a_safety_record_that_is_not_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T16: without persistence a restarted replica signs twice."""
+
+    def forget(disk: Disk, effect: PersistSafety) -> None:
+        pass
+
+    monkeypatch.setattr(Disk, "persist", forget)
+    assert {"one signature per view", "record survives"} <= broken(4, 0)
+
+
+def test_certificates_that_nobody_checks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T5, T6: a forged certificate moves views and chains that it must not move."""
+    monkeypatch.setattr(simulated._SimulatedScheme, "verify_aggregate", lambda *_: True)
+    assert broken(4, 1, "duplicate-signers")
+
+
+@pytest.mark.parametrize(("nodes", "liars"), [(4, 2), (7, 3)])
+def test_one_liar_too_many_breaks_agreement(nodes: int, liars: int) -> None:
+    reports = [run(nodes, liars, seed, actors=["two-faced"] * liars) for seed in range(3)]
+    assert "agreement" in {violation.checker for report in reports for violation in report.violations}
+
+
+def test_too_few_correct_replicas_are_noticed() -> None:
+    """Two of four that crash for good leave no quorum."""
+    reports = [run(4, 2, seed, actors=["crash", "crash"]) for seed in range(3)]
+    assert all({v.checker for v in report.violations} == {"liveness"} for report in reports)

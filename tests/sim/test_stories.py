@@ -1,0 +1,79 @@
+"""Stories too special for chance: long absence, a power cut for all, halves that cannot hear each other."""
+
+import pytest
+
+from parley.sim.faults import links_between
+from parley.sim.scenario import Simulation
+
+
+def healthy(simulation: Simulation) -> bool:
+    simulation.heal()
+    simulation.finish()
+    return simulation.violations == ()
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("actor", ["lying-sync", "duplicate-signers"])
+def test_a_replica_that_was_away_for_long_catches_up(actor: str, depth: int) -> None:
+    simulation = Simulation(4, 1, 8, actors=[actor], depth=depth, clients=4, batches=400)
+    away = simulation.world.correct[0]
+    away.arm(50, downtime=10_000_000)
+    simulation.start()
+    simulation.world.run(120_000)
+    assert not away.up
+    assert simulation.world.correct[1].committed > away.committed + 70, "more than one answer can hold"
+    assert healthy(simulation), simulation.violations
+
+
+def test_a_replica_that_hears_nothing_for_long_catches_up() -> None:
+    simulation = Simulation(4, 0, 9, batches=400)
+    deaf = list(links_between([1, 2, 3], [0]))
+    simulation.start()
+    simulation.world.network.cut(deaf)
+    simulation.world.run(40_000)
+    assert simulation.world.hosts[0].committed == 0
+    assert simulation.world.hosts[1].committed > 70
+    assert healthy(simulation), simulation.violations
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_power_cuts_for_all_at_once_lose_nothing(seed: int) -> None:
+    simulation = Simulation(4, 0, seed, batches=200)
+    world = simulation.world
+    simulation.start()
+    for cut in range(1, 11):
+        world.run(cut * 1000)
+        for host in world.hosts:
+            world.crash(host.index)
+        for host in world.hosts:
+            world.start(host.index)
+    assert simulation.workload.acknowledged > 10
+    assert healthy(simulation), simulation.violations
+
+
+def test_no_half_commits_alone_and_both_go_on_together() -> None:
+    simulation = Simulation(4, 0, 11, batches=200)
+    world = simulation.world
+    simulation.start()
+    world.run(3000)
+    world.network.cut([*links_between([0, 1], [2, 3]), *links_between([2, 3], [0, 1])])
+    world.run(4000)
+    before = [host.committed for host in world.hosts]
+    world.run(30_000)
+    assert [host.committed for host in world.hosts] == before
+    assert healthy(simulation), simulation.violations
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replica_may_crash_at_every_effect_of_its_restart(seed: int) -> None:
+    simulation = Simulation(4, 0, seed, batches=200)
+    world, host = simulation.world, simulation.world.hosts[seed % 4]
+    simulation.start()
+    world.run(2000)
+    world.crash(host.index)
+    for effect in range(12):
+        crashes = host.crashes
+        host.arm(effect, downtime=1_000_000)
+        world.start(host.index)
+        assert world.run(world.now + 20_000, lambda crashes=crashes: host.crashes > crashes)  # type: ignore[misc]
+    assert healthy(simulation), simulation.violations
