@@ -19,6 +19,7 @@ from parley.consensus.types import MAX_BATCHES
 from parley.mempool import pool as pool_module
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
+    FIRST_HOLD,
     Limits,
     Pending,
     Pool,
@@ -88,22 +89,35 @@ def test_a_batch_that_waits_is_refused_as_replayed_whoever_brings_it() -> None:
     assert pool.payload(()) == (batch_digest(data),)
 
 
-def test_a_settled_batch_is_refused_and_an_unsettled_one_may_come_again() -> None:
-    pool, done, again = new_pool(), body(1), body(2)
+def test_a_settled_batch_is_refused_and_an_unsettled_one_waits_on_for_a_while_t14() -> None:
+    pool, done, early = new_pool(), body(1), body(2)
     pool.receive(1, done, 0)
-    pool.receive(1, again, 0)
-    names = batch_digest(done), batch_digest(again)
-    assert pool.settle(names, {names[0]}, 1) == names
-    assert pool.payload(()) == ()
+    pool.receive(1, early, 0)
+    names = batch_digest(done), batch_digest(early)
+    assert pool.settle(names, {names[0]}, 1) == names[:1]
     assert refusal(pool, 1, done) is Reason.REPLAYED
-    pool.receive(2, again, 1)
-    assert pool.payload(()) == (names[1],)
+    assert pool.payload(()) == ()
+    pool.settle((), (), 1 + FIRST_HOLD)
+    assert pool.payload(()) == names[1:]
+
+
+def test_a_batch_that_is_ordered_too_early_again_and_again_waits_twice_as_long_each_time() -> None:
+    pool, early = new_pool(), body(2)
+    name = batch_digest(early)
+    pool.receive(1, early, 0)
+    proposed = []
+    for height in range(1, 40):
+        chosen = pool.payload(())
+        proposed += [height] if chosen else []
+        pool.settle(chosen, (), height)
+    assert proposed == [1, 4, 9, 18, 35]
+    assert pool.settle((name,), {name}, 40) == (name,)
 
 
 def test_a_settled_batch_is_taken_again_when_a_block_needs_it() -> None:
     pool, data = new_pool(), body(1)
     name = batch_digest(data)
-    pool.settle((), {name}, 1)
+    pool.settle((name,), {name}, 1)
     pool.fetch(block_of(data), committed=False)
     assert Ready(block_of(data).id) in pool.receive(3, data, 1)
 
@@ -115,7 +129,7 @@ def test_only_so_many_settled_digests_are_remembered_the_oldest_go_first(
     pool = new_pool()
     bodies = [body(number) for number in range(3)]
     for data in bodies:
-        pool.settle((), {batch_digest(data)}, 1)
+        pool.settle((batch_digest(data),), {batch_digest(data)}, 1)
     pool.receive(1, bodies[0], 1)
     assert refusal(pool, 1, bodies[1]) is Reason.REPLAYED
     assert refusal(pool, 1, bodies[2]) is Reason.REPLAYED
@@ -153,7 +167,7 @@ def test_ordering_and_expiry_give_the_quota_back() -> None:
     pool = new_pool(TIGHT)
     for number in range(3):
         pool.receive(1, body(number, 30), height=number)
-    pool.settle((batch_digest(body(2, 30)),), (), 3)
+    pool.settle((batch_digest(body(2, 30)),), {batch_digest(body(2, 30))}, 3)
     pool.receive(1, body(3, 40), 3)
     assert refusal(pool, 1, body(4)) is Reason.QUOTA
     assert pool.settle((), (), 6) == (batch_digest(body(0, 30)),)

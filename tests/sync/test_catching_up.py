@@ -52,12 +52,12 @@ def new_laggard() -> Laggard:
 # -- honest members ------------------------------------------------------------------------------------------------------
 
 
-def test_a_laggard_arrives_in_several_answers_of_one_honest_member() -> None:
+def test_a_laggard_arrives_in_several_answers_of_members_in_turn() -> None:
     laggard = new_laggard()
     arrive(laggard, dict.fromkeys(range(ME), honest))
     # Each answer gives up its newest block for a certificate.
     assert [request.above for _, request in laggard.questions] == [0, 63, 126]
-    assert {to for to, _ in laggard.questions} == {laggard.questions[0][0]}
+    assert len({to for to, _ in laggard.questions}) == len(laggard.questions)
     assert not laggard.member.refused
     assert laggard.member.replica.view == recorded().qc(TARGET).view + 1
 
