@@ -134,12 +134,7 @@ BAD: dict[str, tuple[Message, Reason]] = {
 }
 
 
-F6 = pytest.mark.xfail(strict=True, reason="F6: a replayed proposal of a committed block is parked")
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=F6) if case == "proposal of a committed view" else case for case in BAD]
-)
+@pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_by_name_and_changes_nothing(case: str) -> None:
     message, expected = BAD[case]
     replica = machine()

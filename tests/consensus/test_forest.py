@@ -113,13 +113,17 @@ def test_the_ancestry_reaches_below_the_root() -> None:
     assert [header.height for header in forest.ancestry(blocks[-1].id)] == [10, 9, 8, 7, 6, 5, 4]
 
 
-def test_the_oldest_of_too_many_uncertified_blocks_falls_out() -> None:
+def test_the_oldest_of_too_many_uncertified_blocks_fall_out() -> None:
     committee = Committee()
     forest = Forest(2, [committee.genesis])
-    loose = [committee.block(view=view) for view in range(MAX_UNCERTIFIED + 1, 0, -1)]
-    assert [forest.add(block) for block in loose] == [None] * MAX_UNCERTIFIED + [loose[-2]]
-    assert forest.get(loose[-2].id) is None
-    assert forest.get(loose[-1].id) is not None
+    loose = [committee.block(view=view) for view in range(MAX_UNCERTIFIED + 2, 0, -1)]
+    for block in loose[: MAX_UNCERTIFIED - 1]:
+        forest.add(block)
+    assert forest.trim() == ()
+    for block in loose[MAX_UNCERTIFIED - 1 :]:
+        forest.add(block)
+    assert forest.trim(keep=loose[-1].id) == (loose[-2], loose[-3])
+    assert [forest.get(block.id) is not None for block in loose[-4:]] == [True, False, False, True]
 
 
 def test_certified_blocks_never_fall_out() -> None:
@@ -128,8 +132,9 @@ def test_certified_blocks_never_fall_out() -> None:
     certified = committee.block(view=1)
     forest.add(certified)
     forest.certify(certified.id)
-    evicted = [forest.add(committee.block(view=view)) for view in range(2, 2 * MAX_UNCERTIFIED)]
-    assert certified not in evicted
+    for view in range(2, 2 * MAX_UNCERTIFIED):
+        forest.add(committee.block(view=view))
+    assert certified not in forest.trim()
     assert forest.get(certified.id) is not None
 
 

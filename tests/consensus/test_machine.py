@@ -124,6 +124,12 @@ def test_unless_its_certificate_came_first() -> None:
     assert machine.machine.known(B1.id)
 
 
+def test_and_then_it_commits_what_that_certificate_makes_final() -> None:
+    machine = solo(0, B1)
+    machine.receive(Certificates(COMMITTEE.qc(B2), None))
+    assert committed(machine.propose(B2)) == [B1]
+
+
 def test_a_proposal_far_behind_is_refused_before_its_signature_is_checked() -> None:
     machine = solo(0)
     machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(WINDOW + 1)))
@@ -388,6 +394,30 @@ def test_a_timeout_whose_certificates_are_newer_brings_the_replica_forward() -> 
     assert machine.machine.high_qc.qc == COMMITTEE.qc(B3)
 
 
+def test_a_timeout_that_went_stale_between_screening_and_handling_is_refused() -> None:
+    machine = solo(0, B1, B2)
+    before = machine.inside()
+    assert reasons(machine.feed(machine.verifier.timeout(COMMITTEE.timeout(1, 1)))) == [Reason.STALE]
+    assert machine.inside() == before
+
+
+def test_t7_old_proposals_and_results_are_forgotten() -> None:
+    """T7: memory is bounded by the window and by what headers to come can name."""
+    machine = solo(0, B1, B2, B3, B4)
+    machine.receive(Certificates(COMMITTEE.qc(B4), None))
+    machine.receive(Certificates(COMMITTEE.qc(B4), COMMITTEE.tc(WINDOW + 3, 4)))
+    assert {view for view, _ in machine.machine._proposals._first} == {4}
+    machine = solo(0)
+    for height in (1, 2, 3):
+        machine.feed(Executed(height, roots_at(height)))
+    machine.feed(
+        machine.verifier.chain(
+            tuple(COMMITTEE.chain(1, 2, 3, 4, 5)), COMMITTEE.qc(COMMITTEE.chain(1, 2, 3, 4, 5)[-1])
+        )
+    )
+    assert (machine.machine.root.header.executed_height, machine.machine._results.at(0)) == (1, None)
+
+
 def test_a_replica_whose_record_forbids_the_view_says_nothing_but_keeps_its_timer() -> None:
     machine = Solo(COMMITTEE, 0, state=replace(FRESH, highest_timeout_view=5))
     assert kinds(machine.time_out()) == [SetTimer]
@@ -468,8 +498,10 @@ def test_t8_a_certified_chain_that_leaves_out_the_committed_block_stops_the_repl
 def test_a_certified_block_below_the_root_is_not_asked_for() -> None:
     machine = solo(0, B1, B2, B3, B4)
     assert machine.machine.root == B2
-    orphan = COMMITTEE.block(COMMITTEE.block(view=1, time=77), 2)
-    assert only(RequestBlocks, machine.feed(machine.verifier.proposal(COMMITTEE.proposal(orphan)))) == []
+    abandoned = COMMITTEE.qc(COMMITTEE.block(time=77))
+    effects = machine.receive(Certificates(abandoned, COMMITTEE.tc(9, 1)))
+    assert machine.machine.view == 10
+    assert only(RequestBlocks, effects) == []
 
 
 def test_parked_proposals_below_the_root_are_forgotten() -> None:
@@ -517,12 +549,28 @@ def test_a_restart_asks_for_the_certified_block_that_it_lacks() -> None:
     assert [request.qc.block for request in only(RequestBlocks, after.started)] == [B1.id]
 
 
-def test_a_restart_prunes_stored_blocks_that_lead_nowhere() -> None:
-    after = Solo(COMMITTEE, 0, stored=[B3, COMMITTEE.genesis])
-    assert {id_ for prune in only(Prune, after.started) for id_ in prune.blocks} == {
-        B3.id,
-        COMMITTEE.genesis.id,
-    }
+def test_a_restart_prunes_stored_blocks_that_are_committed_or_abandoned() -> None:
+    lost = COMMITTEE.block(time=77)
+    after = Solo(COMMITTEE, 0, stored=[lost, B1], history=[COMMITTEE.genesis, B1])
+    assert {id_ for prune in only(Prune, after.started) for id_ in prune.blocks} == {lost.id, B1.id}
+
+
+def test_a_restart_keeps_stored_blocks_whose_parents_are_missing() -> None:
+    """They may have been certified somewhere; they go when a newer block is final."""
+    after = Solo(COMMITTEE, 0, stored=[B3])
+    assert only(Prune, after.started) == []
+    assert not after.machine.known(B3.id)
+    chain = tuple(COMMITTEE.chain(4, 5))
+    effects = after.feed(after.verifier.chain(chain, COMMITTEE.qc(chain[-1])))
+    assert only(Prune, effects) == [Prune((B3.id,))]
+
+
+def test_a_restart_with_too_many_stored_blocks_keeps_the_newest_in_memory() -> None:
+    stored = [COMMITTEE.block(view=view) for view in range(1, MAX_UNCERTIFIED + 3)]
+    after = Solo(COMMITTEE, 0, stored=stored)
+    assert only(Prune, after.started) == []
+    assert not after.machine.known(stored[0].id)
+    assert after.machine.known(stored[-1].id)
 
 
 def test_a_restart_of_the_collector_counts_its_own_vote_again() -> None:

@@ -95,18 +95,18 @@ def test_t13_six_failed_views_do_not_lengthen_the_wait() -> None:
 def test_t13_then_the_wait_grows_by_a_fifth_per_view_up_to_the_cap() -> None:
     assert durations(21)[6:] == [
         2_000,
-        2_400,
-        2_880,
-        3_456,
-        4_147,
-        4_976,
-        5_971,
-        7_165,
-        8_598,
-        10_317,
-        12_380,
-        14_856,
-        17_827,
+        2_401,
+        2_882,
+        3_459,
+        4_151,
+        4_982,
+        5_979,
+        7_175,
+        8_611,
+        10_334,
+        12_401,
+        14_882,
+        17_859,
         20_000,
         20_000,
         20_000,
@@ -125,7 +125,7 @@ def test_t13_each_success_takes_back_one_failure() -> None:
     for view in range(9, 12):
         pace.on_qc(qc(view))
         waits.append(pace.duration)
-    assert waits == [2_880, 2_400, 2_000, 2_000]
+    assert waits == [2_882, 2_401, 2_000, 2_000]
 
 
 def test_t13_success_before_any_failure_earns_no_credit() -> None:
@@ -134,4 +134,25 @@ def test_t13_success_before_any_failure_earns_no_credit() -> None:
         pace.on_qc(qc(view))
     for view in range(20, 27):
         pace.on_tc(tc(view))
-    assert pace.duration == 2_400
+    assert pace.duration == 2_401
+
+
+@pytest.mark.parametrize("shortest", [1, 2, 4, 5])
+def test_t13_even_the_shortest_wait_grows(shortest: int) -> None:
+    assert durations(40, view_timeout=shortest, longest=50)[-1] == 50
+
+
+def test_t13_a_wait_that_is_the_longest_already_stays_so() -> None:
+    assert set(durations(20, view_timeout=3_000, longest=3_000)) == {3_000}
+
+
+def test_t13_after_a_long_outage_the_first_successes_shorten_the_wait() -> None:
+    pace = pacemaker()
+    for view in range(1, 500):
+        pace.on_tc(tc(view))
+    waits = [pace.duration]
+    for view in range(500, 520):
+        pace.on_qc(qc(view))
+        waits.append(pace.duration)
+    assert waits[:3] == [20_000, 17_859, 14_882]
+    assert waits[-1] == 2_000

@@ -108,6 +108,25 @@ def test_a_leader_proposes_at_once_while_a_payload_is_not_covered() -> None:
     assert sent(Proposal, machine.feed(Payload(2, ())))[0].batches == ()
 
 
+def test_a_leader_waits_once_every_payload_is_covered() -> None:
+    b2, b3, b4 = COMMITTEE.chain(2, 3, 4, parent=FULL)
+    machine = solo(1, FULL, b2, b3, b4)
+    for height in (1, 2):
+        machine.feed(Executed(height, roots_at(height)))
+    machine.receive(Certificates(COMMITTEE.qc(b4), None))
+    assert b4.header.executed_height == FULL.height
+    assert machine.feed(Payload(5, ())) == [SetTimer(Heartbeat(5), HEARTBEAT)]
+
+
+def test_a_payload_that_comes_while_the_parent_is_missing_is_asked_for_again() -> None:
+    machine = solo(2)
+    machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
+    machine.receive(Certificates(COMMITTEE.qc(B1), None))
+    assert machine.feed(Payload(2, (batch(1),))) == []
+    effects = machine.feed(machine.verifier.chain((B1,), COMMITTEE.qc(B1)))
+    assert only(RequestPayload, effects) == [RequestPayload(2, frozenset())]
+
+
 def test_a_payload_for_a_view_that_is_over_is_not_proposed() -> None:
     machine = leading()
     machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(2)))

@@ -63,6 +63,12 @@ def test_a_right_claim_certified_before_execution_is_no_divergence() -> None:
     assert kept.at(1) == roots_at(1)
 
 
+def test_a_wrong_claim_about_a_height_executed_meanwhile_is_found_at_once() -> None:
+    kept, wrong = results(0), claim(1, right=False)
+    kept.executed(1, roots_at(1))
+    assert kept.certified(wrong.header) == Diverged(1, wrong.id)
+
+
 def test_a_divergence_is_reported_once() -> None:
     kept = results(0, 1)
     kept.certified(claim(0, right=False).header)
