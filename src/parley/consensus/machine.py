@@ -169,7 +169,8 @@ class Machine:
             case Timeout():
                 self._require_view(message.view)
             case Proposal():
-                self._require_view(message.header.view + WINDOW)
+                if message.header.view + WINDOW < self.view:
+                    raise Refused(Reason.STALE, f"view {message.header.view}, this is {self.view}")
             case Certificates():
                 if message.qc.view <= self.high_qc.view and (
                     message.tc is None or message.tc.view < self.view
@@ -243,10 +244,8 @@ class Machine:
             raise Refused(Reason.NOT_LEADER, f"member {header.proposer} in view {header.view}")
         if (
             header.justify.view != parent.block.view
-        ):  # votes sign the view, so only a broken quorum gets here (T4)
-            raise Refused(
-                Reason.BAD_CERTIFICATE, f"QC of view {header.justify.view} on view {parent.block.view}"
-            )
+        ):  # votes sign the view: only a broken quorum gets here (T4)
+            raise Refused(Reason.BAD_CERTIFICATE, f"QC of view {header.justify.view} on {parent.block.view}")
         if header.height != parent.block.height + 1:
             raise Refused(Reason.BAD_HEIGHT, f"{header.height} on {parent.block.height}")
         if not parent.block.header.time < header.time <= self._now + MAX_AHEAD:
