@@ -242,9 +242,8 @@ class Machine:
         entered_by = EnteredBy.QC if header.tc is None else EnteredBy.TC
         if header.proposer != self._leader(header.view, header.parent, entered_by):
             raise Refused(Reason.NOT_LEADER, f"member {header.proposer} in view {header.view}")
-        if (
-            header.justify.view != parent.block.view
-        ):  # votes sign the view: only a broken quorum gets here (T4)
+        # Votes sign the view, so only a broken quorum could contradict it; compared all the same (T4).
+        if header.justify.view != parent.block.view:
             raise Refused(Reason.BAD_CERTIFICATE, f"QC of view {header.justify.view} on {parent.block.view}")
         if header.height != parent.block.height + 1:
             raise Refused(Reason.BAD_HEIGHT, f"{header.height} on {parent.block.height}")
