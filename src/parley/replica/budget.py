@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parley.consensus.errors import Reason, Refused
 
-__all__ = ["Budget"]
+__all__ = ["QUESTION", "Budget"]
 
 BURST = 64 * 1024 * 1024  # bytes of answers at once: the batches of a few full blocks
 RATE = 16 * 1024  # bytes per ms
@@ -18,11 +18,11 @@ class Budget:
         self._tokens = [BURST] * size
         self._filled = [0] * size  # when, in ms
 
-    def spend(self, member: int, now: int, answer: int) -> None:
-        """Pay for a question, or for `answer` bytes; refused if the member has used up its budget."""
+    def spend(self, member: int, now: int, cost: int) -> None:
+        """Pay for a question, or for the bytes of an answer; refused if the member has used up its budget."""
         elapsed = max(0, now - self._filled[member])
-        self._filled[member] = max(now, self._filled[member])
-        tokens = min(BURST, self._tokens[member] + elapsed * RATE) - (answer or QUESTION)
-        if tokens < 0:
+        self._filled[member] += elapsed
+        self._tokens[member] = min(BURST, self._tokens[member] + elapsed * RATE)
+        if cost > self._tokens[member]:
             raise Refused(Reason.QUOTA, f"member {member} asks for more than {RATE} bytes per ms")
-        self._tokens[member] = tokens
+        self._tokens[member] -= cost

@@ -32,7 +32,7 @@ from parley.crypto.qc import QCScheme, Signer
 from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
-from parley.replica.budget import Budget
+from parley.replica.budget import QUESTION, Budget
 from parley.replica.chain import (
     Chain,
     Entries,
@@ -345,7 +345,7 @@ class Replica:
         """Answer with what is held: no more than a block may hold, and as far as the asker's budget goes."""
         if len(set(request.digests)) != len(request.digests):
             raise Refusal(Reason.MALFORMED, "BatchesRequest.digests repeats one")
-        self._budget.spend(sender, self._now, 0)
+        self._budget.spend(sender, self._now, QUESTION)
         room = self._config.limits.block_bytes
         for name in request.digests:
             body = self._body(name) or b""
@@ -357,7 +357,7 @@ class Replica:
                 self._emit(events.Send(sender, BatchMessage(body)))
 
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
-        self._budget.spend(sender, self._now, 0)
+        self._budget.spend(sender, self._now, QUESTION)
         tip = self._machine.high_qc.qc
         branch = self._branch(request.target) or self._branch(tip.block)
         above = (block for block in branch if block.height > request.above)

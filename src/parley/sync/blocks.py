@@ -6,7 +6,7 @@ up to it, and checks hashes and certificates of every answer. A bad or missing a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,7 +14,6 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import CertifiedChain, Send, SetTimer, VerifiedQC
 from parley.consensus.types import QC, Block
 from parley.consensus.verify import Verifier
-from parley.crypto.qc import voters
 from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse, StoredBlock
 
 __all__ = ["BlockSync", "Effect", "SyncTimer", "answer"]
@@ -53,7 +52,8 @@ class BlockSync:
         self._question: _Question | None = None  # the one whose answer is awaited
         self._reached = 0  # the height that good answers have led to, though nothing up to there may be final
         self._misses = 0  # bad answers in a row
-        self._attempt = 0  # questions asked: whose turn it is
+        self._turn = index  # the member asked last
+        self._attempt = 0
 
     def want(self, qc: VerifiedQC, above: int) -> list[Effect]:
         """A certified block is unknown here."""
@@ -109,17 +109,16 @@ class BlockSync:
 
     def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
         # A turn per question, good answers or not: a member that answers slowly, a block at a time, gets no more than its.
-        peers = self._peers(target.qc)
-        self._question = _Question(peers[self._attempt % len(peers)], target, max(above, self._reached))
+        self._turn = next(m for m in _after(self._turn, self._size) if m != self._index)
         self._attempt += 1
+        self._question = _Question(self._turn, target, max(above, self._reached))
         request = BlocksRequest(target.block, self._question.above)
-        return [Send(self._question.member, request), SetTimer(SyncTimer(self._attempt), RETRY)]
+        return [Send(self._turn, request), SetTimer(SyncTimer(self._attempt), RETRY)]
 
-    def _peers(self, qc: QC) -> list[int]:
-        """Those who voted for the block first: they had it; then everybody else."""
-        signers = voters(qc.votes.bitmap, self._size) or ()
-        others = [member for member in range(self._size) if member not in signers]
-        return [member for member in (*signers, *others) if member != self._index]
+
+def _after(member: int, size: int) -> Iterator[int]:
+    """The other members in the order of their turns."""
+    return ((member + step) % size for step in range(1, size + 1))
 
 
 def answer(request: BlocksRequest, chain: Iterable[Block], tip: QC) -> BlocksResponse:
