@@ -55,7 +55,7 @@ def test_wrong_use_ends_with_2_and_an_empty_stdout(
 def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["parley", *words])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        cli.run_command()
     return ended.value.code
 
 
@@ -69,6 +69,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int | str | N
             ExitCode.WRONG_USE,
             "a.json: No such file",
         ),
+        (OSError(28, "No space left on device"), ExitCode.WRONG_USE, "cannot be written: No space left"),
     ],
 )
 def test_errors_become_exit_codes(
@@ -85,11 +86,12 @@ def test_errors_become_exit_codes(
     assert message in captured.err
 
 
-@pytest.mark.parametrize("error", [OSError("no file is named"), ValueError("a mistake in the program")])
-def test_a_mistake_in_the_program_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "app", raiser(error))
-    with pytest.raises(type(error)):
-        cli.main()
+def test_a_mistake_in_the_program_is_not_taken_for_a_broken_property(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "app", raiser(ValueError("a mistake in the program")))
+    assert run_main(monkeypatch, []) == ExitCode.DEFECT
+    assert "ValueError: a mistake in the program" in capsys.readouterr().err
 
 
 def raiser(error: Exception) -> Callable[[], None]:

@@ -148,9 +148,9 @@ def test_a_fetch_ends_although_a_whole_answer_of_known_blocks_lies_below_the_tar
 
 
 def fetch(laggard: Laggard, branch: Branch, height: int) -> None:
-    """Everybody answers honestly; two answers are enough."""
+    """Everybody answers honestly; two answers of one member are enough."""
     branch.show(laggard, height)
-    for _ in range(2):
+    for _ in range(2 * ME):
         if not laggard.member.replica._machine.known(branch.blocks[height].id):
             laggard.ask(branch.answer)
     assert laggard.member.replica._machine.known(branch.blocks[height].id)

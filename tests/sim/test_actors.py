@@ -32,7 +32,7 @@ def test_the_lie_is_refused_for_its_reason(actor: str, reasons: list[str]) -> No
 
 @pytest.mark.parametrize(
     ("actor", "kind"),
-    [("double-voter", "DoubleVote"), ("equivocator", "DoubleVote"), ("equivocator", "DoubleProposal")],
+    [("double-voter", "double_vote"), ("equivocator", "double_vote"), ("equivocator", "double_proposal")],
 )
 def test_equivocation_is_proved(actor: str, kind: str) -> None:
     assert lies(actor).evidence.get(kind, 0) > 0

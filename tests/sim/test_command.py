@@ -56,13 +56,13 @@ def test_a_violation_ends_with_1_and_is_told(seeds: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(sim, "play", lambda *_, **__: broken)
     code, out, _ = invoke("run", "--seeds", seeds)
     assert code == ExitCode.DOES_NOT_HOLD
-    assert "BROKEN at 1.234 s: agreement: two blocks" in out
+    assert "BROKEN     agreement at 1.234 s: two blocks" in out
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--nodes", "7", "--byzantine", "3"], "7 replicas bear 2 liars"),
+        (["--nodes", "7", "--byzantine", "3"], "7 replicas bear 2, not"),
         (["--nodes", "4", "--byzantine", "4", "--beyond-f"], "must be correct"),
         (["--actor", "nobody"], "no actor 'nobody'"),
         (["--byzantine", "1", "--actor", "silent", "--actor", "crash"], "2 actors are named"),

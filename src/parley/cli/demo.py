@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import typer
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from parley.cli import output
 from parley.consensus.types import Block
+from parley.replica.ports import PersistSafety
 from parley.sim import observations as seen
 from parley.sim.network import Weather
 from parley.sim.report import Report
@@ -20,9 +23,8 @@ SECONDS = 20
 LOSS = 0.05
 CRASHING = 2
 CRASH_TIME = 6_000  # ms
-CRASH_EFFECT = 8  # the effect after that time in which the power fails: the writing of the safety record
 DOWNTIME = 5_000
-PICTURE_VIEWS = 24  # that fit a terminal
+WIDEST = 24  # views in the picture
 
 
 def demo(json: output.Json = False) -> None:
@@ -55,58 +57,44 @@ class _Story:
         self._chain: dict[int, Block] = {}  # by view
         self._height_of = [0] * len(NAMES)
         self._returning: int | None = None
-        self._events: list[str] = []
+        self._events: list[tuple[str, str]] = []
 
     def play(self) -> Report:
         world = self._simulation.world
         world.network.weather = Weather(max_latency=60, loss=LOSS)
-        world.after(CRASH_TIME, lambda: world.hosts[CRASHING].arm(CRASH_EFFECT, DOWNTIME))
+        world.after(CRASH_TIME, lambda: world.hosts[CRASHING].arm(0, DOWNTIME, PersistSafety))
         self._simulation.start()
         world.run(SECONDS * 1_000)
         self._simulation.heal()
         self._simulation.finish()
         return self._simulation.report()
 
-    def tell(self, report: Report) -> Text:
+    def tell(self, report: Report) -> Group:
         liar, crashing = NAMES[self._liar], NAMES[CRASHING]
-        caught = sum(report.evidence.values())
-        text = Text()
-        text.append("Chapter 1: one order that nobody can bend\n\n", style="bold")
-        text.append(
-            f"Seven organisations, {', '.join(NAMES[:-1])} and {NAMES[-1]}, each run one replica of a ledger.\n"
-            f"Nobody trusts anybody. The network between them loses one message in twenty. {liar} lies: whenever it\n"
-            f"leads, it shows one block to half of the others and a different one to the rest. {crashing} will lose\n"
-            f"power in the middle of a write. This is what happened in {SECONDS} simulated seconds:\n\n"
+        return Group(
+            Text("Chapter 1: one order that nobody can bend\n", style="bold"),
+            f"Seven organisations, {', '.join(NAMES[:-1])} and {NAMES[-1]}, each run one replica of a ledger. Nobody "
+            f"trusts anybody. The network between them loses one message in twenty. {liar} lies: whenever it leads, it "
+            f"makes two blocks, shows different ones to different replicas, and votes for both. {crashing} will lose "
+            f"power in the middle of a write. This is what happened in {SECONDS} simulated seconds:\n",
+            _list(self._events),
+            "\nThe end of the chain that all of them hold. Below each view stands who led it; x is a view that ended "
+            f"without a block. {liar}'s lies cost views, never agreement: a block of {liar} is final only where enough of "
+            f"the others were shown the same one.\n",
+            _Picture(self._chain, self._liar),
+            _list([("*", f"{sentence}.") for sentence in self._outcome(report)]),
+            Text("\nAnother run: ./parley sim run --nodes 7 --byzantine 2 --seed 1", style="dim"),
         )
-        for event in self._events:
-            text.append(f"  {event}\n")
-        text.append(
-            "\nThe chain that all of them hold (the latest part; x = a view that ended without a block):\n\n"
-        )
-        text.append_text(self._picture())
-        text.append(
-            f"\n  {report.committed} blocks are final at every honest replica, in the same order, with the same results.\n"
-            f"  {report.acknowledged} client batches were applied, each exactly once.\n"
-            f"  {liar} was caught with two signatures that contradict each other {caught} times: proof for an auditor.\n"
-        )
-        verdict = "no property was violated" if not report.violations else "PROPERTIES WERE VIOLATED"
-        text.append(
-            f"  Checked all the time: agreement, order, no creation, no duplication, equal results: {verdict}.\n"
-        )
-        text.append("\nAnother run: parley sim run --nodes 7 --byzantine 2 --seed 1", style="dim")
-        return text
 
-    def _picture(self) -> Text:
-        """Two lines: block heights joined along the views, and below each view the initial of its leader."""
-        newest = max(self._chain)
-        blocks, leaders = Text("  block   "), Text("  leader  ")
-        for view in range(max(1, newest - PICTURE_VIEWS + 1), newest + 1):
-            leader = view % len(NAMES)
-            block = self._chain.get(view)
-            style = "red" if leader == self._liar else "yellow" if leader == CRASHING else ""
-            blocks.append(f"{block.height:─>4}" if block else "───x", style="" if block else "red")
-            leaders.append(f"{NAMES[leader][0]:>4}", style=style)
-        return Text("\n").join([blocks, leaders, Text("")])
+    def _outcome(self, report: Report) -> list[str]:
+        caught = sum(report.evidence.values())
+        verdict = "no property was violated" if not report.violations else "PROPERTIES WERE VIOLATED"
+        return [
+            f"{report.committed} blocks are final at every honest replica, in the same order, with the same results",
+            f"{report.acknowledged} client batches were applied, each exactly once",
+            f"{caught} times an honest replica caught {NAMES[self._liar]} with two signatures that contradict each other",
+            f"Checked all the time: agreement, order, no creation, no duplication, equal results: {verdict}",
+        ]
 
     def _see(self, time: int, event: seen.Observation) -> None:
         match event:
@@ -141,4 +129,33 @@ class _Story:
             )
 
     def _note(self, time: int, sentence: str) -> None:
-        self._events.append(f"{time / 1_000:5.1f} s  {sentence}.")
+        self._events.append((f"{time / 1_000:.1f} s", f"{sentence}."))
+
+
+class _Picture:
+    """Two lines: block heights joined along the views, and below each view the initial of its leader."""
+
+    def __init__(self, chain: dict[int, Block], liar: int) -> None:
+        self._chain = chain
+        self._liar = liar
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        newest = max(self._chain)
+        views = min(WIDEST, (options.max_width - 10) // 4)
+        blocks, leaders = Text("  block   "), Text("  leader  ")
+        for view in range(max(1, newest - views + 1), newest + 1):
+            leader = view % len(NAMES)
+            block = self._chain.get(view)
+            style = "red" if leader == self._liar else "yellow" if leader == CRASHING else ""
+            blocks.append(f"{block.height:─>4}" if block else "───x", style="" if block else "red")
+            leaders.append(f"{NAMES[leader][0]:>4}", style=style)
+        yield from (blocks, leaders, "")
+
+
+def _list(items: list[tuple[str, str]]) -> Table:
+    """A short mark before each sentence, and the sentence indented as one."""
+    table = Table.grid(padding=(0, 1, 0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    for mark, sentence in items:
+        table.add_row(mark, sentence)
+    return table

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
+
 __all__ = ["Advance", "ExitCode", "Json", "emit", "fail", "note", "progress", "stderr", "stdout"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
@@ -29,6 +31,7 @@ class ExitCode(IntEnum):
     DOES_NOT_HOLD = 1  # a checked property does not hold, or the network refused
     WRONG_USE = 2
     UNREACHABLE = 3
+    DEFECT = 70
 
 
 def emit(result: object, text: RenderableType | Callable[[], RenderableType], *, as_json: bool) -> None:
@@ -84,5 +87,7 @@ def stderr() -> Console:
 
 def _console(*, to_stderr: bool) -> Console:
     console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
-    console.soft_wrap = not console.is_terminal
+    if not console.is_terminal:
+        console.soft_wrap = True
+        console.width = max(console.width, PIPE_WIDTH)
     return console

@@ -29,13 +29,16 @@ class Crypto(StrEnum):
 def run(
     *,
     nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Replicas in the network.")] = 7,
-    byzantine: Annotated[int, typer.Option(min=0, help="How many of them lie.")] = 2,
+    byzantine: Annotated[
+        int | None,
+        typer.Option(min=0, help="How many of them lie. If not said, two, or as many as the network bears."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Chooses everything that happens.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from --seed upwards.")] = 1,
     crypto: Annotated[Crypto, typer.Option(help="Signatures: fast stand-ins or Ed25519.")] = Crypto.SIMULATED,
     chain: Annotated[int, typer.Option(min=2, max=3, help="Commit depth.")] = 2,
     actor: Annotated[
-        list[str] | None, typer.Option(help="Force a liar by name, repeatable. See `parley sim actors`.")
+        list[str] | None, typer.Option(help="Force a liar by name, repeatable. `sim actors` lists them.")
     ] = None,
     beyond_f: Annotated[
         bool, typer.Option("--beyond-f", help="Allow more liars than the network can bear.")
@@ -47,6 +50,8 @@ def run(
     Faults come first: liars, crashes in the middle of writes, loss up to 30 %, partitions. Then all must heal.
     """
     forced = actor or []
+    if byzantine is None:
+        byzantine = max(min(2, faults(nodes)), len(forced))
     _check(nodes, byzantine, forced, beyond_f=beyond_f)
     reports = []
     with progress("simulating", seeds) as advance:
@@ -71,22 +76,28 @@ def actors(json: Json = False) -> None:
 def _check(nodes: int, byzantine: int, forced: list[str], *, beyond_f: bool) -> None:
     for name in forced:
         if name not in ACTORS:
-            raise typer.BadParameter(f"there is no actor {name!r}; choose from {', '.join(ACTORS)}")
+            raise typer.BadParameter(
+                f"there is no actor {name!r}; choose from {', '.join(ACTORS)}.", param_hint="--actor"
+            )
     if len(forced) > byzantine:
-        raise typer.BadParameter(f"{len(forced)} actors are named, but --byzantine is {byzantine}")
+        raise typer.BadParameter(
+            f"{len(forced)} actors are named, but --byzantine is {byzantine}.", param_hint="--actor"
+        )
     if byzantine >= nodes:
-        raise typer.BadParameter("at least one replica must be correct")
+        raise typer.BadParameter("at least one replica must be correct.", param_hint="--byzantine")
     if byzantine > faults(nodes) and not beyond_f:
         raise typer.BadParameter(
-            f"{nodes} replicas bear {faults(nodes)} liars, not {byzantine}: beyond that nothing is promised. "
-            f"Add --beyond-f to see what happens."
+            f"{nodes} replicas bear {faults(nodes)}, not {byzantine}: beyond that nothing is promised. Say "
+            f"--byzantine {faults(nodes)}, or add --beyond-f to see what happens.",
+            param_hint="--byzantine",
         )
 
 
 def _summary(summary: Summary) -> str:
     last = summary.seed + summary.seeds - 1
     broken = [run for run in summary.runs if run.violations]
-    verdict = f"{len(broken)} seeds BROKEN" if broken else "every property holds"
+    numbers = ", ".join(str(run.seed) for run in broken)
+    verdict = f"BROKEN at {numbers}; replay one with --seed" if broken else "every property holds"
     lines = [
         *(describe(run) for run in broken),
         f"seeds {summary.seed} to {last}: {verdict}",

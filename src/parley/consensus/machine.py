@@ -445,7 +445,7 @@ class Machine:
             raise SafetyViolation(
                 f"Block {qc.block.hex()} of view {qc.view} is certified but leaves out block {self.root.id.hex()}, which "
                 f"is final here. More than f members signed contradicting votes: this replica stops. Keep its data "
-                f"directory and those of the others, they hold the proof, and follow the recovery procedure."
+                f"directory and those of the others, they hold the proof; docs/consensus.md says what to do after a fork."
             )
 
     def _adopt_orphans(self) -> None:

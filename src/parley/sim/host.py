@@ -50,6 +50,7 @@ class Host:
         self.executed = 0
         self.crashes = 0
         self.crash_at: int | None = None
+        self.crash_during: type[Effect] | None = None
         self.downtime = 0
         self.refused: Counter[Reason] = Counter()
         self._last_view = 0
@@ -67,10 +68,17 @@ class Host:
     def committed(self) -> int:
         return self.participant.executed_height if self.participant else self._last_committed
 
-    def arm(self, effects: int, downtime: int) -> None:
-        """Crash when `effects` more effects have been executed, for `downtime` milliseconds."""
+    def arm(self, effects: int, downtime: int, during: type[Effect] | None = None) -> None:
+        """Crash when `effects` more effects have been executed, or at the first after that of the kind `during`."""
         self.crash_at = self.executed + effects
+        self.crash_during = during
         self.downtime = downtime
+
+    def crashes_at(self, effect: Effect) -> bool:
+        """Whether the power fails now, in the middle of `effect`."""
+        if self.crash_at is None or self.executed < self.crash_at:
+            return False
+        return self.crash_during is None or isinstance(effect, self.crash_during)
 
     def disarm(self) -> None:
         self.crash_at = None

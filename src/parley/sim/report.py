@@ -79,11 +79,11 @@ def summarise(runs: Sequence[Report]) -> Summary:
 
 def describe(run: Report) -> str:
     """The run in a few lines of plain words."""
-    verdict = "every property holds" if not run.violations else f"{len(run.violations)} VIOLATIONS"
+    verdict = "every property holds" if not run.violations else "BROKEN"
     liars = ", ".join(f"{index} ({name})" for index, name in run.actors.items()) or "none"
     lines = [
         f"seed {run.seed}: {verdict}",
-        *(f"  BROKEN at {v.time / 1000:.3f} s: {v.checker}: {v.evidence}" for v in run.violations),
+        *_first_violations(run.violations),
         f"  network    {run.nodes} replicas, commit depth {run.depth}, {run.crypto} signatures; liars: {liars}",
         f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
         f"  batches    {run.acknowledged} acknowledged",
@@ -94,6 +94,16 @@ def describe(run: Report) -> str:
         f"  trace      {run.trace_hash}",
     ]
     return "\n".join(lines)
+
+
+def _first_violations(violations: Sequence[Violation]) -> list[str]:
+    """The first of each checker: a broken run repeats itself, and the first tells the story."""
+    first: dict[str, Violation] = {}
+    for violation in violations:
+        first.setdefault(violation.checker, violation)
+    lines = [f"  BROKEN     {v.checker} at {v.time / 1000:.3f} s: {v.evidence}" for v in first.values()]
+    more = len(violations) - len(first)
+    return [*lines, f"  and {more} more; --json lists them"] if more else lines
 
 
 def _sum(tallies: Iterable[Mapping[str, int]]) -> dict[str, int]:

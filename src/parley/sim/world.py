@@ -153,7 +153,7 @@ class World:
             self._fail(host, _describe(error))
             return
         for effect in effects:
-            if host.executed == host.crash_at:
+            if host.crashes_at(effect):
                 self._crash_during(host, effect)
                 return
             host.executed += 1
@@ -187,7 +187,7 @@ class World:
                 self._see(host, seen.Applied(host.index, effect.block, effect.receipts))
             case Report():
                 self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
-                self.evidence[type(effect.evidence).__name__] += host.correct
+                self.evidence[_snake(type(effect.evidence).__name__)] += host.correct
             case Refused():
                 self.trace.add(self.now, host.index, b"refused", effect.reason.name.encode())
                 host.refused[effect.reason] += 1
@@ -222,6 +222,10 @@ class World:
     def _see(self, host: Host, event: seen.Observation) -> None:
         if host.correct:
             self._watch(self.now, event)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")
 
 
 def _describe(error: Exception) -> str:

@@ -50,7 +50,9 @@ class BlockSync:
         self._verifier = verifier
         self._target: VerifiedQC | None = None
         self._question: _Question | None = None  # the one whose answer is awaited
-        self._reached = 0  # the height that good answers have led to, though nothing up to there may be final
+        # The height that each member's good answers have led to, though nothing up to there may be final. By member, so
+        # that one who leads astray or answers nothing sets nobody else back.
+        self._reached = [0] * size
         self._misses = 0  # bad answers in a row
         self._turn = index  # the member asked last
         self._attempt = 0
@@ -69,7 +71,7 @@ class BlockSync:
             raise Refused(Reason.UNSOLICITED, f"blocks from member {sender}")
         self._question = None
         self._misses += 1
-        self._reached = 0
+        self._reached[sender] = 0
         if not response.blocks:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has none of the blocks")
         blocks = tuple(stored.block() for stored in response.blocks)
@@ -78,7 +80,9 @@ class BlockSync:
         chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
         if known(blocks[0].parent):  # if not, consensus judges what that means
             self._misses = 0
-            self._reached = blocks[-1].height  # even if all were known: the next question starts above them
+            self._reached[sender] = blocks[
+                -1
+            ].height  # even if all were known: the next question starts above them
         return chain
 
     def resume(self, above: int, arrived: Arrived) -> list[Effect]:
@@ -105,13 +109,14 @@ class BlockSync:
 
     def _finish(self) -> None:
         self._target = self._question = None
-        self._reached = self._misses = 0
+        self._reached = [0] * self._size
+        self._misses = 0
 
     def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
         # A turn per question, good answers or not: a member that answers slowly, a block at a time, gets no more than its.
         self._turn = next(m for m in _after(self._turn, self._size) if m != self._index)
         self._attempt += 1
-        self._question = _Question(self._turn, target, max(above, self._reached))
+        self._question = _Question(self._turn, target, max(above, self._reached[self._turn]))
         request = BlocksRequest(target.block, self._question.above)
         return [Send(self._turn, request), SetTimer(SyncTimer(self._attempt), RETRY)]
 
