@@ -155,6 +155,27 @@ def test_t19_records_in_each_others_slots_stop_the_replica() -> None:
     assert "a record stands in the other's slot" in refusal(slots(8)[::-1])
 
 
+tearing = st.lists(st.sampled_from(["old", "new", "bad"]), min_size=COPIES, max_size=COPIES)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.lists(st.none() | tearing, max_size=12))
+def test_t19_any_number_of_power_failures_in_writes_loses_no_finished_record(
+    writes: list[list[str] | None],
+) -> None:
+    """Each write finishes (None), or the power fails in it and each copy is the old one, the new one, or garbage."""
+    disk = [list(copies) for copies in slots(1)]
+    finished = written = 1
+    for torn_copies in writes:
+        written = recover_record(disk, "memory")[0] + 1
+        record = encode_record(written, state(written))
+        for copy, fate in enumerate(torn_copies or ["new"] * COPIES):
+            old = disk[written % SLOTS][copy]
+            disk[written % SLOTS][copy] = {"old": old, "new": record, "bad": torn(record)}[fate]
+        finished = written if torn_copies is None else finished
+        assert finished <= recover_record(disk, "memory")[0] <= written
+
+
 def test_t19_the_message_says_what_to_do() -> None:
     text = refusal([])
     assert WHERE in text

@@ -20,6 +20,7 @@ from parley.consensus.events import SetTimer
 from parley.consensus.types import MAX_BATCHES
 from parley.mempool.pool import (
     FETCH_RETRY,
+    MAX_DOUBLINGS,
     MAX_FETCHES,
     BatchTimer,
     Pending,
@@ -51,10 +52,10 @@ def test_the_proposer_is_asked_first_and_then_each_other_member_in_turn_never_on
     pool = new_pool()
     effects = pool.fetch(block_of(body(1), proposer=proposer), committed=False)
     peers: list[int] = []
-    for _ in range(6):
+    for attempt in range(6):
         ((peer, names),) = asked(effects)
         assert names == (batch_digest(body(1)),)
-        assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY)
+        assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY * 2**attempt)
         peers.append(peer)
         effects = pool.on_timer(timer_of(effects))
     assert peers == order + order
@@ -168,11 +169,27 @@ def test_blocks_that_come_to_nothing_leave_nothing_in_the_pool() -> None:
     assert pool.settle((), (), 100) == ()
 
 
-def test_a_fetched_batch_that_is_announced_afterwards_waits_like_any_other() -> None:
+def test_the_wait_for_an_answer_doubles_up_to_a_limit_so_that_a_slow_link_is_not_filled_with_copies() -> None:
+    pool = new_pool()
+    effects = pool.fetch(block_of(body(1)), committed=True)
+    for _ in range(20):
+        effects = pool.on_timer(timer_of(effects))
+    assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY * 2**MAX_DOUBLINGS)
+
+
+def test_a_second_answer_with_a_fetched_batch_is_not_charged_to_its_sender() -> None:
     pool, data = new_pool(), body(1)
     pool.fetch(block_of(data), committed=False)
     pool.receive(1, data, 0)
-    pool.receive(2, data, 0)
+    assert refusal(pool, 2, data) is Reason.REPLAYED
+    assert pool.payload(()) == ()
+
+
+def test_a_fetched_batch_that_a_client_submits_afterwards_waits_like_any_other() -> None:
+    pool, data = new_pool(), body(1)
+    pool.fetch(block_of(data), committed=False)
+    pool.receive(1, data, 0)
+    pool.submit(data, 0)
     assert pool.payload(()) == (batch_digest(data),)
 
 

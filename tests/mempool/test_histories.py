@@ -57,6 +57,7 @@ class History:
         self.blocks: list[Block] = []
         self.timers: list[BatchTimer] = []
         self.moved: set[bytes] = set()
+        self.fetched: set[bytes] = set()
         self.height = 0
 
     def take(self, entry: int, number: int, *, announce: bool) -> None:
@@ -71,7 +72,7 @@ class History:
         result = accept(self.pool, None if announce else entry, data, self.height)
         if isinstance(result, Reason):
             assert waits
-            known = name in self.waiting or name in self.settled
+            known = name in self.waiting or name in self.settled or (name in self.fetched and not announce)
             assert result is (Reason.REPLAYED if known else Reason.QUOTA)
             assert known or not fits
             return
@@ -86,6 +87,8 @@ class History:
         self.disk.write(result)
         if waits:
             self.waiting[name] = pending
+        else:
+            self.fetched.add(name)
 
     def arrive(self, name: bytes, size: int) -> list[Ready | TooLarge]:
         done: list[Ready | TooLarge] = []

@@ -28,7 +28,7 @@ from parley.crypto import merkle
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest
 from parley.mempool.pool import FIRST_HOLD, Limits, batch_digest
 from parley.replica import budget, wire
-from parley.replica.budget import BURST, QUESTION, RATE, Budget
+from parley.replica.budget import BLOCKS_QUESTION, BURST, RATE, Budget
 from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import PersistSafety, Refused, Send
 from parley.replica.replica import provision
@@ -228,8 +228,7 @@ def test_a_member_that_asks_for_more_than_its_budget_is_refused_and_others_are_n
     member, request = cluster.members[0], BatchesRequest(tuple(map(batch_digest, held)))
 
     answers = [served(member, 2, 0, request) for _ in range(2 * BURST // Limits().block_bytes)]
-    in_burst = BURST // MAX_BATCH_BYTES - 1  # the questions cost something too
-    assert sum(count for count, _ in answers) == in_burst
+    assert sum(count for count, _ in answers) == BURST // MAX_BATCH_BYTES
     assert answers[0] == (in_block, [])
     assert answers[-1] == (0, [Reason.QUOTA])
     assert member.replica.counters[Reason.QUOTA] > 1
@@ -240,62 +239,58 @@ def test_a_member_that_asks_for_more_than_its_budget_is_refused_and_others_are_n
 
 def test_questions_for_blocks_are_paid_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question for blocks used to be answered: nine hundred in a second kept a replica busy with nothing else."""
-    monkeypatch.setattr(budget, "BURST", 20 * QUESTION)
+    monkeypatch.setattr(budget, "BURST", 20 * BLOCKS_QUESTION)
     cluster = Cluster().start().run(100)
     member, request = cluster.members[0], BlocksRequest(bytes(32), 0)
     answers = [served(member, 2, cluster.now, request) for _ in range(30)]
     assert answers[0] == (1, [])
     assert answers[-1] == (0, [Reason.QUOTA])
-    assert sum(count for count, _ in answers) < 20
+    assert sum(count for count, _ in answers) <= 20
     assert served(member, 3, cluster.now, request) == (1, [])
-    assert served(member, 2, cluster.now + 20 * QUESTION // RATE, request) == (1, [])
+    assert served(member, 2, cluster.now + 20 * BLOCKS_QUESTION // RATE, request) == (1, [])
 
 
-def refuses(purse: Budget, member: int, now: int, answer: int) -> bool:
-    return refusal(lambda: purse.spend(member, now, answer)) is Reason.QUOTA
+def refuses(purse: Budget, member: int, now: int, cost: int) -> bool:
+    """Whether a question is refused; if not, it and its answer cost so much."""
+    refused = refusal(lambda: purse.require(member, now)) is Reason.QUOTA
+    if not refused:
+        purse.charge(member, cost)
+    return refused
 
 
-def test_a_budget_is_a_burst_to_the_last_byte() -> None:
+def test_a_budget_is_a_burst_and_may_be_overdrawn_by_one_answer() -> None:
     purse = Budget(4)
     assert not refuses(purse, 1, 0, BURST - 1)
-    assert not refuses(purse, 1, 0, 1)
+    assert not refuses(purse, 1, 0, 10 * RATE)
     assert refuses(purse, 1, 0, 1)
-    assert refuses(Budget(4), 1, 0, BURST + 1)
+    assert refuses(purse, 1, 9, 1)
+    assert not refuses(purse, 1, 10, 1)
 
 
-def test_a_refused_answer_does_not_cost_the_refill() -> None:
+def test_a_refused_question_costs_nothing_and_loses_no_refill() -> None:
     purse = Budget(4)
-    purse.spend(1, 0, BURST)
-    granted = sum(not refuses(purse, 1, now, 1024 * 1024) for now in range(10, 5_010, 10))
-    assert granted == 5_000 * RATE // (1024 * 1024)
+    purse.charge(1, BURST)
+    mebibyte = 1024 * 1024
+    granted = sum(not refuses(purse, 1, now, mebibyte) for now in range(1, 5_001))
+    assert granted == -(-5_000 * RATE // mebibyte)
 
 
 def test_members_have_budgets_of_their_own() -> None:
     purse = Budget(4)
-    purse.spend(1, 0, BURST)
+    purse.charge(1, BURST)
     assert [refuses(purse, member, 0, BURST) for member in range(4)] == [False, True, False, False]
 
 
 def test_a_budget_refills_with_time_up_to_a_burst() -> None:
     purse = Budget(4)
-    purse.spend(1, 0, BURST)
-    assert not refuses(purse, 1, 10, 10 * RATE)
-    assert refuses(purse, 1, 10, 1)
-    assert refuses(purse, 1, 10**9, BURST + 1)
-    assert not refuses(purse, 1, 10**9 + BURST // RATE, BURST)
-    assert refuses(purse, 1, 10**9 + BURST // RATE, 1)
-
-
-def test_a_refused_question_takes_nothing_from_what_is_left() -> None:
-    purse = Budget(4)
-    purse.spend(1, 0, BURST - 100)
-    assert refuses(purse, 1, 0, 101)
-    assert not refuses(purse, 1, 0, 100)
+    assert not refuses(purse, 1, 10**9, BURST)
+    assert refuses(purse, 1, 10**9, 1)
+    assert not refuses(purse, 1, 10**9 + 1, 1)
 
 
 def test_a_clock_that_is_set_back_neither_refills_a_budget_nor_empties_it() -> None:
     purse = Budget(4)
-    purse.spend(1, 1_000, BURST - 100)
+    assert not refuses(purse, 1, 1_000, BURST - 100)
     assert not refuses(purse, 1, 0, 100)
     assert refuses(purse, 1, 1_000, 1)
     assert not refuses(purse, 1, 1_001, RATE)

@@ -47,6 +47,21 @@ def crash_and_go_on(replica: int, index: int, variant: int) -> None:
     assert simulation.violations == (), f"crash of replica {replica} at effect {index}, variant {variant}"
 
 
+def crash_twice(first: int, second: int, variant: int) -> None:
+    """The power fails, comes back, and fails again while the replica is starting or has just started."""
+    simulation = new_run(variant)
+    world, host = simulation.world, simulation.world.hosts[0]
+    host.arm(first, downtime=100)
+    simulation.start()
+    assert world.run(PATIENCE, lambda: host.crashes == 1)
+    host.arm(second, downtime=100)
+    assert world.run(world.now + PATIENCE, lambda: host.crashes == 2 and host.up)
+    assert everyone_reaches(simulation, max(other.committed for other in world.hosts) + 3)
+    assert simulation.violations == (), (
+        f"crashes at effects {first} and {second} after that, variant {variant}"
+    )
+
+
 def _is_back(host: Host) -> bool:
     return host.crashes == 1 and host.up
 
@@ -59,3 +74,13 @@ def test_a_replica_may_crash_at_every_effect(replica: int, share: int) -> None:
     for index in range(share, effects, SHARES):
         for variant in range(VARIANTS):
             crash_and_go_on(replica, index, variant)
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_replica_may_crash_again_soon_after_a_crash(share: int) -> None:
+    """A safety record half written, then another half written over it, once stopped a replica for good."""
+    effects = recorded_effects(0)
+    step = 1 if LONG else 5
+    for first in range(share, effects, step * SHARES):
+        for second in range(16 if LONG else 8):
+            crash_twice(first, second, variant=first + second)

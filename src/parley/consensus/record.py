@@ -54,28 +54,28 @@ def encode_record(sequence: int, state: SafetyState) -> bytes:
 def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, SafetyState]:
     """The newest record that was completely written, with its sequence; `where` names the file to the operator.
 
-    One good copy of a slot counts. A slot without a good copy is a write that never finished: the record before is
-    used. Anything else means that a signature may have been forgotten, and stops the replica.
+    One good copy of a slot counts. A slot with a copy that is not good, or with two different ones, is a write that never
+    finished: whatever it holds, the newest good record is the one to use. Anything else means that a signature may have
+    been forgotten, and stops the replica.
     """
     if len(slots) != SLOTS or any(len(copies) != COPIES or not any(copies) for copies in slots):
         raise SafetyRecordError(_advice(where, "it is missing or incomplete"))
-    newest = [
-        max((found for copy in copies if (found := _decode(copy))), default=None, key=_sequence)
-        for copies in slots
-    ]
-    good = sorted((found for found in newest if found), key=_sequence)
-    if not good:
-        raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
-    if any(found is not None and found[0] % SLOTS != slot for slot, found in enumerate(newest)):
+    found = [[record for copy in copies if (record := _decode(copy))] for copies in slots]
+    if any(sequence % SLOTS != slot for slot, records in enumerate(found) for sequence, _ in records):
         raise SafetyRecordError(
             _advice(where, "a record stands in the other's slot: files or writes were mixed up")
         )
-    if len(good) == SLOTS and good[1][0] != good[0][0] + 1:
-        detail = (
-            f"records {good[0][0]} and {good[1][0]} do not follow each other, so a finished write was lost"
-        )
+    newest = sorted((max(records, key=_sequence) for records in found if records), key=_sequence)
+    if not newest:
+        raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
+    if all(_finished(records) for records in found) and newest[1][0] != newest[0][0] + 1:
+        detail = f"records {newest[0][0]} and {newest[1][0]} do not follow each other, so a finished write was lost"
         raise SafetyRecordError(_advice(where, detail))
-    return good[-1]
+    return newest[-1]
+
+
+def _finished(records: list[tuple[int, SafetyState]]) -> bool:
+    return len(records) == COPIES and len({sequence for sequence, _ in records}) == 1
 
 
 def _decode(copy: bytes) -> tuple[int, SafetyState] | None:

@@ -28,10 +28,11 @@ __all__ = [
     "batch_digest",
 ]
 
-FETCH_RETRY = 300  # ms before the next member is asked
+FETCH_RETRY = 300  # ms before the next member is asked, at first
+MAX_DOUBLINGS = 6
 MAX_FETCHES = 64  # blocks whose batches are being fetched
 FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again
-REMEMBERED = 65_536  # settled digests that are not taken in again
+REMEMBERED = 65_536  # settled or fetched digests that are not taken in again
 
 
 def batch_digest(data: bytes) -> bytes:
@@ -128,6 +129,7 @@ class Pool:
         self._shares = [_Share() for _ in range(size)]
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
+        self._fetched: OrderedDict[bytes, None] = OrderedDict()
         self._fetches: OrderedDict[bytes, _Fetch] = OrderedDict()
         self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
         self._holds: dict[bytes, _Hold] = {}
@@ -219,12 +221,10 @@ class Pool:
         gone = []
         for name in ordered:
             if name in settled:
-                self._settled[name] = None
+                _remember(self._settled, name)
                 gone += [name] if self._drop(name) else []
             else:
                 self._hold(name)
-        while len(self._settled) > REMEMBERED:
-            self._settled.popitem(last=False)
         for share in self._shares:
             while (oldest := next(iter(share.waiting), None)) and self._expired(oldest, height):
                 self._drop(oldest)
@@ -240,8 +240,12 @@ class Pool:
         # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: whoever happened to
         # send it must not be charged for it, and the block's limits bound it.
         if announce or not wanted:
+            if name in self._fetched and not announce:  # a second answer to a question, not an announcement
+                raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
             self._require_room(name, pending)
             self._keep(name, pending)
+        else:
+            _remember(self._fetched, name)
         store = StoreBatch(name, pending, sync=announce or wanted, waits=announce or not wanted)
         return [store, *self._arrived(name, len(data))]
 
@@ -318,4 +322,12 @@ class Pool:
         peer = fetch.peers[fetch.attempt % len(fetch.peers)]
         fetch.attempt += 1
         request = BatchesRequest(tuple(fetch.missing))
-        return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), FETCH_RETRY)]
+        # Ever longer: asking again while an answer is still on its way would fill a slow link with copies.
+        delay = FETCH_RETRY << min(fetch.attempt - 1, MAX_DOUBLINGS)
+        return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), delay)]
+
+
+def _remember(names: OrderedDict[bytes, None], name: bytes) -> None:
+    names[name] = None
+    if len(names) > REMEMBERED:
+        names.popitem(last=False)

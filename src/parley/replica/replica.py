@@ -32,7 +32,7 @@ from parley.crypto.qc import QCScheme, Signer
 from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
-from parley.replica.budget import QUESTION, Budget
+from parley.replica.budget import BATCHES_QUESTION, BLOCKS_QUESTION, Budget
 from parley.replica.chain import (
     Chain,
     Entries,
@@ -63,7 +63,7 @@ from parley.sync.messages import BlocksRequest, BlocksResponse
 
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
-FETCH_AHEAD = 8  # committed blocks whose batches are fetched at a time
+FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
 
@@ -345,26 +345,27 @@ class Replica:
         """Answer with what is held: no more than a block may hold, and as far as the asker's budget goes."""
         if len(set(request.digests)) != len(request.digests):
             raise Refusal(Reason.MALFORMED, "BatchesRequest.digests repeats one")
-        self._budget.spend(sender, self._now, QUESTION)
+        self._budget.require(sender, self._now)
+        self._budget.charge(sender, BATCHES_QUESTION)
         room = self._config.limits.block_bytes
         for name in request.digests:
+            self._budget.require(sender, self._now)
             body = self._body(name) or b""
             room -= len(body)
             if room < 0:
                 return
             if body:
-                self._budget.spend(sender, self._now, len(body))
+                self._budget.charge(sender, len(body))
                 self._emit(events.Send(sender, BatchMessage(body)))
 
     def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
-        self._budget.spend(sender, self._now, QUESTION)
+        self._budget.require(sender, self._now)
         tip = self._machine.high_qc.qc
         branch = self._branch(request.target) or self._branch(tip.block)
         above = (block for block in branch if block.height > request.above)
-        answer = sync.answer(request, chain(self._committed_above(request.above), above), tip)
-        data = wire.encode(answer)
-        self._budget.spend(sender, self._now, len(data))
-        self._effects.append(Send(sender, data))
+        answer = wire.encode(sync.answer(request, chain(self._committed_above(request.above), above), tip))
+        self._budget.charge(sender, BLOCKS_QUESTION + len(answer))
+        self._effects.append(Send(sender, answer))
 
     def _branch(self, target: bytes) -> tuple[Block, ...]:
         """The uncommitted blocks up to `target`, which may be on disk only."""
