@@ -444,7 +444,7 @@ class Machine:
         if first.height == self.root.height + 1 and qc.view > self.root.view:
             raise SafetyViolation(
                 f"Block {qc.block.hex()} of view {qc.view} is certified but leaves out block {self.root.id.hex()}, which "
-                f"is final here. More than f members signed contradicting votes: this replica stops. Keep its data "
+                f"is final here. More than f members broke the rules: this replica stops. Keep its data "
                 f"directory and those of the others, they hold the proof; docs/consensus.md says what to do after a fork."
             )
 
