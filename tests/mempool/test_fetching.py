@@ -23,7 +23,9 @@ from parley.mempool.pool import (
     MAX_DOUBLINGS,
     MAX_FETCHES,
     BatchTimer,
+    Limits,
     Pending,
+    Pool,
     Ready,
     StoreBatch,
     TooLarge,
@@ -55,7 +57,7 @@ def test_the_proposer_is_asked_first_and_then_each_other_member_in_turn_never_on
     for attempt in range(6):
         ((peer, names),) = asked(effects)
         assert names == (batch_digest(body(1)),)
-        assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY * 2**attempt)
+        assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY * 2 ** min(attempt, MAX_DOUBLINGS))
         peers.append(peer)
         effects = pool.on_timer(timer_of(effects))
     assert peers == order + order
@@ -175,6 +177,25 @@ def test_the_wait_for_an_answer_doubles_up_to_a_limit_so_that_a_slow_link_is_not
     for _ in range(20):
         effects = pool.on_timer(timer_of(effects))
     assert effects[-1] == SetTimer(timer_of(effects), FETCH_RETRY * 2**MAX_DOUBLINGS)
+
+
+def test_after_the_proposer_those_who_answered_last_are_asked_first() -> None:
+    pool = new_pool()
+    for number, member in ((1, 1), (2, 3)):
+        pool.fetch(block_of(body(number)), committed=True)
+        pool.receive(member, body(number), 0)
+    effects = pool.fetch(block_of(body(9), proposer=2), committed=True)
+    peers = []
+    for _ in range(3):
+        ((peer, _),) = asked(effects)
+        peers.append(peer)
+        effects = pool.on_timer(timer_of(effects))
+    assert peers == [2, 3, 1]
+
+
+def test_a_single_broker_that_misses_a_batch_asks_nobody() -> None:
+    pool = Pool(0, 1, Limits(), lambda _: None)
+    assert pool.fetch(block_of(body(1), proposer=0), committed=True) == []
 
 
 def test_a_second_answer_with_a_fetched_batch_is_not_charged_to_its_sender() -> None:

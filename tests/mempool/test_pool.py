@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.mempool.pools import (
     ME,
@@ -20,6 +22,7 @@ from parley.mempool import pool as pool_module
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
     FIRST_HOLD,
+    MAX_HOLD,
     Limits,
     Pending,
     Pool,
@@ -112,6 +115,28 @@ def test_a_batch_that_is_ordered_too_early_again_and_again_waits_twice_as_long_e
         pool.settle(chosen, (), height)
     assert proposed == [1, 4, 9, 18, 35]
     assert pool.settle((name,), {name}, 40) == (name,)
+
+
+def test_a_client_that_sends_a_held_batch_again_ends_its_hold() -> None:
+    pool, early = new_pool(), body(2)
+    pool.receive(1, early, 0)
+    pool.settle((batch_digest(early),), (), 1)
+    assert pool.payload(()) == ()
+    with pytest.raises(Refused):
+        pool.submit(early, 1)
+    assert pool.payload(()) == (batch_digest(early),)
+
+
+def test_a_hold_has_an_end() -> None:
+    pool, early = new_pool(Limits(expiry=10**6)), body(2)
+    pool.receive(1, early, 0)
+    proposed = []
+    for height in range(1, 1_000):
+        chosen = pool.payload(())
+        proposed += [height] if chosen else []
+        pool.settle(chosen, (), height)
+    waits = [after - before for before, after in pairwise(proposed)]
+    assert max(waits) == MAX_HOLD + 1
 
 
 def test_a_settled_batch_is_taken_again_when_a_block_needs_it() -> None:

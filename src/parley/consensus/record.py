@@ -54,9 +54,9 @@ def encode_record(sequence: int, state: SafetyState) -> bytes:
 def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, SafetyState]:
     """The newest record that was completely written, with its sequence; `where` names the file to the operator.
 
-    One good copy of a slot counts. A slot with a copy that is not good, or with two different ones, is a write that never
-    finished: whatever it holds, the newest good record is the one to use. Anything else means that a signature may have
-    been forgotten, and stops the replica.
+    One good copy of a slot counts. A copy that is not good comes from a write that never finished, which explains why its
+    slot may lag behind: the newest good record is the one to use. Anything else means that a signature may have been
+    forgotten, and stops the replica.
     """
     if len(slots) != SLOTS or any(len(copies) != COPIES or not any(copies) for copies in slots):
         raise SafetyRecordError(_advice(where, "it is missing or incomplete"))
@@ -65,17 +65,15 @@ def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, S
         raise SafetyRecordError(
             _advice(where, "a record stands in the other's slot: files or writes were mixed up")
         )
-    newest = sorted((max(records, key=_sequence) for records in found if records), key=_sequence)
-    if not newest:
+    if not any(found):
         raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
-    if all(_finished(records) for records in found) and newest[1][0] != newest[0][0] + 1:
-        detail = f"records {newest[0][0]} and {newest[1][0]} do not follow each other, so a finished write was lost"
-        raise SafetyRecordError(_advice(where, detail))
-    return newest[-1]
-
-
-def _finished(records: list[tuple[int, SafetyState]]) -> bool:
-    return len(records) == COPIES and len({sequence for sequence, _ in records}) == 1
+    older, newer = sorted(found, key=lambda records: max(map(_sequence, records), default=-1))
+    newest = max(newer, key=_sequence)
+    if len(older) == COPIES and max(map(_sequence, older)) + 1 != newest[0]:
+        raise SafetyRecordError(
+            _advice(where, f"the record before {newest[0]} is not there, so a finished write was lost")
+        )
+    return newest
 
 
 def _decode(copy: bytes) -> tuple[int, SafetyState] | None:

@@ -29,9 +29,10 @@ __all__ = [
 ]
 
 FETCH_RETRY = 300  # ms before the next member is asked, at first
-MAX_DOUBLINGS = 6
+MAX_DOUBLINGS = 4
 MAX_FETCHES = 64  # blocks whose batches are being fetched
-FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again
+FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again, at first
+MAX_HOLD = 64
 REMEMBERED = 65_536  # settled or fetched digests that are not taken in again
 
 
@@ -132,6 +133,8 @@ class Pool:
         self._fetched: OrderedDict[bytes, None] = OrderedDict()
         self._fetches: OrderedDict[bytes, _Fetch] = OrderedDict()
         self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
+        self._answers = [0] * size  # when each member answered last, by a clock of answers
+        self._clock = 0
         self._holds: dict[bytes, _Hold] = {}
         self._height = 0
         self._turn = 0
@@ -143,6 +146,7 @@ class Pool:
 
     def submit(self, data: bytes, height: int) -> list[Effect]:
         """A batch from a client of this broker: store it, then announce it to all."""
+        self._holds.pop(batch_digest(data), None)  # its client says that it is time
         effects = self._accept(self._index, data, height, announce=True)
         return [*effects, Broadcast(BatchMessage(data))]
 
@@ -174,7 +178,7 @@ class Pool:
         return tuple(chosen)
 
     def fetch(self, block: Block, *, committed: bool) -> list[Effect]:
-        """Get hold of the batches of `block`: from its proposer first, then from the others in turn.
+        """Get hold of the batches of `block`: from its proposer first, then from those who answered last, then the rest.
 
         Until it is committed they must fit a block, so that a lying leader cannot fill disks with what nobody accepts.
         """
@@ -195,8 +199,7 @@ class Pool:
             return []
         if len(self._fetches) >= MAX_FETCHES:
             self._make_room()
-        turn = [(block.header.proposer + i) % len(self._shares) for i in range(len(self._shares))]
-        fetch = _Fetch(missing, tuple(peer for peer in turn if peer != self._index), room)
+        fetch = _Fetch(missing, self._peers(block.header.proposer), room)
         self._fetches[block.id] = fetch
         for name in missing:
             self._wanted[name] = self._wanted.get(name, 0) + 1
@@ -246,6 +249,8 @@ class Pool:
             self._keep(name, pending)
         else:
             _remember(self._fetched, name)
+            self._clock += 1
+            self._answers[entry] = self._clock
         store = StoreBatch(name, pending, sync=announce or wanted, waits=announce or not wanted)
         return [store, *self._arrived(name, len(data))]
 
@@ -267,7 +272,7 @@ class Pool:
         """Ordered too early: it waits on behind the others, longer each time, so that it cannot fill blocks for ever."""
         pending = self._pending.get(name)
         if pending is not None:
-            wait = 2 * self._holds[name].wait if name in self._holds else FIRST_HOLD
+            wait = min(2 * self._holds[name].wait, MAX_HOLD) if name in self._holds else FIRST_HOLD
             self._holds[name] = _Hold(self._height + wait, wait)
             self._shares[pending.entry].waiting.move_to_end(name)
 
@@ -308,6 +313,12 @@ class Pool:
                 effects.append(Ready(block))
         return effects
 
+    def _peers(self, proposer: int) -> tuple[int, ...]:
+        size = len(self._shares)
+        others = [member for member in range(size) if member not in (self._index, proposer)]
+        others.sort(key=lambda member: (-self._answers[member], (member - proposer) % size))
+        return (*others,) if proposer == self._index else (proposer, *others)
+
     def _make_room(self) -> None:
         """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
         oldest = next((block for block, fetch in self._fetches.items() if fetch.room is not None), None)
@@ -319,6 +330,8 @@ class Pool:
             del self._wanted[name]
 
     def _ask(self, block: bytes, fetch: _Fetch) -> list[Effect]:
+        if not fetch.peers:  # a single broker, whose store has lost a batch: nobody can help
+            return []
         peer = fetch.peers[fetch.attempt % len(fetch.peers)]
         fetch.attempt += 1
         request = BatchesRequest(tuple(fetch.missing))

@@ -275,7 +275,11 @@ class Replica:
 
     def _get_blocks(self, qc: events.VerifiedQC) -> None:
         stored = self._chain.uncommitted_block(qc.block)
-        if stored is not None and stored.id == qc.block and self._machine.known(stored.parent):
+        if (
+            stored is not None
+            and (stored.id, stored.view) == (qc.block, qc.view)
+            and self._machine.known(stored.parent)
+        ):
             self._inputs.append(self._verifier.chain((stored,), qc.qc))
         else:
             self._emit_all(self._sync.want(qc, self.committed_height))

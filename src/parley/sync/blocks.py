@@ -79,7 +79,7 @@ class BlockSync:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent blocks that were not asked for")
         chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
         if known(blocks[0].parent):  # if not, consensus judges what that means
-            self._misses = 0
+            self._misses = 0 if not known(blocks[-1].id) else self._misses - 1
             self._reached[sender] = blocks[
                 -1
             ].height  # even if all were known: the next question starts above them
