@@ -1,9 +1,16 @@
 """Stories too special for chance: long absence, a power cut for all, halves that cannot hear each other."""
 
+import os
+from functools import partial
+from random import Random
+
 import pytest
 
-from parley.sim.faults import links_between
+from parley.consensus.committee import faults
+from parley.sim.faults import Trouble, links_between, stir
 from parley.sim.scenario import Simulation
+
+LONG = bool(os.environ.get("PARLEY_LONG"))
 
 
 def healthy(simulation: Simulation) -> bool:
@@ -75,4 +82,26 @@ def test_a_replica_may_crash_at_every_effect_of_its_restart(seed: int) -> None:
         host.arm(effect, downtime=1_000_000)
         world.start(host.index)
         assert world.run(world.now + 20_000, lambda: not host.up)
+    assert healthy(simulation), simulation.violations
+
+
+@pytest.mark.parametrize(("nodes", "depth"), [(1, 2), (4, 2), (4, 3), (7, 2)])
+@pytest.mark.parametrize("seed", range(40 if LONG else 3))
+def test_power_that_fails_everywhere_again_and_again_costs_nothing_but_time(
+    nodes: int, depth: int, seed: int
+) -> None:
+    chance = Random(seed)
+    simulation = Simulation(nodes, faults(nodes), seed, depth=depth, batches=200)
+    world, at = simulation.world, 0
+    stir(world, seed, Trouble(duration=20_000, crashes=0))
+    while at < 20_000:
+        at += chance.choice((60, 200, 500, 1000, 2500))
+        within, downtime = chance.choice((1, 5, 20, 60)), chance.choice((1, 20, 200))
+        for host in world.correct:
+            world.after(at, partial(host.arm, chance.randrange(within), downtime))
+    simulation.start()
+    world.run(20_000)
+    for host in world.correct:
+        if host.up:
+            world.crash(host.index)
     assert healthy(simulation), simulation.violations
