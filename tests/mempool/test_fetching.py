@@ -18,19 +18,8 @@ from tests.mempool.pools import (
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import SetTimer
 from parley.consensus.types import MAX_BATCHES
-from parley.mempool.pool import (
-    FETCH_RETRY,
-    MAX_DOUBLINGS,
-    MAX_FETCHES,
-    BatchTimer,
-    Limits,
-    Pending,
-    Pool,
-    Ready,
-    StoreBatch,
-    TooLarge,
-    batch_digest,
-)
+from parley.mempool.fetch import FETCH_RETRY, MAX_DOUBLINGS, MAX_FETCHES
+from parley.mempool.pool import BatchTimer, Limits, Pending, Pool, Ready, StoreBatch, TooLarge, batch_digest
 
 # -- fetching ----------------------------------------------------------------------------------------------------------
 

@@ -162,12 +162,14 @@ class History:
 
     def check(self) -> None:
         assert self.pool._pending == self.waiting
-        assert {block: set(fetch.missing) for block, fetch in self.pool._fetches.items()} == self.missing
+        assert {
+            block: set(fetch.missing) for block, fetch in self.pool._fetches._running.items()
+        } == self.missing
         wanted: dict[bytes, int] = {}
         for missing in self.missing.values():
             for name in missing:
                 wanted[name] = wanted.get(name, 0) + 1
-        assert self.pool._wanted == wanted
+        assert self.pool._fetches._wanted == wanted
         for entry, share in enumerate(self.pool._shares):
             mine = {name: len(p.data) for name, p in self.waiting.items() if p.entry == entry}
             assert set(share.waiting) == mine.keys()

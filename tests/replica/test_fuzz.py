@@ -16,7 +16,8 @@ from parley.consensus.errors import Reason
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.forest import MAX_UNCERTIFIED
 from parley.consensus.machine import WINDOW
-from parley.mempool.pool import MAX_FETCHES, Limits
+from parley.mempool.fetch import MAX_FETCHES
+from parley.mempool.pool import Limits
 from parley.replica import wire
 from parley.replica.counter import encode_batch
 from parley.replica.ports import Effect, Refused
@@ -97,7 +98,7 @@ def bounded(member: Member) -> None:
     assert len(machine._votes._by_view) <= WINDOW + 1
     assert all(len(votes) <= size for votes in machine._votes._by_view.values())
     assert len(machine._timeouts._timeouts) <= size
-    assert len(pool._fetches) <= MAX_FETCHES
+    assert len(pool._fetches._running) <= MAX_FETCHES
     assert all(len(share.waiting) <= LIMITS.pending_batches for share in pool._shares)
     assert all(share.size <= LIMITS.pending_bytes for share in pool._shares)
     assert not replica._inputs

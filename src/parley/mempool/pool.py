@@ -1,4 +1,4 @@
-"""The pool of batches that wait for order, and the fetching of those that a block names and this broker lacks.
+"""The pool of batches that wait for order.
 
 A batch is stored before it is announced, and a block's batches are stored before the block is voted for (T20). The
 pool forgets a batch only when execution has settled it or it is too old; batches of abandoned blocks never left (T14).
@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from parley.consensus.errors import Reason, Refused
-from parley.consensus.events import Broadcast, Send, SetTimer
+from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES, Block
 from parley.crypto.hashing import digest
-from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
+from parley.mempool.fetch import BatchTimer, Fetches, Ready, TooLarge
+from parley.mempool.fetch import Effect as FetchEffect
+from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 
 __all__ = [
     "BatchTimer",
@@ -28,9 +30,6 @@ __all__ = [
     "batch_digest",
 ]
 
-FETCH_RETRY = 300  # ms before the next member is asked, at first
-MAX_DOUBLINGS = 4
-MAX_FETCHES = 64  # blocks whose batches are being fetched
 FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again, at first
 MAX_HOLD = 64
 REMEMBERED = 65_536  # settled or fetched digests that are not taken in again
@@ -61,14 +60,6 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTimer:
-    """Runs while batches of `block` are being fetched."""
-
-    block: bytes
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
 class StoreBatch:
     """Write a batch. `sync`: before what follows, because an announcement or a vote depends on it.
 
@@ -81,29 +72,7 @@ class StoreBatch:
     waits: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Every batch of this block is stored."""
-
-    block: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """The batches of this block exceed the limit of a block: no vote for it."""
-
-    block: bytes
-
-
-Effect = StoreBatch | Ready | TooLarge | Send | Broadcast | SetTimer[BatchTimer]
-
-
-@dataclass(slots=True)
-class _Fetch:
-    missing: dict[bytes, None]  # a set with a fixed order
-    peers: tuple[int, ...]
-    room: int | None  # bytes that may still come, or None for a committed block
-    attempt: int = 0
+Effect = StoreBatch | Broadcast | FetchEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +100,7 @@ class Pool:
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
         self._fetched: OrderedDict[bytes, None] = OrderedDict()
-        self._fetches: OrderedDict[bytes, _Fetch] = OrderedDict()
-        self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
-        self._answers = [0] * size  # when each member answered last, by a clock of answers
-        self._clock = 0
+        self._fetches = Fetches(index, size)
         self._holds: dict[bytes, _Hold] = {}
         self._height = 0
         self._turn = 0
@@ -192,31 +158,14 @@ class Pool:
                 room -= size
                 if room < 0:  # before more is read from disk
                     return [TooLarge(block.id)]
-        if not missing:
-            return [Ready(block.id)]
-        if (running := self._fetches.get(block.id)) is not None:
-            running.room = room
-            return []
-        if len(self._fetches) >= MAX_FETCHES:
-            self._make_room()
-        fetch = _Fetch(missing, self._peers(block.header.proposer), room)
-        self._fetches[block.id] = fetch
-        for name in missing:
-            self._wanted[name] = self._wanted.get(name, 0) + 1
-        return self._ask(block.id, fetch)
+        return [*self._fetches.begin(block, missing, room)] if missing else [Ready(block.id)]
 
     def on_timer(self, timer: BatchTimer) -> list[Effect]:
-        fetch = self._fetches.get(timer.block)
-        if fetch is None or fetch.attempt != timer.attempt:
-            return []
-        return self._ask(timer.block, fetch)
+        return [*self._fetches.on_timer(timer)]
 
     def abandon(self, block: bytes) -> None:
         """Nobody waits for the batches of this block any more."""
-        fetch = self._fetches.pop(block, None)
-        if fetch is not None:
-            for name in fetch.missing:
-                self._release(name)
+        self._fetches.abandon(block)
 
     def settle(self, ordered: Iterable[bytes], settled: Collection[bytes], height: int) -> tuple[bytes, ...]:
         """A block was executed. Returns the digests that no longer wait: the settled ones and those grown too old."""
@@ -238,7 +187,7 @@ class Pool:
         if not 0 < len(data) <= MAX_BATCH_BYTES:
             raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
         name = batch_digest(data)
-        wanted = name in self._wanted
+        wanted = self._fetches.want(name)
         pending = Pending(entry, height, data)
         # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: whoever happened to
         # send it must not be charged for it, and the block's limits bound it.
@@ -249,10 +198,9 @@ class Pool:
             self._keep(name, pending)
         else:
             _remember(self._fetched, name)
-            self._clock += 1
-            self._answers[entry] = self._clock
+            self._fetches.answered(entry)
         store = StoreBatch(name, pending, sync=announce or wanted, waits=announce or not wanted)
-        return [store, *self._arrived(name, len(data))]
+        return [store, *self._fetches.arrived(name, len(data))]
 
     def _require_room(self, name: bytes, batch: Pending) -> None:
         if name in self._pending or name in self._settled:
@@ -295,49 +243,6 @@ class Pool:
     def _size(self, name: bytes) -> int | None:
         pending = self._pending.get(name)
         return self._stored(name) if pending is None else len(pending.data)
-
-    def _arrived(self, name: bytes, size: int) -> list[Effect]:
-        effects: list[Effect] = []
-        for block, fetch in list(self._fetches.items()):
-            if name not in fetch.missing:
-                continue
-            del fetch.missing[name]
-            self._release(name)
-            if fetch.room is not None:
-                fetch.room -= size
-            if fetch.room is not None and fetch.room < 0:
-                self.abandon(block)
-                effects.append(TooLarge(block))
-            elif not fetch.missing:
-                del self._fetches[block]
-                effects.append(Ready(block))
-        return effects
-
-    def _peers(self, proposer: int) -> tuple[int, ...]:
-        size = len(self._shares)
-        others = [member for member in range(size) if member not in (self._index, proposer)]
-        others.sort(key=lambda member: (-self._answers[member], (member - proposer) % size))
-        return (*others,) if proposer == self._index else (proposer, *others)
-
-    def _make_room(self) -> None:
-        """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
-        oldest = next((block for block, fetch in self._fetches.items() if fetch.room is not None), None)
-        self.abandon(next(iter(self._fetches)) if oldest is None else oldest)
-
-    def _release(self, name: bytes) -> None:
-        self._wanted[name] -= 1
-        if not self._wanted[name]:
-            del self._wanted[name]
-
-    def _ask(self, block: bytes, fetch: _Fetch) -> list[Effect]:
-        if not fetch.peers:  # a single broker, whose store has lost a batch: nobody can help
-            return []
-        peer = fetch.peers[fetch.attempt % len(fetch.peers)]
-        fetch.attempt += 1
-        request = BatchesRequest(tuple(fetch.missing))
-        # Ever longer: asking again while an answer is still on its way would fill a slow link with copies.
-        delay = FETCH_RETRY << min(fetch.attempt - 1, MAX_DOUBLINGS)
-        return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), delay)]
 
 
 def _remember(names: OrderedDict[bytes, None], name: bytes) -> None:
