@@ -8,9 +8,11 @@ from tests.consensus.chains import Committee, batch
 
 from parley.consensus import verify
 from parley.consensus.errors import Reason, Refused
-from parley.consensus.types import Block, Certificates, Governance, Timeout
+from parley.consensus.types import QC, Block, Certificates, Governance, Timeout, Vote
 from parley.consensus.verify import Verifier
-from parley.crypto.qc import Aggregate
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.hashing import digest
+from parley.crypto.qc import Aggregate, Ed25519List
 
 COMMITTEE = Committee()
 OTHER_EPOCH = Committee(epoch=1)
@@ -94,6 +96,20 @@ def test_a_verified_qc_is_not_checked_twice_but_its_forgery_is(verifier: Verifie
     forged = replace(QC1, votes=Aggregate(QC1.votes.bitmap, bytes(len(QC1.votes.signature))))
     assert reason(lambda: verifier.qc(forged)) is Reason.BAD_SIGNATURE
     assert verifier.qc(QC1).qc is QC1
+
+
+@pytest.mark.parametrize("forger", [0, 1, 2])
+def test_a_qc_with_ones_own_vote_is_checked_all_the_same(forger: int) -> None:
+    keys = [SecretKey.from_seed(digest("tests/key", bytes([i]))) for i in range(4)]
+    scheme = Ed25519List([key.public for key in keys])
+    verifier = Verifier(COMMITTEE.instance, scheme, COMMITTEE.genesis)
+    message = COMMITTEE.instance.vote_message(B1.view, B1.id)
+    signatures = {i: keys[i].sign(message) for i in range(3)}
+    verifier.remember_own(Vote(0, B1.view, B1.id, 0, signatures[0]))
+    forged = QC(0, B1.view, B1.id, scheme.aggregate({**signatures, forger: bytes(64)}))
+    assert reason(lambda: verifier.qc(forged)) is Reason.BAD_SIGNATURE
+    good = QC(0, B1.view, B1.id, scheme.aggregate(signatures))
+    assert verifier.qc(good).qc == good
 
 
 def test_remembered_certificates_are_bounded(monkeypatch: pytest.MonkeyPatch, verifier: Verifier) -> None:

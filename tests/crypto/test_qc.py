@@ -114,6 +114,22 @@ def test_an_aggregate_of_any_signers_verifies(
 
 
 @committees
+def test_only_the_very_signature_that_the_caller_made_needs_no_check(
+    scheme: QCScheme, signers: list[Signer]
+) -> None:
+    signatures = sign(signers, dict.fromkeys((0, 4, 9), b"vote"))
+    messages, aggregate = [b"vote"] * 3, scheme.aggregate(signatures)
+    assert scheme.verify_aggregate(messages, aggregate, {4: signatures[4]})
+    forged = bytes(len(signatures[4]))
+    assert not scheme.verify_aggregate(
+        messages, scheme.aggregate({**signatures, 4: forged}), {4: signatures[4]}
+    )
+    assert not scheme.verify_aggregate(
+        messages, scheme.aggregate({**signatures, 9: forged}), {4: signatures[4]}
+    )
+
+
+@committees
 def test_an_aggregate_with_any_byte_changed_is_refused(scheme: QCScheme, signers: list[Signer]) -> None:
     aggregate = scheme.aggregate(sign(signers, dict.fromkeys((0, 4, 9), b"vote")))
     messages = [b"vote"] * 3

@@ -23,12 +23,8 @@ class Pacemaker:
         self._most_failures = TOLERATED_FAILURES + _steps(view_timeout, longest_timeout)
         self.high_qc = high_qc
         self.high_tc = high_tc
-
-    @property
-    def view(self) -> int:
-        """One after the newest certificate: a laggard jumps, it does not step (T12)."""
-        tc_view = 0 if self.high_tc is None else self.high_tc.view
-        return max(self.high_qc.view, tc_view) + 1
+        # One after the newest certificate: a laggard jumps, it does not step (T12).
+        self.view = max(high_qc.view, 0 if high_tc is None else high_tc.view) + 1
 
     @property
     def entered_by(self) -> EnteredBy:
@@ -37,22 +33,22 @@ class Pacemaker:
 
     def on_qc(self, qc: VerifiedQC) -> bool:
         """Take a QC into account; True if a new view begins."""
-        view = self.view
         if qc.view > self.high_qc.view:
             self.high_qc = qc
-        entered = self.view > view
-        if entered:
-            self._failures = max(0, self._failures - 1)
-        return entered
+        if qc.view < self.view:
+            return False
+        self.view = qc.view + 1
+        self._failures = max(0, self._failures - 1)
+        return True
 
     def on_tc(self, tc: VerifiedTC) -> bool:
         """Take a TC into account; True if a new view begins."""
         if tc.view < self.view:
             return False
         self.high_tc = tc
-        self._failures = min(
-            self._failures + 1, self._most_failures
-        )  # what brings no longer wait is not counted
+        self.view = tc.view + 1
+        # What brings no longer wait is not counted, or it would have to be worked off after healing.
+        self._failures = min(self._failures + 1, self._most_failures)
         return True
 
     @property

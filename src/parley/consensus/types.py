@@ -6,7 +6,7 @@ Structs travel as MessagePack arrays; what is hashed or signed is the length-pre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -215,7 +215,13 @@ class Instance:
         return self._message(b"PSB1/sig/proposal", block)
 
     def _message(self, kind: bytes, body: bytes) -> bytes:
-        return enc(kind, self.chain, u32(self.shard), u64(self.epoch), body)
+        return _context(kind, self) + enc(body)
+
+
+@lru_cache(maxsize=64)
+def _context(kind: bytes, instance: Instance) -> bytes:
+    """What every message of a kind starts with; `enc` of a list is that of its parts, one after another."""
+    return enc(kind, instance.chain, u32(instance.shard), u64(instance.epoch))
 
 
 def genesis_block(instance: Instance, state_root: bytes, time: int) -> Block:

@@ -7,6 +7,7 @@ signatures, so that garbage costs little; a message is accepted whole or refused
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import pairwise
 
 from parley.consensus.committee import quorum
@@ -35,7 +36,7 @@ from parley.consensus.types import (
     genesis_qc,
 )
 from parley.crypto import merkle
-from parley.crypto.qc import Aggregate, QCScheme, voters
+from parley.crypto.qc import NOTHING, Aggregate, QCScheme, voters
 
 __all__ = ["Verifier"]
 
@@ -52,6 +53,11 @@ class Verifier:
         self._genesis_qc = genesis_qc(instance, genesis)
         self._governance = Governance(0, instance.chain)
         self._passed: OrderedDict[QC | TC, None] = OrderedDict()
+        self._own: Vote | None = None
+
+    def remember_own(self, vote: Vote | None) -> None:
+        """This member's own newest vote: its signature in a QC needs no check."""
+        self._own = vote
 
     def qc(self, qc: QC) -> VerifiedQC:
         if qc == self._genesis_qc:  # empty, and valid for block 0 only (P26)
@@ -60,7 +66,7 @@ class Verifier:
         if qc not in self._passed:
             signers = self._signers(qc.votes)
             message = self._instance.vote_message(qc.view, qc.block)
-            self._require_signatures([message] * len(signers), qc.votes)
+            self._require_signatures([message] * len(signers), qc.votes, self._known(qc))
             self._remember(qc)
         return VerifiedQC(qc)
 
@@ -157,8 +163,16 @@ class Verifier:
             raise Refused(Reason.TOO_FEW_SIGNERS, f"{len(signers)} of {self._quorum}")
         return signers
 
-    def _require_signatures(self, messages: list[bytes], aggregate: Aggregate) -> None:
-        if not self._scheme.verify_aggregate(messages, aggregate):
+    def _known(self, qc: QC) -> Mapping[int, bytes]:
+        own = self._own
+        if own is None or (own.view, own.block) != (qc.view, qc.block):
+            return NOTHING
+        return {own.signer: own.signature}
+
+    def _require_signatures(
+        self, messages: list[bytes], aggregate: Aggregate, known: Mapping[int, bytes] = NOTHING
+    ) -> None:
+        if not self._scheme.verify_aggregate(messages, aggregate, known):
             raise Refused(Reason.BAD_SIGNATURE, "certificate")
 
     def _remember(self, certificate: QC | TC) -> None:

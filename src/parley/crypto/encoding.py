@@ -10,6 +10,7 @@ _LENGTH = struct.Struct(">I")
 _LENGTH_SIZE = _LENGTH.size
 _pack_length = _LENGTH.pack
 _unpack_length = _LENGTH.unpack_from
+_SHORT = tuple(map(_pack_length, range(1024)))
 
 
 class EncodingError(ValueError):
@@ -18,6 +19,13 @@ class EncodingError(ValueError):
 
 def enc(*items: bytes) -> bytes:
     """Concatenate the items, each after its length as a 32-bit big-endian integer."""
+    try:
+        return b"".join([part for item in items for part in (_SHORT[len(item)], item)])
+    except IndexError:  # a long item: the table of short lengths is what makes this fast
+        return _enc_long(items)
+
+
+def _enc_long(items: tuple[bytes, ...]) -> bytes:
     parts: list[bytes] = []
     try:
         for item in items:
@@ -58,7 +66,10 @@ def u32(x: int) -> bytes:
 
 def u64(x: int) -> bytes:
     """The eight bytes of `x`, big-endian."""
-    return _fixed(x, 8)
+    try:
+        return x.to_bytes(8, "big")
+    except OverflowError:
+        return _fixed(x, 8)  # which says what is wrong
 
 
 def _fixed(x: int, width: int) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parley.consensus.types import Block
-from parley.crypto import merkle
-from parley.crypto.encoding import enc, u32, u64
+from parley.crypto.encoding import u32, u64
+from parley.crypto.hashing import digest
 from parley.replica.ports import KeyValue, Outcome, Receipt
 
 __all__ = ["Counter", "encode_batch"]
@@ -53,4 +53,4 @@ class Counter:
 
 
 def _root(entries: dict[bytes, bytes]) -> bytes:
-    return merkle.root([enc(key, entries[key]) for key in sorted(entries)])
+    return digest("counter/state", *(part for key in sorted(entries) for part in (key, entries[key])))

@@ -248,6 +248,7 @@ class Replica:
             case events.StoreBlock():
                 self._write(store_block(effect.block), sync=effect.sync)
             case events.PersistSafety():
+                self._verifier.remember_own(effect.state.last_vote)
                 self._sequence += 1
                 record = encode_record(self._sequence, effect.state)
                 self._effects.append(PersistSafety(self._sequence % SLOTS, record))
