@@ -151,10 +151,9 @@ def genesis_entries(genesis: Block, outcome: Outcome) -> Entries:
 
 
 def applied_entries(
-    block: Block, outcome: Outcome, before: Head, done: tuple[bytes, ...]
+    block: Block, outcome: Outcome, history: MountainRange, done: tuple[bytes, ...]
 ) -> tuple[Entries, Roots]:
     """The one write of an executed block: the block, its results, the new state, and the batches that are done."""
-    history = before.range()
     history.append(enc(u64(block.height), block.id, receipts_root(outcome.receipts)))
     entries, roots = _results(block, outcome, history)
     entries += [(b"u/" + block.id, None)]

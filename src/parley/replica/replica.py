@@ -136,7 +136,9 @@ class Replica:
         self._budget = Budget(config.instance.size)
         self._sequence = sequence
         self._unexecuted: deque[Block] = deque()
-        self._executed = self._chain.head().height
+        head = self._chain.head()
+        self._executed = head.height
+        self._history = head.range()
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
         self._now = 0
@@ -318,7 +320,7 @@ class Replica:
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         outcome = self._application.apply(block, bodies, StateView(self._store))
         done = self._pool.settle(block.batches, outcome.settled, block.height)
-        entries, roots = applied_entries(block, outcome, self._chain.head(), done)
+        entries, roots = applied_entries(block, outcome, self._history, done)
         self._write(entries, sync=True)
         self._executed = block.height
         self._effects.append(Applied(block, outcome.receipts))
