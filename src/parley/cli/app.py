@@ -29,9 +29,8 @@ app.command(name="demo")(demo.demo)
 
 def main() -> None:
     """The process: how it takes signals and writes; then the command line."""
-    signal.signal(
-        signal.SIGPIPE, signal.SIG_DFL
-    )  # whoever reads the output may stop reading: no error of ours
+    # Whoever reads the output may stop reading: that is no error of ours, and not exit code 1.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows another

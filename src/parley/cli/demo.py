@@ -101,7 +101,7 @@ class _Story:
             case seen.Applied():
                 self._applied(time, event)
             case seen.Crashed():
-                torn = "; the record of its votes was being written and is torn" if event.record else ""
+                torn = ", in the middle of writing down a vote" if event.record else ""
                 self._note(
                     time,
                     f"{NAMES[event.replica]} loses power at block {self._height_of[event.replica]}{torn}",

@@ -79,10 +79,9 @@ class BlockSync:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent blocks that were not asked for")
         chain = self._verifier.chain(blocks, question.qc.qc if response.qc is None else response.qc)
         if known(blocks[0].parent):  # if not, consensus judges what that means
-            self._misses = 0 if not known(blocks[-1].id) else self._misses - 1
-            self._reached[sender] = blocks[
-                -1
-            ].height  # even if all were known: the next question starts above them
+            self._misses = self._misses - 1 if known(blocks[-1].id) else 0
+            # Even if all of them were known: the next question to this member starts above them.
+            self._reached[sender] = blocks[-1].height
         return chain
 
     def resume(self, above: int, arrived: Arrived) -> list[Effect]:
