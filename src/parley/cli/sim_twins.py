@@ -13,6 +13,7 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
+from parley.cli import plots
 from parley.cli.output import ExitCode, Json, emit, fail, progress
 from parley.consensus.committee import faults
 from parley.sim.twins.campaign import Campaign, Failure, Tally, regressions
@@ -110,6 +111,7 @@ def twins(
     Each scenario says view by view who leads and who can talk to whom; then all links work again. Nothing
     conflicting may ever be committed, and everybody must soon commit something new.
     """
+    plots.check(plot)
     if mutants:
         stories = {name: mutant.story for name, mutant in MUTANTS.items()}
         emit({"mutants": list(stories), "stories": stories}, lambda: _stories(stories), as_json=json)
@@ -134,9 +136,7 @@ def twins(
     campaign = Campaign(shape, seed, None if exhaustive else scenarios, _shard(shard))
     result = _campaign(campaign, jobs, save_to)
     if plot is not None:
-        from parley.cli import plots  # noqa: PLC0415 - the chart library is an extra
-
-        plots.recovery(result.recovery_views, recovery_views(nodes, chain), _title(result), plot)
+        _draw(result, plot)
     emit(result, lambda: _tell(result), as_json=json)
     if result.failures or set(result.regressions.values()) - {Verdict.HOLDS.value}:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
@@ -255,6 +255,20 @@ def _title(result: Result) -> str:
         f"{drawn} {result.scenarios} scenarios: {result.nodes} members, {result.twins} with a twin, "
         f"up to {result.views} views, commit depth {result.chain}"
     )
+
+
+def _draw(result: Result, path: Path) -> None:
+    """How many scenarios needed how many views, up to the bound: the empty columns are the margin."""
+    allowed = recovery_views(result.nodes, result.chain)
+    columns = range(max(allowed, *result.recovery_views) + 1)
+    figure, (verdicts, recovery) = plots.new_figure(_title(result), 2)
+    failures = {"safety": result.safety_failures, "liveness": result.liveness_failures}
+    plots.bars(
+        verdicts, "scenarios", {"hold": result.scenarios - sum(failures.values()), **failures}, "{:.0f}"
+    )
+    counts = {str(views): float(result.recovery_views.get(views, 0)) for views in columns}
+    plots.bars(recovery, f"views until recovery ({allowed} allowed)", counts, "{:.0f}")
+    plots.save(figure, path)
 
 
 def _tell(result: Result) -> str:

@@ -48,6 +48,7 @@ class Settings:
     depth: int = 2
     view_timeout: int = 1_000
     heartbeat: int = 200
+    vote_grace: int = 0
     payload: bool = True
 
 
@@ -179,6 +180,7 @@ class Ensemble:
                 config.view_timeout,
                 config.view_timeout,
                 config.heartbeat,
+                config.vote_grace,
             ),
             safety=SafetyRules(self._instance, self._authority.signer(seat.member), state),
             scheme=self._authority.scheme(),

@@ -43,10 +43,10 @@ class Outcome:
 def recovery_views(nodes: int, depth: int) -> int:
     """How many views after synchrony may pass until all have committed a block of after it.
 
-    Depth + 1 views in a row must be led by members that are not twins; two rounds of leaders contain such a run
-    behind any view to start from, and one more pays for laggards that first fetch what they missed.
+    Within two rounds of leaders there are enough in a row that are not twins, wherever the first round begins; the
+    block that the last of them makes certain is seen to be final `depth` views later.
     """
-    return 3 * nodes + depth
+    return 2 * nodes + depth
 
 
 def execute(scenario: Scenario, *, trace: bool = False) -> Outcome:
