@@ -107,7 +107,9 @@ class _Play:
         )
         recovery = max(seat.view for seat in self._honest) - begin
         trace = tuple(self._trace or ())
-        for seat in self._honest:
+        # Copies follow the rules too, so whatever certificates made final for one of them must be final for all.
+        for seat in ensemble.seats:
+            self._check_commits(seat, seat.chain)
             if seat.stopped:
                 self._report(f"{self._name(seat)} stopped: {seat.stopped}")
         if self._breach:
