@@ -1,6 +1,6 @@
 """Builders of blocks, certificates and messages of a test committee: valid by default, every field can be overridden."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from parley.consensus.verify import Verifier
 from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.crypto.hashing import digest
+from parley.crypto.qc import Aggregate, bitmap_of
 from parley.crypto.simulated import SimulatedAuthority
 
 CHAIN = digest("tests/chain")
@@ -168,3 +169,77 @@ class Committee:
 
     def _sign(self, signer: int, message: bytes) -> bytes:
         return self.authority.signer(signer).sign(message)
+
+
+class Tree:
+    """Blocks by the thousand, for leader schemes: anybody proposes, anybody votes, and nothing is signed.
+
+    They commit two deep, so a `Forest` takes them; history roots follow from the blocks that are executed (P2).
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.quorum = quorum(size)
+        self.instance = Instance(CHAIN, 0, 0, size)
+        self.genesis = genesis_block(self.instance, GENESIS_STATE, 0)
+        self._blocks = {self.genesis.id: self.genesis}
+        self._finalises = {self.genesis.id: 0}
+
+    def block(
+        self,
+        parent: Block | None = None,
+        view: int | None = None,
+        *,
+        proposer: int | None = None,
+        signers: Iterable[int] | None = None,
+        time: int | None = None,
+    ) -> Block:
+        """`signers` voted for the parent: a quorum unless others are named; `time` tells twins apart."""
+        parent = self.genesis if parent is None else parent
+        view = parent.view + 1 if view is None else view
+        voted = () if parent.height == 0 else range(self.quorum) if signers is None else signers
+        executed = self._executed(parent)
+        header = replace(
+            self.genesis.header,
+            height=parent.height + 1,
+            view=view,
+            parent=parent.id,
+            proposer=view % self.size if proposer is None else proposer,
+            time=parent.header.time + 1 if time is None else time,
+            executed_height=executed.height,
+            history_root=digest("tests/history", executed.id),
+            justify=QC(0, parent.view, parent.id, Aggregate(bitmap_of(voted, self.size), b"")),
+        )
+        made = Block(header, ())
+        self._blocks[made.id] = made
+        self._finalises[made.id] = parent.height if parent.view + 1 == view else self._finalises[parent.id]
+        return made
+
+    def chain(self, length: int, parent: Block | None = None) -> list[Block]:
+        """Blocks of consecutive views, each on the one before."""
+        made: list[Block] = []
+        for _ in range(length):
+            made.append(self.block(made[-1] if made else parent))
+        return made
+
+    def lineage(self, block: Block) -> list[Block]:
+        """From genesis to `block`."""
+        line = [block]
+        while line[-1].height:
+            line.append(self._blocks[line[-1].parent])
+        return line[::-1]
+
+    def ancestry(self, block: Block) -> Iterator[Header]:
+        """As a scheme reads it: newest first, as far down as it likes."""
+        yield block.header
+        while block.height:
+            block = self._blocks[block.parent]
+            yield block.header
+
+    def _executed(self, parent: Block) -> Block:
+        """The block that a child of `parent` names as executed."""
+        block = parent if parent.height == 0 else self._blocks[parent.parent]
+        height = self._finalises[block.id]
+        while block.height > height:
+            block = self._blocks[block.parent]
+        return block

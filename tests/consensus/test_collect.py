@@ -37,6 +37,44 @@ def test_a_quorum_of_votes_makes_a_qc_that_verifies(signers: tuple[int, ...]) ->
     assert COMMITTEE.verifier().qc(results[-1].qc.qc).block == B1.id
 
 
+def test_a_patient_collector_makes_the_qc_of_all_votes() -> None:
+    collected = Votes(COMMITTEE.instance, COMMITTEE.scheme, patient=True)
+    results = [add_vote(collected, signer) for signer in range(7)]
+    assert [result.outcome for result in results] == [
+        *[Outcome.ADDED] * 4,
+        Outcome.ENOUGH,
+        Outcome.ADDED,
+        Outcome.QUORUM,
+    ]
+    assert results[-1].qc is not None
+    assert COMMITTEE.verifier().qc(results[-1].qc.qc).qc == COMMITTEE.qc(B1, range(7))
+
+
+def test_or_of_those_that_are_here_when_its_patience_ends() -> None:
+    collected = Votes(COMMITTEE.instance, COMMITTEE.scheme, patient=True)
+    for signer in range(4):
+        add_vote(collected, signer)
+    assert collected.close(1, B1.id) is None
+    for signer in (5, 6):
+        add_vote(collected, signer)
+    closed = collected.close(1, B1.id)
+    assert closed is not None
+    assert closed.qc == COMMITTEE.qc(B1, (0, 1, 2, 3, 5, 6))
+    assert collected.close(1, OTHER.id) is None
+    collected.forget_below(2)
+    assert collected.close(1, B1.id) is None
+
+
+def test_where_a_quorum_is_everybody_nobody_waits() -> None:
+    committee = Committee(2)
+    block = committee.block()
+    collected = Votes(committee.instance, committee.scheme, patient=True)
+    outcomes = [
+        collected.add(committee.verifier().vote(committee.vote(block, signer))).outcome for signer in range(2)
+    ]
+    assert outcomes == [Outcome.ADDED, Outcome.QUORUM]
+
+
 def test_a_qc_is_made_once() -> None:
     collected = votes()
     outcomes = [add_vote(collected, signer).outcome for signer in range(7)]

@@ -53,6 +53,12 @@ def test_t1_a_gap_inside_a_run_of_three_commits_nothing() -> None:
     assert grow(Forest(3, [committee.genesis]), committee.chain(*views)) == [[]] * len(views)
 
 
+@pytest.mark.parametrize("views", [(3, 2), (2, 2), (3, 1)])
+def test_t1_views_that_do_not_ascend_commit_nothing(views: tuple[int, ...]) -> None:
+    committee = Committee()
+    assert grow(Forest(2, [committee.genesis]), committee.chain(*views)) == [[], []]
+
+
 def test_t8_commit_walk_neither_repeats_nor_reorders_with_gaps() -> None:
     committee = Committee()
     final = grow(Forest(2, [committee.genesis]), committee.chain(1, 3, 4, 6, 8, 9, 10))
@@ -113,6 +119,27 @@ def test_the_ancestry_reaches_below_the_root() -> None:
     assert [header.height for header in forest.ancestry(blocks[-1].id)] == [10, 9, 8, 7, 6, 5, 4]
 
 
+def test_the_ancestry_has_no_gap_where_many_blocks_were_committed_at_once() -> None:
+    committee = Committee()
+    forest = Forest(2, [committee.genesis], memory=5)
+    blocks = committee.chain(1, 3, 5, 7, 8)
+    assert grow(forest, blocks)[-1] == [1, 2, 3, 4]
+    assert [header.height for header in forest.ancestry(blocks[-1].id)] == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("depth", "memory", "kept"), [(2, 0, 3), (3, 0, 4), (2, 3, 3), (3, 3, 4), (2, 7, 7), (3, 7, 7)]
+)
+def test_as_many_committed_headers_are_kept_as_the_rule_and_the_leader_read(
+    depth: int, memory: int, kept: int
+) -> None:
+    committee = Committee(depth=depth)
+    forest = Forest(depth, [committee.genesis], memory)
+    grow(forest, committee.chain(*range(1, 21)))
+    below = list(forest.ancestry(forest.root.id))[1:]
+    assert [header.height for header in below] == [forest.root.height - down for down in range(1, kept + 1)]
+
+
 def test_the_oldest_of_too_many_uncertified_blocks_fall_out() -> None:
     committee = Committee()
     forest = Forest(2, [committee.genesis])
@@ -146,6 +173,16 @@ def test_the_newest_payload_of_a_branch_is_known() -> None:
     grow(forest, [b1, b2])
     nodes = [forest.get(block.id) for block in (committee.genesis, b1, b2)]
     assert [None if node is None else node.last_payload for node in nodes] == [None, 1, 1]
+
+
+def test_a_restarted_forest_knows_the_newest_payload_of_its_history() -> None:
+    committee = Committee()
+    line = [committee.genesis]
+    for view in range(1, 6):
+        line.append(committee.block(line[-1], batches=(batch(view),) if view in (2, 4) else ()))
+    root = Forest(2, line).get(line[-1].id)
+    assert root is not None
+    assert root.last_payload == 4
 
 
 # -- against a slow model ---------------------------------------------------------------------------------------------

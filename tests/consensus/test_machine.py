@@ -1,13 +1,13 @@
 """The machine, one input at a time: what it does, in which order, and what it waits for."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.consensus.chains import Committee, batch, roots_at
-from tests.consensus.world import VIEW_TIMEOUT, Solo, committed, kinds, only, reasons, sent
+from tests.consensus.world import VIEW_TIMEOUT, Cluster, Solo, committed, kinds, only, reasons, sent
 
 from parley.consensus.errors import Reason, SafetyViolation
 from parley.consensus.events import (
@@ -16,6 +16,7 @@ from parley.consensus.events import (
     Diverged,
     Effect,
     Executed,
+    GraceOver,
     Heartbeat,
     Message,
     Payload,
@@ -33,10 +34,13 @@ from parley.consensus.events import (
     ViewTimer,
 )
 from parley.consensus.forest import MAX_UNCERTIFIED
-from parley.consensus.leader.protocol import EnteredBy
+from parley.consensus.leader.cwa import Cwa
+from parley.consensus.leader.cwa_plus import CwaPlus
+from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.machine import MAX_AHEAD, WINDOW
 from parley.consensus.safety import initial_state
 from parley.consensus.types import Block, Certificates, Header, Timeout, Vote
+from parley.crypto.qc import voters
 
 COMMITTEE = Committee()
 B1, B2, B3, B4 = COMMITTEE.chain(1, 2, 3, 4)
@@ -187,6 +191,107 @@ def test_of_two_legal_proposals_in_a_view_the_first_gets_the_vote() -> None:
     machine.feed(Executed(1, roots_at(1)))
     assert machine.machine.view == 8
     assert machine.safety.state.last_vote == committee.vote(by_qc, 0)
+
+
+def elected(committee: Committee, scheme: LeaderScheme, count: int) -> list[Block]:
+    """A chain of consecutive views, each proposed by whom the scheme elects."""
+    chain = [committee.genesis]
+    for view in range(1, count + 1):
+        line = [block.header for block in reversed(chain)]
+        chain.append(committee.block(chain[-1], view, proposer=scheme.leader(view, EnteredBy.QC, line)))
+    return chain[1:]
+
+
+@pytest.mark.parametrize("make", [Cwa, CwaPlus])
+@pytest.mark.parametrize("first", ["by_qc", "by_tc"])
+def test_p8_cwa_after_a_qc_and_round_robin_after_a_tc_are_both_legal_in_one_view(
+    make: Callable[[int], LeaderScheme], first: str
+) -> None:
+    committee = Committee()
+    *line, below, parent, by_qc = elected(committee, make(4), 14)
+    by_tc = committee.block(below, by_qc.view)
+    assert by_tc.header.proposer != by_qc.header.proposer
+    machine = Solo(committee, 0, leaders=make(4))
+    for block in [*line, below, parent]:
+        for final in committed(machine.propose(block)):
+            machine.feed(Executed(final.height, roots_at(final.height)))
+    proposals = [by_qc, by_tc] if first == "by_qc" else [by_tc, by_qc]
+    effects = [effect for block in proposals for effect in machine.propose(block)]
+    assert machine.safety.state.last_vote == committee.vote(proposals[0], 0)
+    assert machine.machine.known(by_qc.id)
+    assert machine.machine.known(by_tc.id)
+    assert (only(ReportMisbehaviour, effects), reasons(effects)) == ([], [])
+    intruder = committee.block(parent, by_qc.view, proposer=by_tc.header.proposer, time=99)
+    assert reasons(machine.propose(intruder)) == [Reason.NOT_LEADER]
+
+
+# -- the grace for votes --------------------------------------------------------------------------------------------------
+
+GRACE = 50
+
+
+def collector() -> Solo:
+    """Member 2 collects the votes for B1, and has a quorum of them."""
+    machine = Solo(COMMITTEE, 2, vote_grace=GRACE)
+    machine.propose(B1)
+    assert only(SetTimer, machine.receive(COMMITTEE.vote(B1, 0))) == []
+    effects = machine.receive(COMMITTEE.vote(B1, 3))
+    assert only(SetTimer, effects) == [SetTimer(GraceOver(1, B1.id), GRACE)]
+    assert machine.machine.view == 1
+    return machine
+
+
+def test_in_the_grace_every_vote_may_still_come() -> None:
+    machine = collector()
+    machine.receive(COMMITTEE.vote(B1, 1))
+    assert machine.machine.high_qc.qc == COMMITTEE.qc(B1, range(4))
+    assert machine.feed(TimerFired(GraceOver(1, B1.id))) == []
+
+
+def test_after_the_grace_the_qc_is_made_of_what_is_here() -> None:
+    machine = collector()
+    effects = machine.feed(TimerFired(GraceOver(1, B1.id)))
+    assert machine.machine.high_qc.qc == COMMITTEE.qc(B1, (0, 2, 3))
+    assert only(RequestPayload, effects) == [RequestPayload(2, frozenset())]
+    effects = machine.feed(Payload(2, ()))
+    assert sent(Certificates, effects) == [Certificates(COMMITTEE.qc(B1, (0, 2, 3)), None)]
+
+
+@pytest.mark.parametrize(
+    "certificates",
+    [Certificates(COMMITTEE.qc(B1), None), Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1))],
+)
+def test_a_certificate_that_comes_first_ends_the_grace(certificates: Certificates) -> None:
+    machine = collector()
+    machine.receive(certificates)
+    before = machine.observable()
+    assert machine.feed(TimerFired(GraceOver(1, B1.id))) == []
+    assert machine.observable() == before
+
+
+@pytest.mark.parametrize("resent", [1, 3])
+def test_a_vote_that_comes_with_a_timeout_ends_the_grace(resent: int) -> None:
+    """The view is about to fail. Whether the vote in the timeout is a new one does not matter."""
+    machine = collector()
+    machine.receive(COMMITTEE.timeout(1, resent, vote=COMMITTEE.vote(B1, resent)))
+    assert machine.machine.high_qc.qc == COMMITTEE.qc(B1, {0, 2, 3, resent})
+
+
+def test_and_so_does_the_collectors_own_timeout() -> None:
+    machine = collector()
+    machine.time_out()
+    assert machine.machine.high_qc.qc == COMMITTEE.qc(B1, (0, 2, 3))
+
+
+@pytest.mark.parametrize("dead", [[], [1]])
+def test_certificates_hold_the_votes_of_all_who_live(dead: list[int]) -> None:
+    cluster = Cluster(COMMITTEE, dead=dead, vote_grace=GRACE)
+    cluster.run(10_000)
+    blocks = cluster.alive[0].committed[2:]
+    assert len(blocks) > 5
+    for block in blocks:
+        signers = voters(block.header.justify.votes.bitmap, 4)
+        assert signers == tuple(member for member in range(4) if member not in dead)
 
 
 # -- committing ---------------------------------------------------------------------------------------------------------
@@ -579,6 +684,25 @@ def test_a_restart_of_the_collector_counts_its_own_vote_again() -> None:
     after.receive(COMMITTEE.vote(B1, 0))
     after.receive(COMMITTEE.vote(B1, 1))
     assert after.machine.high_qc.qc == COMMITTEE.qc(B1, (0, 1, 2))
+
+
+@pytest.mark.parametrize("make", [Cwa, CwaPlus])
+def test_a_restart_behind_its_own_chain_sends_its_vote_though_nobody_can_tell_the_collector(
+    make: Callable[[int], LeaderScheme],
+) -> None:
+    """The chain was fetched and committed past the last vote; headers below the root are as few as they may be."""
+    chain = [COMMITTEE.genesis, *COMMITTEE.chain(*range(1, 183))]
+    voted, root = chain[-(make(4).memory // 2)], chain[-1]
+    state = replace(
+        FRESH,
+        last_voted_view=voted.view,
+        last_vote=COMMITTEE.vote(voted, 0),
+        high_qc=voted.header.justify,
+    )
+    history = chain[-make(4).memory :]
+    roots = {height: roots_at(height) for height in range(root.header.executed_height, root.height + 1)}
+    after = Solo(COMMITTEE, 0, state=state, history=history, roots=roots, leaders=make(4))
+    assert only(Send, after.started) == [Send((voted.view + 1) % 4, COMMITTEE.vote(voted, 0))]
 
 
 # -- purity -------------------------------------------------------------------------------------------------------------------------

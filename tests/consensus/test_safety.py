@@ -79,6 +79,15 @@ def test_t2_no_vote_with_the_tc_of_an_older_view() -> None:
     assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(3, 1)), qc(B1), None) is None
 
 
+def test_t2_no_vote_with_the_tc_of_a_newer_view() -> None:
+    assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(6, 1)), qc(B1), None) is None
+
+
+@pytest.mark.parametrize("view", [2, 3])
+def test_t2_no_vote_for_a_block_that_is_not_newer_than_the_one_it_builds_on(view: int) -> None:
+    assert rules().vote(COMMITTEE.block(B3, view, tc=None), qc(B3), None) is None
+
+
 def test_t3_no_vote_without_any_entitlement() -> None:
     assert rules().vote(COMMITTEE.block(B1, 5, tc=None), qc(B1), None) is None
 
@@ -175,6 +184,10 @@ def test_no_timeout_of_a_view_that_is_over() -> None:
     assert rules(last_voted_view=5).timeout(4, qc(B3), None) is None
 
 
+def test_t16_no_timeout_of_a_view_that_was_given_up_on_although_that_timeout_is_gone() -> None:
+    assert rules(highest_timeout_view=4, last_timeout=None).timeout(4, qc(B3), None) is None
+
+
 def test_t16_after_a_restart_no_other_timeout_of_the_view() -> None:
     safety = rules()
     timeout = safety.timeout(3, GENESIS, tc(2))
@@ -213,6 +226,20 @@ def test_t18_no_proposal_in_an_older_view() -> None:
     safety.propose(COMMITTEE.block(B3, 4), qc(B3), None)
     assert safety.propose(B3, qc(B2), None) is None
     assert safety.propose(COMMITTEE.block(B3, 8), qc(B3), tc(7, 3)) is not None
+
+
+# -- certificates -------------------------------------------------------------------------------------------------------
+
+
+def test_t16_whatever_is_signed_the_certificates_known_then_are_recorded() -> None:
+    """T16: a replica comes back in the view in which it signed, whether or not the message itself shows them."""
+    high_qc, high_tc = qc(B3), tc(2, 1)
+    signed = [rules() for _ in range(3)]
+    assert signed[0].vote(COMMITTEE.block(B3, 4), high_qc, high_tc) is not None
+    assert signed[1].timeout(4, high_qc, high_tc) is not None
+    assert signed[2].propose(COMMITTEE.block(B3, 4), high_qc, high_tc) is not None
+    known = (high_qc.qc, high_tc.tc)
+    assert [(safety.state.high_qc, safety.state.high_tc) for safety in signed] == [known] * 3
 
 
 # -- whatever happens -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from parley.cli.output import ExitCode, Json, emit, progress
+from parley.cli.sim_twins import twins
 from parley.consensus.committee import faults
 from parley.sim.byzantine import ACTORS
 from parley.sim.report import Summary, describe, summarise
@@ -16,6 +17,7 @@ from parley.sim.scenario import run as play
 __all__ = ["app"]
 
 app = typer.Typer(help="Run networks inside a deterministic simulator.", no_args_is_help=True)
+app.command()(twins)
 
 
 class Crypto(StrEnum):
@@ -23,6 +25,14 @@ class Crypto(StrEnum):
 
     SIMULATED = "simulated"
     REAL = "real"
+
+
+class Leaders(StrEnum):
+    """How leaders are chosen."""
+
+    ROUND_ROBIN = "round-robin"
+    CWA = "cwa"
+    CWA_PLUS = "cwa+"
 
 
 @app.command()
@@ -37,6 +47,7 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from --seed upwards.")] = 1,
     crypto: Annotated[Crypto, typer.Option(help="Signatures: fast stand-ins or Ed25519.")] = Crypto.SIMULATED,
     chain: Annotated[int, typer.Option(min=2, max=3, help="Commit depth.")] = 2,
+    leaders: Annotated[Leaders, typer.Option(help="How leaders are chosen.")] = Leaders.ROUND_ROBIN,
     actor: Annotated[
         list[str] | None, typer.Option(help="Force a liar by name, repeatable. `sim actors` lists them.")
     ] = None,
@@ -56,7 +67,17 @@ def run(
     reports = []
     with progress("simulating", seeds) as advance:
         for number in range(seed, seed + seeds):
-            reports.append(play(nodes, byzantine, number, crypto=crypto.value, depth=chain, actors=forced))
+            reports.append(
+                play(
+                    nodes,
+                    byzantine,
+                    number,
+                    crypto=crypto.value,
+                    depth=chain,
+                    actors=forced,
+                    leaders=leaders.value,
+                )
+            )
             advance()
     if seeds == 1:
         emit(reports[0], lambda: describe(reports[0]), as_json=json)
@@ -101,7 +122,7 @@ def _summary(summary: Summary) -> str:
     lines = [
         *(describe(run) for run in broken),
         f"seeds {summary.seed} to {last}: {verdict}",
-        f"  network    {summary.nodes} replicas, commit depth {summary.depth}, {summary.crypto} signatures",
+        f"  network    {summary.nodes} replicas, commit depth {summary.depth}, {summary.crypto} signatures, {summary.leaders} leaders",
         f"  liars      {', '.join(f'{count} {name}' for name, count in summary.actors.items()) or 'none'}",
         f"  committed  at least {summary.committed} blocks in each run; {summary.acknowledged} batches in all",
         f"  faults     {summary.crashes} crashes",

@@ -32,6 +32,7 @@ class Outcome(Enum):
     DUPLICATE = auto()
     EQUIVOCATION = auto()
     ECHO = auto()  # timeouts only: f + 1 gave up, one of them is honest, so join them (T11)
+    ENOUGH = auto()  # votes only: a quorum, but a patient collector waits for more
     QUORUM = auto()
 
 
@@ -81,10 +82,12 @@ class Proposals:
 class Votes:
     """Votes by view. At most one per signer and view is kept; the machine bounds the views (T7)."""
 
-    def __init__(self, instance: Instance, scheme: QCScheme) -> None:
+    def __init__(self, instance: Instance, scheme: QCScheme, *, patient: bool = False) -> None:
+        """Who is patient makes a QC when all votes are here, or with `close`."""
         self._instance = instance
         self._scheme = scheme
         self._quorum = quorum(instance.size)
+        self._wanted = instance.size if patient else self._quorum
         self._by_view: dict[int, dict[int, Vote]] = {}
         self._accused: set[tuple[int, int]] = set()
 
@@ -97,11 +100,22 @@ class Votes:
             new = _accuse(self._accused, (vote.view, vote.signer))
             return VoteResult(Outcome.EQUIVOCATION, evidence=DoubleVote(first, vote) if new else None)
         votes[vote.signer] = vote
-        same = {v.signer: v.signature for v in votes.values() if v.block == vote.block}
-        if len(same) != self._quorum:
-            return VoteResult(Outcome.ADDED)
-        qc = QC(self._instance.epoch, vote.view, vote.block, self._scheme.aggregate(same))
-        return VoteResult(Outcome.QUORUM, qc=VerifiedQC(qc))
+        same = self._for(vote.view, vote.block)
+        if len(same) == self._wanted:
+            return VoteResult(Outcome.QUORUM, qc=self._certificate(vote.view, vote.block, same))
+        return VoteResult(Outcome.ENOUGH if len(same) == self._quorum else Outcome.ADDED)
+
+    def close(self, view: int, block: bytes) -> VerifiedQC | None:
+        """The QC of all votes that are here for this block, if they are a quorum."""
+        same = self._for(view, block)
+        return None if len(same) < self._quorum else self._certificate(view, block, same)
+
+    def _for(self, view: int, block: bytes) -> dict[int, bytes]:
+        votes = self._by_view.get(view, {})
+        return {vote.signer: vote.signature for vote in votes.values() if vote.block == block}
+
+    def _certificate(self, view: int, block: bytes, votes: dict[int, bytes]) -> VerifiedQC:
+        return VerifiedQC(QC(self._instance.epoch, view, block, self._scheme.aggregate(votes)))
 
     def forget_below(self, view: int) -> None:
         self._by_view = {v: votes for v, votes in self._by_view.items() if v >= view}

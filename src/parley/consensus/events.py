@@ -28,6 +28,7 @@ __all__ = [
     "Effect",
     "Evidence",
     "Executed",
+    "GraceOver",
     "Heartbeat",
     "Input",
     "Message",
@@ -147,7 +148,15 @@ class Heartbeat:
     view: int
 
 
-Timer = ViewTimer | Heartbeat
+@dataclass(frozen=True, slots=True)
+class GraceOver:
+    """Runs while a collector that has a quorum of votes waits for those of the others (R7)."""
+
+    view: int
+    block: bytes
+
+
+Timer = ViewTimer | Heartbeat | GraceOver
 
 
 @dataclass(frozen=True, slots=True)

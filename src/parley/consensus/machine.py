@@ -22,6 +22,7 @@ from parley.consensus.events import (
     Effect,
     Evidence,
     Executed,
+    GraceOver,
     Heartbeat,
     Input,
     Message,
@@ -78,6 +79,7 @@ class Config:
     view_timeout: int = 2_000
     longest_timeout: int = 20_000
     heartbeat: int = 1_000
+    vote_grace: int = 0  # how long a collector with a quorum waits for more votes
 
 
 class Machine:
@@ -102,7 +104,7 @@ class Machine:
         self._leaders = leaders
         self._forest = Forest(config.depth, history, leaders.memory)
         self._pacemaker = Pacemaker(high_qc, high_tc, config.view_timeout, config.longest_timeout)
-        self._votes = Votes(config.instance, scheme)
+        self._votes = Votes(config.instance, scheme, patient=config.vote_grace > 0)
         self._timeouts = Timeouts(config.instance, scheme)
         self._results = Results(roots)
         self._proposals = Proposals()
@@ -310,9 +312,16 @@ class Machine:
                 raise Refused(Reason.REPLAYED, f"vote of member {vote.signer} in view {vote.view}")
             case collect.Outcome.EQUIVOCATION:
                 self._accuse(result.evidence, vote.signer, vote.view)
+            case collect.Outcome.ENOUGH:
+                timer = GraceOver(vote.view, vote.block)
+                self._effects.append(SetTimer(timer, self._config.vote_grace))
             case collect.Outcome.QUORUM if result.qc is not None:
-                self._formed_qc = vote.view
-                self._observe(result.qc, None)
+                self._on_formed(result.qc)
+
+    def _on_formed(self, qc: VerifiedQC | None) -> None:
+        if qc is not None:  # None: too few votes, or their view has ended and they are forgotten
+            self._formed_qc = qc.view
+            self._observe(qc, None)
 
     # -- certificates and views ---------------------------------------------------------------------------------------
 
@@ -367,6 +376,8 @@ class Machine:
             self._time_out()
         elif isinstance(event.timer, Heartbeat):
             self._effects += self._proposer.heartbeat_over(event.timer)
+        elif isinstance(event.timer, GraceOver):
+            self._on_formed(self._votes.close(event.timer.view, event.timer.block))
 
     def _set_view_timer(self, delay: int) -> None:
         self._attempt += 1  # older timers of this view no longer count
@@ -414,6 +425,7 @@ class Machine:
         except Refused as refusal:
             if refusal.reason is Reason.EQUIVOCATION:
                 raise
+        self._on_formed(self._votes.close(vote.vote.view, vote.vote.block))  # the view is failing: no grace
 
     # -- catching up ----------------------------------------------------------------------------------------------------
 
@@ -487,7 +499,10 @@ class Machine:
     # -- helpers ------------------------------------------------------------------------------------------------------------
 
     def _leader(self, view: int, parent: bytes, entered_by: EnteredBy) -> int:
-        return self._leaders.leader(view, entered_by, self._forest.ancestry(parent))
+        # Headers below the root may be incomplete. Only a vote that is sent again after a restart asks about a block
+        # there, and nobody waits for it.
+        ancestry = self._forest.ancestry(parent) if self.known(parent) else ()
+        return self._leaders.leader(view, entered_by, ancestry)
 
     def _report(self, divergence: Diverged | None) -> None:
         if divergence is not None:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from parley.consensus import events, machine
 from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
 from parley.consensus.errors import Refused as Refusal
-from parley.consensus.leader.round_robin import RoundRobin
+from parley.consensus.leader import schemes
 from parley.consensus.machine import Machine
 from parley.consensus.record import SLOTS, SafetyState, encode_record
 from parley.consensus.safety import SafetyRules, initial_state
@@ -77,7 +77,9 @@ class ReplicaConfig:
     view_timeout: int = 2_000
     longest_timeout: int = 20_000
     heartbeat: int = 1_000
+    vote_grace: int = 0
     genesis_time: int = 0
+    leaders: str = "round-robin"
     limits: pool.Limits = field(default_factory=pool.Limits)
 
 
@@ -105,7 +107,7 @@ class Replica:
         sequence, state = record
         _require_own(config, state)
         genesis = _genesis(config, application)
-        leaders = RoundRobin(config.instance.size)
+        leaders = schemes.make(config.leaders, config.instance.size)
         self._config = config
         self._application = application
         self._store = Overlay(store)
@@ -121,6 +123,7 @@ class Replica:
                 config.view_timeout,
                 config.longest_timeout,
                 config.heartbeat,
+                config.vote_grace,
             ),
             safety=SafetyRules(config.instance, signer, state),
             scheme=scheme,
@@ -231,7 +234,7 @@ class Replica:
                 self._emit_all(
                     self._sync.on_timer(timer, self.committed_height, self._arrived, paused=self._busy)
                 )
-            case events.ViewTimer() | events.Heartbeat():
+            case events.ViewTimer() | events.Heartbeat() | events.GraceOver():
                 self._inputs.append(events.TimerFired(timer))
 
     # -- consensus --------------------------------------------------------------------------------------------------------

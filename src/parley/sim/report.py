@@ -20,6 +20,7 @@ class Report:
     nodes: int
     crypto: str
     depth: int
+    leaders: str
     actors: dict[int, str]
     trace_hash: str
     violations: tuple[Violation, ...]
@@ -45,6 +46,7 @@ class Summary:
     nodes: int
     crypto: str
     depth: int
+    leaders: str
     actors: dict[str, int]
     trace_hash: str
     violations: tuple[Violation, ...]
@@ -64,6 +66,7 @@ def summarise(runs: Sequence[Report]) -> Summary:
         nodes=runs[0].nodes,
         crypto=runs[0].crypto,
         depth=runs[0].depth,
+        leaders=runs[0].leaders,
         actors=_sum(Counter(run.actors.values()) for run in runs),
         trace_hash=sha256("".join(run.trace_hash for run in runs).encode()).hexdigest(),
         violations=tuple(violation for run in runs for violation in run.violations),
@@ -84,7 +87,8 @@ def describe(run: Report) -> str:
     lines = [
         f"seed {run.seed}: {verdict}",
         *_first_violations(run.violations),
-        f"  network    {run.nodes} replicas, commit depth {run.depth}, {run.crypto} signatures; liars: {liars}",
+        f"  network    {run.nodes} replicas, commit depth {run.depth}, {run.crypto} signatures, {run.leaders} leaders",
+        f"  liars      {liars}",
         f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
         f"  batches    {run.acknowledged} acknowledged",
         f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",

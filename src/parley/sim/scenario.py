@@ -51,10 +51,13 @@ def run(
     crypto: str = "simulated",
     depth: int = 2,
     actors: Sequence[str] | None = None,
+    leaders: str = "round-robin",
     trouble: Trouble = Trouble(),  # noqa: B008 - immutable
 ) -> Report:
     """Play the whole story of a seed: faults, healing, judgement."""
-    simulation = Simulation(nodes, byzantine, seed, crypto=crypto, depth=depth, actors=actors)
+    simulation = Simulation(
+        nodes, byzantine, seed, crypto=crypto, depth=depth, actors=actors, leaders=leaders
+    )
     stir(simulation.world, seed, trouble)
     simulation.start()
     simulation.world.run(trouble.duration)
@@ -75,11 +78,12 @@ class Simulation:
         crypto: str = "simulated",
         depth: int = 2,
         actors: Sequence[str] | None = None,
+        leaders: str = "round-robin",
         clients: int = 4,
         batches: int = 30,
         observer: Observer | None = None,
     ) -> None:
-        self.seed, self.nodes, self.crypto, self.depth = seed, nodes, crypto, depth
+        self.seed, self.nodes, self.crypto, self.depth, self.leaders = seed, nodes, crypto, depth, leaders
         self.actors = cast(seed, nodes, byzantine, actors)
         self._observer = observer
         self._checkers = Checkers(
@@ -95,7 +99,7 @@ class Simulation:
                 checkers.Liveness(RECOVERY_VIEWS + VIEWS_PER_MEMBER * nodes),
             ]
         )
-        hosts = make_hosts(seed, nodes, crypto, depth, self.actors)
+        hosts = make_hosts(seed, nodes, crypto, depth, self.actors, leaders=leaders)
         self.world = World(hosts, Network(seed, nodes), self._watch)
         self.workload = Workload(self.world, seed, clients, batches)
         self._healed: Healed | None = None
@@ -138,6 +142,7 @@ class Simulation:
             nodes=self.nodes,
             crypto=self.crypto,
             depth=self.depth,
+            leaders=self.leaders,
             actors=self.actors,
             trace_hash=self.world.trace.hexdigest(),
             violations=self.violations,
@@ -180,13 +185,17 @@ def cast(seed: int, nodes: int, byzantine: int, actors: Sequence[str] | None) ->
     return dict(zip(members, names, strict=True))
 
 
-def make_hosts(seed: int, nodes: int, crypto: str, depth: int, actors: dict[int, str]) -> list[Host]:
+def make_hosts(
+    seed: int, nodes: int, crypto: str, depth: int, actors: dict[int, str], *, leaders: str = "round-robin"
+) -> list[Host]:
     """Machines with new disks; nothing runs yet."""
     instance = Instance(digest("sim/chain", str(seed).encode()), shard=0, epoch=0, size=nodes)
     signers, scheme = _keys(seed, nodes, crypto)
     hosts = []
     for index, signer in enumerate(signers):
-        config = ReplicaConfig(instance, index, depth, view_timeout=VIEW_TIMEOUT, heartbeat=HEARTBEAT)
+        config = ReplicaConfig(
+            instance, index, depth, view_timeout=VIEW_TIMEOUT, heartbeat=HEARTBEAT, leaders=leaders
+        )
         honest = partial(_launch, config, signer, scheme)
         others = tuple(liar for liar in actors if liar != index)
         seat = Seat(instance, signer, stream(seed, "actor", index), others, partial(_another, config, honest))
