@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long lint pytest lock bench bench-quick docs clean
+.PHONY: help setup demo test test-long lint pytest formal formal-quick lock bench bench-quick docs clean
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -45,10 +45,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## watch a small network agree while one replica lies and one crashes
 	@./parley demo
 
-test: lint pytest ## ruff, mypy, the import contracts, then pytest
+test: lint formal-quick pytest ## ruff, mypy, the import contracts, then pytest
 
 test-long: export PARLEY_LONG = 1
-test-long: lint pytest ## the same with more seeds and larger counts
+test-long: lint formal pytest ## the same with more seeds and larger counts, and the whole model
 
 lint: $(STAMP)
 	$(BIN)/ruff check --quiet
@@ -57,10 +57,27 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it.
-pytest: $(STAMP) lint
+pytest: $(STAMP) lint $(if $(PARLEY_LONG),formal,formal-quick)
 	$(PYTEST) tests/consensus \
 	  --cov=parley.consensus --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 	$(PYTEST) --ignore=tests/consensus
+
+formal: $(STAMP) ## check the model of the voting rules with Spin
+	@set -e; \
+	if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then \
+	  if ! command -v apt-get >/dev/null; then sudo=none; \
+	  elif [ "$$(id -u)" = 0 ]; then sudo=; \
+	  elif sudo -n true 2>/dev/null; then sudo="sudo -n"; else sudo=none; fi; \
+	  if [ "$$sudo" = none ]; then \
+	    echo "The model needs Spin and a C compiler: sudo apt-get install -y spin gcc libc6-dev" >&2; exit 2; \
+	  fi; \
+	  $$sudo apt-get update -qq; $$sudo apt-get install -y -qq spin gcc libc6-dev; \
+	fi; \
+	$(BIN)/python formal/check.py
+
+formal-quick: $(STAMP)
+	@if command -v spin >/dev/null && command -v cc >/dev/null; then $(BIN)/python formal/check.py --quick; \
+	else echo "formal: Spin is not installed, so the model is not checked here; make formal installs it"; fi
 
 # Without --upgrade the versions already in the file stay where they still fit.
 lock: $(STAMP) ## resolve the dependencies anew into requirements.lock
@@ -79,4 +96,4 @@ docs: $(STAMP) ## check every link in the documents and print their index
 
 clean: ## remove .venv, caches and results
 	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* dist
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools formal -name __pycache__ -type d -prune -exec rm -rf {} +
