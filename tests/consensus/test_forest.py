@@ -175,14 +175,26 @@ def test_the_newest_payload_of_a_branch_is_known() -> None:
     assert [None if node is None else node.last_payload for node in nodes] == [None, 1, 1]
 
 
-def test_a_restarted_forest_knows_the_newest_payload_of_its_history() -> None:
+@pytest.mark.parametrize(("payload", "newest"), [((2, 4), 4), ((2, 5), 5), ((), 0)])
+def test_a_restarted_forest_knows_the_newest_payload_of_its_history(
+    payload: tuple[int, ...], newest: int
+) -> None:
     committee = Committee()
     line = [committee.genesis]
     for view in range(1, 6):
-        line.append(committee.block(line[-1], batches=(batch(view),) if view in (2, 4) else ()))
+        line.append(committee.block(line[-1], batches=(batch(view),) if view in payload else ()))
     root = Forest(2, line).get(line[-1].id)
     assert root is not None
-    assert root.last_payload == 4
+    assert root.last_payload == newest
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_restarted_forest_knows_the_executed_height_that_the_next_block_must_name(depth: int) -> None:
+    committee = Committee(depth=depth)
+    blocks = committee.chain(*range(1, 7))
+    root = Forest(depth, [committee.genesis, *blocks]).get(blocks[-1].id)
+    assert root is not None
+    assert root.child_executes == committee.block(blocks[-1]).header.executed_height == 6 - depth
 
 
 # -- against a slow model ---------------------------------------------------------------------------------------------

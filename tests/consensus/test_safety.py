@@ -184,6 +184,17 @@ def test_no_timeout_of_a_view_that_is_over() -> None:
     assert rules(last_voted_view=5).timeout(4, qc(B3), None) is None
 
 
+def test_no_timeout_of_a_view_before_the_last_one_given_up_on() -> None:
+    safety = rules()
+    safety.timeout(2, qc(B1), None)
+    assert safety.timeout(1, GENESIS, None) is None
+
+
+def test_no_timeout_of_a_view_that_a_qc_has_left_behind() -> None:
+    assert rules().timeout(2, qc(B3), None) is None
+    assert rules().timeout(2, qc(B3), tc(1)) is None
+
+
 def test_t16_no_timeout_of_a_view_that_was_given_up_on_although_that_timeout_is_gone() -> None:
     assert rules(highest_timeout_view=4, last_timeout=None).timeout(4, qc(B3), None) is None
 

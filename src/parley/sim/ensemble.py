@@ -98,20 +98,20 @@ class _Envelope:
     event: Input | Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Deliver:
     seat: Seat
     envelope: _Envelope
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Fire:
     seat: Seat
     life: int
     timer: events.Timer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Fetch:
     seat: Seat
     life: int
