@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from parley.cli import sim_leaders
 from parley.cli.output import ExitCode, Json, emit, progress
 from parley.cli.sim_twins import twins
 from parley.consensus.committee import faults
@@ -18,6 +19,8 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Run networks inside a deterministic simulator.", no_args_is_help=True)
 app.command()(twins)
+app.command()(sim_leaders.leaders)
+app.command()(sim_leaders.placements)
 
 
 class Crypto(StrEnum):
