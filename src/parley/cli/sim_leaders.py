@@ -14,6 +14,7 @@ from rich.table import Table
 from parley.cli import plots
 from parley.cli.output import ExitCode, Json, emit, fail, note, progress
 from parley.consensus.committee import faults
+from parley.sim.distances import Network
 from parley.sim.leader_faults import Fault, Plan
 from parley.sim.leaders import TIMEOUT_FACTOR, VARIANTS, Comparison, StalledError, compare, steps
 from parley.sim.placements import Placements, every, modelled, try_all
@@ -31,6 +32,9 @@ def leaders(
         int | None, typer.Option(min=1, help="How many are faulty. If not said, as many as it bears.")
     ] = None,
     fault: Annotated[Fault, typer.Option(help="What the faulty members do.")] = Fault.CRASH,
+    network: Annotated[
+        Network, typer.Option(help="Distances: every two members their own, or five regions.")
+    ] = Network.WAN,
     seed: Annotated[int, typer.Option(min=0, help="Chooses who is faulty, who lives where, all delays.")] = 0,
     blocks: Annotated[int, typer.Option(min=10, max=100_000, help="Blocks that count, per scheme.")] = 3_000,
     schemes: Annotated[
@@ -52,7 +56,7 @@ def leaders(
     plots.check(plot)
     if fault is Fault.NONE and faulty is not None:
         note("parley: nobody is faulty under --fault none, so --faulty is ignored")
-    plan = Plan(nodes, _faulty(nodes, faulty), fault, seed, blocks)
+    plan = Plan(nodes, _faulty(nodes, faulty), fault, seed, blocks, network)
     begin = time.monotonic()
     try:
         with progress("simulating", steps(plan, names)) as advance:
@@ -141,7 +145,8 @@ def _comparison(result: Comparison, seconds: float) -> RenderableType:
 
 def _title(result: Comparison) -> str:
     who = "nobody faulty" if result.fault is Fault.NONE else f"{result.faulty} faulty ({result.fault})"
-    return f"{result.nodes} members across a wide area, {who}, seed {result.seed}, {result.blocks} blocks"
+    where = "across a wide area" if result.network is Network.WAN else "in five regions"
+    return f"{result.nodes} members {where}, {who}, seed {result.seed}, {result.blocks} blocks"
 
 
 def _byzantine(fault: Fault) -> str:

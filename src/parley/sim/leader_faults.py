@@ -10,8 +10,8 @@ from parley.consensus.events import Message
 from parley.consensus.leader.schemes import SCHEMES, make
 from parley.consensus.types import Proposal, Vote
 from parley.sim.chance import stream
+from parley.sim.distances import Distances, Network
 from parley.sim.ensemble import Ensemble, Links, Seat
-from parley.sim.wan import Wan
 
 __all__ = ["Fault", "Plan", "Stopwatch", "links"]
 
@@ -36,6 +36,7 @@ class Plan:
     fault: Fault
     seed: int
     blocks: int = 3_000
+    network: Network = Network.WAN
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -58,18 +59,18 @@ class Plan:
 def links(plan: Plan) -> Links:
     match plan.fault:
         case Fault.NONE | Fault.CRASH:
-            return Wan(plan.seed, plan.nodes)
+            return Distances(plan.network, plan.seed, plan.nodes)
         case Fault.WITHHOLD:
             return _Withholding(plan)
         case Fault.OMIT:
             return _Omitting(plan)
 
 
-class _Withholding(Wan):
+class _Withholding(Distances):
     """Proposals of faulty members never leave them."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.seed, plan.nodes)
+        super().__init__(plan.network, plan.seed, plan.nodes)
         self._faulty = frozenset(plan.members)
 
     def delay(self, sender: Seat, receiver: Seat, message: Message) -> int | None:
@@ -78,11 +79,11 @@ class _Withholding(Wan):
         return super().delay(sender, receiver, message)
 
 
-class _Omitting(Wan):
+class _Omitting(Distances):
     """Colluders hear of proposals and vote before everybody else, and drop the votes of their victims (R7)."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.seed, plan.nodes)
+        super().__init__(plan.network, plan.seed, plan.nodes)
         self._faulty = frozenset(plan.members)
         self._victims = frozenset(plan.victims)
 
@@ -97,15 +98,15 @@ class _Omitting(Wan):
         return super().delay(sender, receiver, message)
 
 
-class Stopwatch(Wan):
+class Stopwatch(Distances):
     """Notes when each vote arrives."""
 
     ensemble: Ensemble
 
-    def __init__(self, seed: int, size: int) -> None:
-        super().__init__(seed, size)
-        self._size = size
-        self._quorum = quorum(size)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.network, plan.seed, plan.nodes)
+        self._size = plan.nodes
+        self._quorum = quorum(plan.nodes)
         self._arrivals: dict[int, list[int]] = {}
 
     def delay(self, sender: Seat, receiver: Seat, message: Message) -> int | None:

@@ -18,6 +18,7 @@ from parley.consensus import events
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.leader.schemes import make
 from parley.consensus.types import Block, Header, Timeout
+from parley.sim.distances import Network
 from parley.sim.ensemble import Ensemble, Seat, Settings
 from parley.sim.leader_faults import Fault, Plan, Stopwatch, links
 
@@ -80,6 +81,7 @@ class Comparison:
     nodes: int
     faulty: int
     fault: Fault
+    network: Network
     seed: int
     blocks: int
     warm_up: int
@@ -115,6 +117,7 @@ def compare(
         nodes=plan.nodes,
         faulty=len(plan.members),
         fault=plan.fault,
+        network=plan.network,
         seed=plan.seed,
         blocks=plan.blocks,
         warm_up=plan.warm_up,
@@ -134,7 +137,7 @@ def compare(
 
 def calibrate(plan: Plan, advance: Advance = lambda _: None) -> Pace:
     """Run the network without faults under round-robin and see how long things take."""
-    stopwatch = Stopwatch(plan.seed, plan.nodes)
+    stopwatch = Stopwatch(plan)
     settings = Settings(plan.nodes, view_timeout=60_000)
     ensemble = Ensemble(settings, range(plan.nodes), make("round-robin", plan.nodes), stopwatch)
     stopwatch.ensemble = ensemble
