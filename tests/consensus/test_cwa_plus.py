@@ -54,7 +54,7 @@ class Reference:
         proposals = len([h for h in blocks if self.chain[h].proposer == member])
         failures = sum(self.failures(h).count(member) for h in blocks)
         seen = [h for h in blocks if member in (self.chain[h].proposer, *signers(self.chain[h]))]
-        if failures * 10 > proposals + failures:
+        if failures * 3 > proposals + failures:
             return 1
         return 100 if max([blocks[0], *seen]) < reference - 4 * self.size else 1000
 
@@ -207,13 +207,13 @@ def test_a_period_starts_without_guilt() -> None:
     ("proposals", "failures", "silent_for", "weight"),
     [
         (0, 0, 0, ACTIVE),
-        (9, 1, 0, ACTIVE),
-        (8, 1, 0, FAILED),
+        (2, 1, 0, ACTIVE),
+        (1, 1, 0, FAILED),
         (0, 1, 0, FAILED),
         (0, 0, SILENCE, ACTIVE),
         (0, 0, SILENCE + 1, INACTIVE),
         (0, 1, SILENCE + 1, FAILED),
-        (90, 10, SILENCE + 1, INACTIVE),
+        (20, 10, SILENCE + 1, INACTIVE),
     ],
 )
 def test_tiers(proposals: int, failures: int, silent_for: int, weight: int) -> None:

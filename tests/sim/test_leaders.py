@@ -8,7 +8,7 @@ from parley.cli.sim import Leaders
 from parley.consensus.leader import cwa_plus
 from parley.consensus.leader.schemes import SCHEMES
 from parley.sim.faults import Trouble
-from parley.sim.scenario import run
+from parley.sim.scenario import Simulation, run
 
 SEEDS = range(60 if os.environ.get("PARLEY_LONG") else 4)
 
@@ -42,6 +42,20 @@ def test_records_start_anew_while_replicas_crash(seed: int, monkeypatch: pytest.
 def test_a_replica_restarts_behind_its_own_chain() -> None:
     """In this run a vote is sent again for a block that has been committed since: no leader can be told below the root."""
     assert run(7, 2, 10, leaders="cwa").violations == ()
+
+
+@pytest.mark.parametrize("nodes", [4, 7])
+@pytest.mark.parametrize(
+    ("leaders", "depth"), [("round-robin", 2), ("round-robin", 3), ("cwa", 2), ("cwa+", 2), ("cwa+", 3)]
+)
+def test_collectors_that_keep_the_votes_stop_nobody(nodes: int, leaders: str, depth: int) -> None:
+    """T9, T15: f of them, who also help every view to end before the votes in the others' timeouts are heard."""
+    liars = (nodes - 1) // 3
+    simulation = Simulation(nodes, liars, 7, leaders=leaders, depth=depth, actors=["hoarder"] * liars)
+    simulation.start()
+    simulation.world.run(30_000)
+    assert min(host.committed for host in simulation.world.correct) > 50
+    assert simulation.violations == ()
 
 
 def test_the_command_knows_every_scheme() -> None:

@@ -169,7 +169,8 @@ class Machine:
             case Vote():
                 self._require_window(message.view)
             case Timeout():
-                self._require_view(message.view)
+                if not self._is_late(message):
+                    self._require_view(message.view)
             case Proposal():
                 if message.header.view + WINDOW < self.view:
                     raise Refused(Reason.STALE, f"view {message.header.view}, this is {self.view}")
@@ -297,15 +298,21 @@ class Machine:
             self._send_vote(vote)
 
     def _send_vote(self, vote: Vote) -> None:
-        collector = self._leader(vote.view + 1, vote.block, EnteredBy.QC)
-        if collector == self._config.index:
+        """To the next leader and, in case it keeps the QC, to who leads if the view fails: a faulty one can then neither
+        stop the chain nor have the proposer blamed for the view (R9).
+        """
+        leaders = [self._leader(vote.view + 1, vote.block, entered_by) for entered_by in EnteredBy]
+        collectors = dict.fromkeys(leaders)
+        self._effects += [Send(member, vote) for member in collectors if member != self._config.index]
+        if self._config.index in collectors:
             self._on_vote(VerifiedVote(vote))
-        else:
-            self._effects.append(Send(collector, vote))
 
     def _on_vote(self, verified: VerifiedVote) -> None:
+        self._require_window(verified.vote.view)
+        self._collect(verified)
+
+    def _collect(self, verified: VerifiedVote) -> None:
         vote = verified.vote
-        self._require_window(vote.view)
         result = self._votes.add(verified)
         match result.outcome:
             case collect.Outcome.DUPLICATE:
@@ -364,7 +371,7 @@ class Machine:
         self._results.forget_below(root.header.executed_height)
 
     def _enter_view(self) -> None:
-        self._votes.forget_below(self.view)
+        self._votes.forget_below(self.view - 1)  # see `_is_late`
         self._proposals.forget_below(self.view - WINDOW)
         self._timeouts.clear()
         self._candidates.clear()
@@ -401,11 +408,12 @@ class Machine:
 
     def _on_timeout(self, verified: VerifiedTimeout) -> None:
         timeout = verified.timeout
-        self._require_view(timeout.view)
+        if not self._is_late(timeout):
+            self._require_view(timeout.view)
         self._observe(verified.high_qc, verified.tc)
         if verified.vote is not None:
             self._collect_resent(verified.vote)
-        if timeout.view < self.view:  # the vote in it completed a QC
+        if timeout.view < self.view:  # it was late, or the vote in it completed a QC
             return
         result = self._timeouts.add(verified)
         match result.outcome:
@@ -419,13 +427,24 @@ class Machine:
                 self._observe(self._pacemaker.high_qc, result.tc)
 
     def _collect_resent(self, vote: VerifiedVote) -> None:
-        """A vote sent again with a timeout: any live member can finish the QC that a dead collector did not (T9, T15)."""
+        """A vote sent again with a timeout: any live member can finish the QC that its collector did not (T9, T15)."""
         try:
-            self._on_vote(vote)
+            self._collect(vote)
         except Refused as refusal:
             if refusal.reason is Reason.EQUIVOCATION:
                 raise
-        self._on_formed(self._votes.close(vote.vote.view, vote.vote.block))  # the view is failing: no grace
+        if (
+            vote.vote.view <= self._safety.state.highest_timeout_view
+        ):  # given up here as well: no grace any more
+            self._on_formed(self._votes.close(vote.vote.view, vote.vote.block))
+
+    def _is_late(self, timeout: Timeout) -> bool:
+        """Of the view just left, with a vote that its QC may lack: a liar's timeout without one can complete the TC first."""
+        return (
+            timeout.vote is not None
+            and timeout.view + 1 == self.view
+            and self.high_qc.view < timeout.view <= self._safety.state.highest_timeout_view
+        )
 
     # -- catching up ----------------------------------------------------------------------------------------------------
 

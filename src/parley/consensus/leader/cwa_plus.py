@@ -27,7 +27,9 @@ __all__ = ["CwaPlus", "Record"]
 PERIOD = 64  # W: blocks of a period, for each member; a faulty leader is tried again about once in it
 SILENCE = 4  # blocks without a vote or a proposal after which a member is inactive, for each member
 ACTIVE, INACTIVE, FAILED = 1000, 100, 1  # weights: nobody's is zero, so everybody can come back (R6)
-TOLERATED_FAILURES = 10  # a failed member failed more than one in so many of its views (R9)
+TOLERATED_FAILURES = (
+    3  # a failed member failed more than one in so many of its views: liars can frame fewer (R9)
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from parley.sim.byzantine.actor import Actor, Seat
 from parley.sim.byzantine.leaders import BatchWithholder, EquivocatingProposer, OldFork, SilentLeader
 from parley.sim.byzantine.servers import Crash, Garbler, LyingSync
 from parley.sim.byzantine.twofaced import TwoFaced
-from parley.sim.byzantine.voters import DoubleVoter, DuplicateSigners, FarFuture
+from parley.sim.byzantine.voters import DoubleVoter, DuplicateSigners, FarFuture, Hoarder
 
 __all__ = ["ACTORS", "Actor", "Seat"]
 
@@ -22,5 +22,6 @@ ACTORS: dict[str, type[Actor]] = {
         BatchWithholder,
         Garbler,
         TwoFaced,
+        Hoarder,
     )
 }

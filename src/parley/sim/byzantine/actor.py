@@ -15,7 +15,7 @@ from parley.replica.ports import Broadcast, Effect, Send, Timer
 from parley.replica.replica import Replica
 from parley.sim.disk import Disk
 
-__all__ = ["Actor", "Seat", "to_each"]
+__all__ = ["Actor", "Seat", "read", "to_each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Actor:
         return self._filter(self.replica.start(now))
 
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        message = _read(data)
+        message = read(data)
         extra = [] if message is None else self.hear(sender, message)
         return extra + self._filter(self.replica.receive(now, sender, data))
 
@@ -106,7 +106,7 @@ def to_each(receivers: Sequence[int], message: wire.WireMessage) -> list[Effect]
     return [Send(receiver, data) for receiver in receivers]
 
 
-def _read(data: bytes) -> wire.WireMessage | None:
+def read(data: bytes) -> wire.WireMessage | None:
     """Another liar may have sent anything."""
     try:
         return wire.decode(data)

@@ -13,10 +13,10 @@ from parley.crypto.qc import Aggregate, bitmap_of
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send
 from parley.replica.replica import Replica
-from parley.sim.byzantine.actor import Actor, Seat, to_each
+from parley.sim.byzantine.actor import Actor, Seat, read, to_each
 from parley.sync.messages import BlocksRequest, BlocksResponse, StoredBlock
 
-__all__ = ["DoubleVoter", "DuplicateSigners", "FarFuture"]
+__all__ = ["DoubleVoter", "DuplicateSigners", "FarFuture", "Hoarder"]
 
 FAR = 1000
 REMEMBERED = 16
@@ -35,6 +35,30 @@ class DoubleVoter(Actor):
         second = self.seat.chance.randbytes(32)
         votes = [self.seat.vote(view, block) for block in (message.header.id(), second)]
         return [Broadcast(wire.encode(vote)) for vote in votes]
+
+
+class Hoarder(Actor):
+    """T15: votes sent to it are lost, and its timeouts help to end a view before the votes in others' timeouts are heard."""
+
+    name = "hoarder"
+    story = "keeps the votes that it collects, and gives up on every view at once without its own vote"
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        message = read(data)
+        if isinstance(message, Vote):
+            return []
+        if isinstance(message, Timeout) and message.vote is not None:
+            data = wire.encode(replace(message, vote=None))
+        return super().receive(now, sender, data)
+
+    def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
+        if not isinstance(message, Proposal) or message.header.view < self.view:
+            return []
+        header = message.header
+        return [Broadcast(wire.encode(self.seat.timeout(header.view, header.justify, header.tc)))]
+
+    def say(self, message: wire.WireMessage, effect: Send | Broadcast) -> list[Effect]:
+        return [] if isinstance(message, Timeout | Certificates) else [effect]
 
 
 class FarFuture(Actor):
