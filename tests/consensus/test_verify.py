@@ -413,6 +413,12 @@ def test_t21_a_fetched_chain_whose_heights_do_not_follow_is_refused(verifier: Ve
     assert reason(lambda: verifier.chain((B1, high), COMMITTEE.qc(high))) is Reason.BAD_ANSWER
 
 
+def test_t21_a_fetched_chain_names_members_only(verifier: Verifier) -> None:
+    """Nobody checks who led a fetched block, but leader schemes count its proposer."""
+    stranger = COMMITTEE.block(proposer=4)
+    assert reason(lambda: verifier.chain((stranger,), COMMITTEE.qc(stranger))) is Reason.UNKNOWN_SIGNER
+
+
 def test_t4_a_fetched_chain_with_a_qc_of_another_view_is_refused(verifier: Verifier) -> None:
     assert reason(lambda: verifier.chain((B1,), COMMITTEE.qc(B1, view=2))) is Reason.BAD_ANSWER
 

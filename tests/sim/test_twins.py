@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.consensus.committee import faults
+from parley.consensus import events
+from parley.consensus.committee import faults, quorum
+from parley.consensus.events import VerifiedQC, VerifiedTC
+from parley.consensus.machine import Machine
+from parley.consensus.safety import SafetyRules
+from parley.consensus.types import Block, Proposal, Vote
 from parley.sim.twins import executor
 from parley.sim.twins.campaign import Campaign, regressions, run
 from parley.sim.twins.executor import Verdict, execute, recovery_views
@@ -108,6 +113,41 @@ def test_a_mutant_leaves_no_trace() -> None:
     assert before == {(owner, key): getattr(owner, key) for owner, key in before}
 
 
+@pytest.mark.parametrize("broken", ["silent record", "forgotten vote", "second proposal"])
+def test_what_is_sent_is_judged_not_only_what_is_recorded(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T16, T18: rules that sign and do not record, under power failures."""
+    vote, propose, taken = SafetyRules.vote, SafetyRules.propose, Machine._take_effects
+
+    def forgetful_vote(
+        self: SafetyRules, block: Block, high_qc: VerifiedQC, high_tc: VerifiedTC | None
+    ) -> Vote | None:
+        before, signed = self.state, vote(self, block, high_qc, high_tc)
+        self.state = before
+        return signed
+
+    def forgetful_proposal(
+        self: SafetyRules, block: Block, high_qc: VerifiedQC, high_tc: VerifiedTC | None
+    ) -> Proposal | None:
+        before, signed = self.state, propose(self, block, high_qc, high_tc)
+        self.state = before
+        return signed
+
+    def silent(self: Machine) -> list[events.Effect]:
+        return [effect for effect in taken(self) if not isinstance(effect, events.PersistSafety)]
+
+    match broken:
+        case "silent record":
+            monkeypatch.setattr(Machine, "_take_effects", silent)
+        case "forgotten vote":
+            monkeypatch.setattr(SafetyRules, "vote", forgetful_vote)
+        case _:
+            monkeypatch.setattr(SafetyRules, "propose", forgetful_proposal)
+    tally = run(Campaign(Shape(), 7, 1_000), until=lambda tally: bool(tally.failures))
+    assert tally.verdicts[Verdict.SAFETY]
+
+
 def test_silence_after_synchrony_is_a_liveness_failure() -> None:
     """Two of four dead: nobody may call that recovery."""
     assert execute(Scenario(4, 0, 2, (), crashed=(0, 1))).verdict is Verdict.LIVENESS
@@ -192,7 +232,7 @@ def test_samples_differ_and_repeat() -> None:
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(
-    nodes=st.integers(1, 7),
+    nodes=st.integers(2, 7),
     twins=st.integers(0, 2),
     number=st.integers(0, 10**6),
     depth=st.sampled_from([2, 3]),
@@ -200,7 +240,7 @@ def test_samples_differ_and_repeat() -> None:
 def test_a_saved_scenario_is_the_scenario(
     tmp_path_factory: pytest.TempPathFactory, nodes: int, twins: int, number: int, depth: int
 ) -> None:
-    scenario = sample(Shape(nodes, min(twins, nodes), 6, depth), 0, number)
+    scenario = sample(Shape(nodes, min(twins, nodes - 1), 6, depth), 0, number)
     path = tmp_path_factory.mktemp("twins") / "scenario.json"
     save(path, scenario, story="why", mutant="no-persistence")
     assert load(path) == (scenario, "why", "no-persistence")
@@ -228,6 +268,12 @@ def test_a_saved_scenario_is_the_scenario(
         ('{"nodes": 2, "twins": 0, "chain": 2, "views": [{"leader": "A", "restart": "X"}]}', "no seat 'X'"),
         ('{"nodes": 4, "twins": 1, "chain": 2, "views": [], "crashed": "A\'"}', "not second copies"),
         ('{"nodes": 4, "twins": 1, "chain": 2, "views": [], "what": 1}', "unknown field"),
+        (
+            '{"nodes": 4, "twins": 1, "chain": 2, "views": [], "crashed": "B C D"}',
+            "neither a twin nor crashed",
+        ),
+        ('{"nodes": 9, "twins": 8, "chain": 2, "views": []}', "at most 14 seats"),
+        (" " * 2**20 + "{}", "larger than"),
     ],
 )
 def test_a_file_that_is_no_scenario_is_explained(tmp_path: Path, text: str, words: str) -> None:
@@ -235,6 +281,21 @@ def test_a_file_that_is_no_scenario_is_explained(tmp_path: Path, text: str, word
     path.write_text(text)
     with pytest.raises(ScenarioError, match=words):
         load(path)
+
+
+def test_a_story_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "loud.json"
+    save(path, sample(Shape(), 0, 0), story="\x1b[31mred\nplain")
+    assert load(path)[1] == "[31mred\nplain"
+
+
+@pytest.mark.parametrize("shape", [Shape(), Shape(nodes=7, twins=2), Shape(nodes=10, twins=3, views=3)])
+def test_timeouts_always_leave_a_quorum_in_one_group(shape: Shape) -> None:
+    members = (*range(shape.nodes), *range(shape.twins))
+    for number in range(100):
+        for view in sample(shape, 7, number).views:
+            groups = [{members[s] for s, at in enumerate(view.timeout) if at == group} for group in range(2)]
+            assert max(map(len, groups)) >= quorum(shape.nodes)
 
 
 def test_names_are_letters_and_copies_have_a_stroke() -> None:

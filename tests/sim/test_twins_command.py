@@ -82,7 +82,7 @@ def test_a_mutant_that_breaks_nothing_is_not_caught(monkeypatch: pytest.MonkeyPa
 
 def test_a_failure_is_shrunk_saved_and_replayed(tmp_path: Path) -> None:
     """Two twins of four are beyond f, so there is something to find."""
-    words = ("--twins", "2", "--scenarios", "3", "--seed", "7", "--jobs", "1", "--save", str(tmp_path))
+    words = ("--twins", "2", "--scenarios", "20", "--seed", "7", "--jobs", "1", "--save", str(tmp_path))
     code, out, _ = invoke(*words)
     assert code == ExitCode.DOES_NOT_HOLD
     assert "safety FAILS" in out
@@ -121,7 +121,8 @@ def test_a_chart_is_written(tmp_path: Path) -> None:
         (("--mutant", "nonsense"), "choose from parent-only-commit"),
         (("--shard", "4/4"), "0 to N-1"),
         (("--shard", "x"), "for example 0/4"),
-        (("--twins", "9"), "only 4 members"),
+        (("--twins", "4"), "at most 3 can run twice"),
+        (("--nodes", "1"), "--nodes"),
         (("--plot", "twins.pdf"), "PNG"),
     ],
 )

@@ -21,7 +21,7 @@ from parley.sim.twins.campaign import run as play
 from parley.sim.twins.executor import Outcome, Verdict, execute, recovery_views
 from parley.sim.twins.generator import Shape
 from parley.sim.twins.mutants import MUTANTS
-from parley.sim.twins.scenario import MAX_NODES, Scenario, ScenarioError, load, save
+from parley.sim.twins.scenario import MAX_NODES, MAX_SEATS, MIN_NODES, Scenario, ScenarioError, load, save
 from parley.sim.twins.shrink import shrink
 
 __all__ = ["twins"]
@@ -73,7 +73,7 @@ class Caught(Struct):
 
 def twins(
     *,
-    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Members of the committee.")] = 4,
+    nodes: Annotated[int, typer.Option(min=MIN_NODES, max=MAX_NODES, help="Members of the committee.")] = 4,
     twins: Annotated[
         int | None,
         typer.Option(min=0, help="How many run twice. If not said, as many as the committee bears."),
@@ -129,8 +129,11 @@ def twins(
         _hunt(Campaign(shape, seed, scenarios, mutant=mutant), jobs, as_json=json)
         return
     copies = faults(nodes) if twins is None else twins
-    if copies > nodes:
-        raise typer.BadParameter(f"there are only {nodes} members.", param_hint="--twins")
+    if copies >= nodes or nodes + copies > MAX_SEATS:
+        most = min(nodes - 1, MAX_SEATS - nodes)
+        raise typer.BadParameter(
+            f"of {nodes} members at most {most} can run twice here.", param_hint="--twins"
+        )
     length = views or (EXHAUSTIVE_VIEWS if exhaustive else 8)
     shape = Shape(nodes, copies, length, chain)
     campaign = Campaign(shape, seed, None if exhaustive else scenarios, _shard(shard))

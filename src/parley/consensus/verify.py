@@ -141,6 +141,8 @@ class Verifier:
         if (header.chain, header.shard) != (self._instance.chain, self._instance.shard):
             raise Refused(Reason.WRONG_CHAIN)
         self._require_epoch(header.epoch)
+        if header.proposer >= self._instance.size:
+            raise Refused(Reason.UNKNOWN_SIGNER, f"proposer {header.proposer}")
         if header.governance != self._governance:
             raise Refused(Reason.BAD_GOVERNANCE)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parley.consensus import events
-from parley.consensus.errors import Refused, SafetyViolation
+from parley.consensus.errors import Refused
 from parley.consensus.events import Input, Message
 from parley.consensus.forest import Forest
 from parley.consensus.leader.protocol import LeaderScheme
@@ -286,7 +286,7 @@ class Ensemble:
                 if not inputs or seat.machine is None:
                     return
                 effects = seat.machine.handle(inputs.popleft(), self.now)
-        except (SafetyViolation, AssertionError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever stops a machine is for the caller to judge
             seat.stopped = f"{type(error).__name__}: {error}"
             seat.machine = None
 
@@ -327,8 +327,10 @@ class Ensemble:
                     self._clock.schedule(delay, _Deliver(receiver, envelope))
 
     def _payload(self, seat: Seat, view: int) -> tuple[bytes, ...]:
-        """Different in each seat: twins that lead one view propose two blocks."""
-        return (digest("sim/payload", u64(seat.number), u64(view)),) if self.settings.payload else ()
+        """Different in each seat and life: twins that lead one view propose two blocks, and who forgets one, another."""
+        if not self.settings.payload:
+            return ()
+        return (digest("sim/payload", u64(seat.number), u64(seat.life), u64(view)),)
 
 
 def _keep(seat: Seat, effect: events.Effect) -> None:
@@ -353,7 +355,7 @@ def _line(donor: Seat, block: bytes, machine: Machine) -> tuple[Block, ...]:
     """The donor's blocks from the first that the asker lacks up to `block`; none if the donor lacks one."""
     line: list[Block] = []
     found = donor.blocks.get(block)
-    while found is not None and not machine.known(found.id):
+    while found is not None and found.height > machine.root.height and not machine.known(found.id):
         line.append(found)
         found = donor.blocks.get(found.parent)
     return tuple(line[::-1])

@@ -12,7 +12,7 @@ from parley.consensus import events
 from parley.consensus.events import Message
 from parley.consensus.leader.protocol import EnteredBy
 from parley.consensus.record import SafetyState
-from parley.consensus.types import Block, Header, Proposal, Timeout
+from parley.consensus.types import QC, Block, Header, Proposal, Timeout, Vote
 from parley.sim.ensemble import Ensemble, Seat, Settings, view_of
 from parley.sim.twins.scenario import Scenario, name
 
@@ -141,7 +141,7 @@ class _Play:
             script = self._views[view - 1]
             groups = script.timeout if isinstance(message, Timeout) else script.propose
             if groups[sender.number] != groups[receiver.number]:
-                return None
+                return FAILED_VIEW if script.late and not isinstance(message, Timeout) else None
         return LATENCY + (7 * sender.number + 3 * receiver.number) % 5
 
     def fetch_delay(self, receiver: Seat, donor: Seat) -> int | None:
@@ -170,16 +170,22 @@ class _Play:
             self._describe(seat, effect)
         match effect:
             case events.PersistSafety(state):
-                self._check_signatures(seat, state)
+                self._check_record(seat, state)
+            case events.Send(_, Vote() as vote):
+                self._sign(seat, "vote", vote.view, vote.block)
+            case events.Broadcast(Timeout() as timeout):
+                self._sign(seat, "timeout", timeout.view, timeout.high_qc.view)
+                self._check_certificate(timeout.high_qc)
             case events.Commit(blocks) if seat.number in self._scenario.honest:
                 self._check_commits(seat, blocks)
-            case events.Broadcast(Proposal(header)):
-                self._check_certificate(header)
+            case events.Broadcast(Proposal(header, _, signature)):
+                self._sign(seat, "proposal", header.view, signature)
+                self._check_certificate(header.justify)
             case _:
                 pass
 
-    def _check_signatures(self, seat: Seat, state: SafetyState) -> None:
-        """What the record says was signed; a correct member signs one vote, timeout and proposal per view."""
+    def _check_record(self, seat: Seat, state: SafetyState) -> None:
+        """What was signed and not sent: the votes that a member collects itself."""
         if (vote := state.last_vote) is not None:
             self._sign(seat, "vote", vote.view, vote.block)
         if (timeout := state.last_timeout) is not None:
@@ -200,8 +206,7 @@ class _Play:
         elif before != what and seat in self._honest:
             self._report(f"{self._name(seat)} signed two {kind}s in view {view}")
 
-    def _check_certificate(self, header: Header) -> None:
-        qc = header.justify
+    def _check_certificate(self, qc: QC) -> None:
         if self._certified.setdefault(qc.view, qc.block) != qc.block:
             blocks = " and ".join(map(self._label, (self._certified[qc.view], qc.block)))
             self._report(f"two blocks of view {qc.view} are certified: {blocks}")

@@ -20,6 +20,7 @@ TWIN_LEADS = 0.7  # in the others, per view
 CALM = 0.15  # a view without a partition
 ONE_PARTITION = 0.3  # timeouts under the same partition as proposals
 RESTART = 0.05  # per view
+LATE = 0.2  # what a partition keeps from the others reaches them after the view instead of never
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,19 @@ def living(shape: Shape) -> tuple[Partition, ...]:
     return tuple(groups for groups in partitions(shape.seats, shape.partitions) if lives(groups))
 
 
+@cache
+def _apart(shape: Shape) -> tuple[tuple[Partition, bool], ...]:
+    """The partitions that keep the copies of member 0 from each other, and whether each leaves a quorum somewhere."""
+    split = [p for p in partitions(shape.seats, shape.partitions) if p[0] != p[shape.nodes]]
+    return tuple((groups, groups in living(shape)) for groups in split)
+
+
 def _draw_torn(shape: Shape, chance: Random) -> View:
     """The copies of member 0 live in different worlds, between which the others wander."""
-    propose, timeout = (
-        normal((0, *(chance.randrange(2) for _ in range(shape.nodes - 1)), 1, *(0,) * (shape.twins - 1)))
-        for _ in range(2)
-    )
-    return View(0, propose, timeout)
+    apart = _apart(shape)
+    propose = chance.choice([groups for groups, _ in apart])
+    timeout = chance.choice([groups for groups, lives in apart if lives])
+    return View(0, propose, timeout, late=chance.random() < LATE)
 
 
 def _draw_view(shape: Shape, chance: Random) -> View:
@@ -100,10 +107,12 @@ def _draw_view(shape: Shape, chance: Random) -> View:
     if chance.random() < CALM:
         calm = whole(shape.seats)
         return View(leader, calm, calm, restart)
+    late = chance.random() < LATE
     timeout = chance.choice(living(shape))
     if chance.random() < ONE_PARTITION:
-        return View(leader, timeout, timeout, restart)
-    return View(leader, chance.choice(partitions(shape.seats, shape.partitions)), timeout, restart)
+        return View(leader, timeout, timeout, restart, late=late)
+    propose = chance.choice(partitions(shape.seats, shape.partitions))
+    return View(leader, propose, timeout, restart, late=late)
 
 
 def _renamings(shape: Shape) -> Iterator[tuple[int, ...]]:

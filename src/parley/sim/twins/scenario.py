@@ -15,6 +15,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 __all__ = [
     "MAX_NODES",
+    "MAX_SEATS",
+    "MIN_NODES",
     "Partition",
     "Scenario",
     "ScenarioError",
@@ -26,7 +28,9 @@ __all__ = [
     "whole",
 ]
 
-MAX_NODES = 16
+MIN_NODES = 2  # one alone never waits for a message, so its time would not pass
+MAX_NODES = 10
+MAX_SEATS = 14  # the ways to split them are listed
 MAX_VIEWS = 64
 MAX_FILE = 1024 * 1024
 
@@ -46,6 +50,9 @@ class View:
     timeout: Partition
     restart: tuple[int, ...] = ()  # seats that lose power right after they first sign in this view
     leap: bool = False  # the leader proposes for a view far in the future instead
+    late: bool = (
+        False  # proposals and votes reach the other groups too, when everybody has given up on the view
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ class _ViewFile(Struct, forbid_unknown_fields=True, omit_defaults=True):
     timeout: list[str] | UnsetType = UNSET
     restart: str = ""
     leap: bool = False
+    late: bool = False
 
 
 class _File(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -111,6 +119,7 @@ def save(path: Path, scenario: Scenario, *, story: str = "", mutant: str | None 
             UNSET if view.timeout == view.propose else _groups(view.timeout, nodes),
             _names(view.restart, nodes),
             view.leap,
+            view.late,
         )
         for view in scenario.views
     ]
@@ -121,18 +130,21 @@ def save(path: Path, scenario: Scenario, *, story: str = "", mutant: str | None 
 
 def load(path: Path) -> tuple[Scenario, str, str | None]:
     """A scenario with its story and the mutant that it was saved for."""
-    if path.stat().st_size > MAX_FILE:
+    with path.open("rb") as opened:
+        data = opened.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
         raise ScenarioError(f"{path} is larger than {MAX_FILE} bytes, so it is no scenario.")
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-        return _scenario(file), file.story, file.mutant
+        file = msgspec.json.decode(data, type=_File)
+        story = "".join(sign for sign in file.story if sign.isprintable() or sign == "\n")
+        return _scenario(file), story, file.mutant
     except (msgspec.MsgspecError, ScenarioError) as error:
         raise ScenarioError(f"{path} is no Twins scenario: {error}") from None
 
 
 def _scenario(file: _File) -> Scenario:
-    if not (1 <= file.nodes <= MAX_NODES and 0 <= file.twins <= file.nodes and file.chain in (2, 3)):
-        raise ScenarioError(f"nodes must be 1 to {MAX_NODES}, twins at most as many, chain 2 or 3")
+    if not (MIN_NODES <= file.nodes <= MAX_NODES and 0 <= file.twins < file.nodes and file.chain in (2, 3)):
+        raise ScenarioError(f"nodes must be {MIN_NODES} to {MAX_NODES}, twins fewer, chain 2 or 3")
     if len(file.views) > MAX_VIEWS:
         raise ScenarioError(f"{len(file.views)} views; {MAX_VIEWS} are allowed")
     seats = {name(seat, file.nodes): seat for seat in range(file.nodes + file.twins)}
@@ -140,6 +152,10 @@ def _scenario(file: _File) -> Scenario:
     crashed = _seats(file.crashed, seats, "crashed")
     if any(seat >= file.nodes for seat in crashed):
         raise ScenarioError("crashed: name members, not second copies")
+    if len(seats) > MAX_SEATS or set(range(file.twins, file.nodes)) <= set(crashed):
+        raise ScenarioError(
+            f"at most {MAX_SEATS} seats, and at least one member that is neither a twin nor crashed"
+        )
     return Scenario(file.nodes, file.twins, file.chain, views, crashed)
 
 
@@ -150,7 +166,7 @@ def _view(number: int, view: _ViewFile, seats: dict[str, int], nodes: int) -> Vi
         raise ScenarioError(f"{where}: there is no member {view.leader!r} to lead")
     propose = whole(len(seats)) if view.propose is UNSET else _partition(view.propose, seats, where)
     timeout = propose if view.timeout is UNSET else _partition(view.timeout, seats, where)
-    return View(leader, propose, timeout, _seats(view.restart, seats, where), view.leap)
+    return View(leader, propose, timeout, _seats(view.restart, seats, where), view.leap, view.late)
 
 
 def _partition(groups: list[str], seats: dict[str, int], where: str) -> Partition:

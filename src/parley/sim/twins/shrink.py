@@ -38,6 +38,8 @@ def _simpler(view: View) -> Iterator[View]:
     calm = whole(len(view.propose))
     if view.leap:
         yield replace(view, leap=False)
+    if view.late:
+        yield replace(view, late=False)
     for seat in view.restart:
         yield replace(view, restart=tuple(other for other in view.restart if other != seat))
     if view.timeout not in (view.propose, calm):
