@@ -184,7 +184,7 @@ def _draw(result: Comparison, path: Path) -> None:
 
 def _placements(result: Placements) -> RenderableType:
     table = Table(box=None)
-    for column in ("the vote in the timeout", "commit", "model (T9)", "never commit, crashed members"):
+    for column in ("the vote in the timeout", "commit", "predicted", "never commit, crashed members"):
         table.add_column(column, justify="left" if "," in column or "vote" in column else "right")
     count, model = result.placements, modelled(result.nodes, result.chain)
     table.add_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -123,6 +124,7 @@ def twins(
     if replay is not None:
         _replay(replay, mutant, as_json=json)
         return
+    _check_folder(save_to)
     jobs = jobs or os.cpu_count() or 1
     if mutant is not None:
         shape = replace(MUTANTS[mutant].shape, depth=chain)
@@ -143,6 +145,15 @@ def twins(
     emit(result, lambda: _tell(result), as_json=json)
     if result.failures or set(result.regressions.values()) - {Verdict.HOLDS.value}:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _check_folder(folder: Path) -> None:
+    """Before minutes of work, not after them: failing scenarios must find their place."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise typer.BadParameter(
+            f"{folder} cannot be written: {there} is no folder that you may write.", param_hint="--save"
+        )
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -242,7 +253,7 @@ def _replay(path: Path, mutant: str | None, *, as_json: bool) -> None:
         fail(str(error), ExitCode.WRONG_USE)
     with nullcontext() if mutant is None else MUTANTS[mutant].applied():
         outcome = execute(scenario, trace=True)
-    found = Found(path.stem, outcome.verdict.value, outcome.detail, outcome.trace, str(path))
+    found = Found(path.stem, outcome.verdict.value, outcome.detail, outcome.trace)
     hint = f"It was saved for --mutant {saved_for}." if saved_for and saved_for != mutant else ""
     emit(found, lambda: "\n".join(filter(None, [story, *_lines(found), hint])), as_json=as_json)
     if outcome.verdict is not Verdict.HOLDS:
@@ -303,7 +314,9 @@ def _tell_caught(result: Caught) -> str:
 
 def _lines(found: Found) -> list[str]:
     verdict = "holds" if found.verdict == Verdict.HOLDS else f"{found.verdict} FAILS: {found.detail}"
-    saved = [] if found.file is None else [f"replay with: parley sim twins --replay {found.file}"]
+    saved = (
+        [] if found.file is None else [f"replay with: ./parley sim twins --replay {shlex.quote(found.file)}"]
+    )
     return [f"scenario {found.scenario}: {verdict}", *(f"  {line}" for line in found.trace), *saved]
 
 

@@ -106,12 +106,12 @@ class _Play:
             lambda: all(seat.chain[-1].view > begin for seat in self._honest),
         )
         recovery = max(seat.view for seat in self._honest) - begin
-        trace = tuple(self._trace or ())
         # Copies follow the rules too, so whatever certificates made final for one of them must be final for all.
         for seat in ensemble.seats:
             self._check_commits(seat, seat.chain)
             if seat.stopped:
                 self._report(f"{self._name(seat)} stopped: {seat.stopped}")
+        trace = tuple(self._trace or ())
         if self._breach:
             return Outcome(Verdict.SAFETY, self._breach, recovery, trace)
         if not moved or recovery > allowed:
@@ -204,6 +204,7 @@ class _Play:
                 waiting.discard(seat.number)
                 self._failing.append(seat)
         elif before != what and seat in self._honest:
+            self._note(f"{self._name(seat)} signs another {kind} in view {view}")
             self._report(f"{self._name(seat)} signed two {kind}s in view {view}")
 
     def _check_certificate(self, qc: QC) -> None:
@@ -222,6 +223,8 @@ class _Play:
 
     def _report(self, breach: str) -> None:
         """The first breach ends the play: what follows proves nothing more."""
+        if not self._breach:
+            self._note(f"!! {breach}")
         self._breach = self._breach or breach
 
     # -- words ------------------------------------------------------------------------------------------------------
