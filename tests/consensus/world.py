@@ -18,7 +18,6 @@ from parley.consensus.machine import Config, Machine
 from parley.consensus.record import SLOTS, SafetyState, encode_record, recover_record
 from parley.consensus.safety import SafetyRules, initial_state
 from parley.consensus.types import Block, Certificates, Proposal, Roots, Timeout, Vote
-from parley.consensus.verify import Verifier
 
 VIEW_TIMEOUT = 1_000
 LONGEST_TIMEOUT = 4_000
@@ -54,18 +53,6 @@ def build(
         roots=roots or {0: roots_at(0)},
     )
     return machine, safety
-
-
-def verify(verifier: Verifier, message: Message) -> Input:
-    match message:
-        case Proposal():
-            return verifier.proposal(message)
-        case Vote():
-            return verifier.vote(message)
-        case Timeout():
-            return verifier.timeout(message)
-        case Certificates():
-            return verifier.certificates(message)
 
 
 def only(kind: type[E], effects: Iterable[Effect]) -> list[E]:
@@ -120,7 +107,7 @@ class Solo:
         """As a replica does: screen, verify, handle."""
         try:
             self.machine.screen(message)
-            event = verify(self.verifier, message)
+            event = self.verifier.message(message)
         except Refused as refusal:
             return [Refuse(refusal.reason, refusal.detail)]
         return self.feed(event)
@@ -245,7 +232,7 @@ class Cluster:
     def receive(self, seat: Seat, message: Message) -> None:
         try:
             seat.running.screen(message)
-            event = verify(self.verifier, message)
+            event = self.verifier.message(message)
         except Refused as refusal:
             seat.refusals.append(refusal.reason)
             return

@@ -23,7 +23,7 @@ PLAIN = ("round-robin", "cwa", "cwa+")
 
 
 def invoke(*words: str) -> tuple[int, str, str]:
-    result = runner.invoke(app, words)
+    result = runner.invoke(app, [*words, "--jobs", "1"])
     return result.exit_code, result.stdout, " ".join(result.stderr.replace("│", " ").split())
 
 

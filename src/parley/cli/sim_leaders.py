@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -43,7 +44,9 @@ def leaders(
             help="Which to compare, separated by commas. If not said, all; cwa (grace) only under withhold."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=16, help="Processes; they change the time only.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=16, help="Processes; one per core if not said.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result into this PNG file.")] = None,
     json: Json = False,
 ) -> None:
@@ -60,7 +63,7 @@ def leaders(
     begin = time.monotonic()
     try:
         with progress("simulating", steps(plan, names)) as advance:
-            result = compare(plan, names, jobs, advance)
+            result = compare(plan, names, jobs or os.cpu_count() or 1, advance)
     except StalledError as stalled:
         fail(f"the network stalled: {stalled}")
     seconds = round(time.monotonic() - begin, 1)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import assert_never
 
 from parley.consensus.committee import quorum
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import (
     CertifiedChain,
+    Message,
     VerifiedCertificates,
     VerifiedProposal,
     VerifiedQC,
@@ -58,6 +60,22 @@ class Verifier:
     def remember_own(self, vote: Vote | None) -> None:
         """This member's own newest vote: its signature in a QC needs no check."""
         self._own = vote
+
+    def message(
+        self, message: Message
+    ) -> VerifiedProposal | VerifiedVote | VerifiedTimeout | VerifiedCertificates:
+        """Whatever members send each other."""
+        match message:
+            case Proposal():
+                return self.proposal(message)
+            case Vote():
+                return self.vote(message)
+            case Timeout():
+                return self.timeout(message)
+            case Certificates():
+                return self.certificates(message)
+            case _:
+                assert_never(message)
 
     def qc(self, qc: QC) -> VerifiedQC:
         if qc == self._genesis_qc:  # empty, and valid for block 0 only (P26)

@@ -205,7 +205,7 @@ class Replica:
         match message:
             case Proposal() | Vote() | Timeout() | Certificates():
                 self._machine.screen(message)
-                self._inputs.append(self._verify(message))
+                self._inputs.append(self._verifier.message(message))
             case BatchMessage():
                 self._on_pool(self._pool.receive(sender, message.data, self._executed))
             case BatchesRequest():
@@ -214,17 +214,6 @@ class Replica:
                 self._send_blocks(sender, message)
             case BlocksResponse():
                 self._on_blocks(sender, message)
-
-    def _verify(self, message: events.Message) -> events.Input:
-        match message:
-            case Proposal():
-                return self._verifier.proposal(message)
-            case Vote():
-                return self._verifier.vote(message)
-            case Timeout():
-                return self._verifier.timeout(message)
-            case Certificates():
-                return self._verifier.certificates(message)
 
     def _on_timer(self, timer: Timer) -> None:
         match timer:

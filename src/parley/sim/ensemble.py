@@ -239,15 +239,7 @@ class Ensemble:
 
     def _verify(self, message: Message) -> Input | Refused:
         try:
-            match message:
-                case Proposal():
-                    return self._verifier.proposal(message)
-                case Vote():
-                    return self._verifier.vote(message)
-                case Timeout():
-                    return self._verifier.timeout(message)
-                case Certificates():
-                    return self._verifier.certificates(message)
+            return self._verifier.message(message)
         except Refused as refusal:
             return refusal
 
