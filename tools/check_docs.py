@@ -25,7 +25,8 @@ def main() -> int:
 
 def documents(root: Path) -> list[Path]:
     """The Markdown files of the project: those in its root, then all of docs/."""
-    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    folders = sorted((root / "docs").rglob("*.md")) + sorted((root / "formal").glob("*.md"))
+    return sorted(root.glob("*.md")) + folders
 
 
 def title(page: Path) -> str:
