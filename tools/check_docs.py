@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def documents(root: Path) -> list[Path]:
-    """The Markdown files of the project: those in its root, then all of docs/."""
+    """The Markdown files of the project: those in its root, then all of docs/ and formal/."""
     folders = sorted((root / "docs").rglob("*.md")) + sorted((root / "formal").glob("*.md"))
     return sorted(root.glob("*.md")) + folders
 
