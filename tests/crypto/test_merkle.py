@@ -226,6 +226,20 @@ def test_the_mountain_range_of_every_prefix_has_the_root_of_the_tree() -> None:
         assert mountains.root() == merkle.root(leaves[:size])
 
 
+def test_appending_tells_every_perfect_subtree_once() -> None:
+    leaves = leaves_of(100)
+    mountains = MountainRange()
+    told = {}
+    for size, leaf in enumerate(leaves, start=1):
+        for level, index, node in mountains.append(leaf):
+            first, end = index << level, index + 1 << level
+            assert end == size
+            assert node == merkle.root(leaves[first:end])
+            assert (level, index) not in told
+            told[level, index] = node
+    assert len(told) == sum(len(leaves) >> level for level in range(7))
+
+
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=80), st.data())
 def test_tree_proofs_verify_against_the_mountain_range(leaves: list[bytes], data: st.DataObject) -> None:
     mountains = MountainRange()

@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 from tests.mempool.pools import (
     ME,
+    ROOMY,
     SIZE,
     TIGHT,
+    Disk,
     block_of,
     body,
     new_pool,
@@ -18,6 +20,7 @@ from tests.mempool.pools import (
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES
+from parley.ledger.application import Admitted
 from parley.mempool import pool as pool_module
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
@@ -313,3 +316,29 @@ def test_what_waited_before_a_restart_waits_again_in_its_share_and_order() -> No
     assert refusal(again, 1, body(4)) is Reason.QUOTA
     assert refusal(again, 2, body(7)) is Reason.REPLAYED
     assert again.settle((), (), 6) == pool.settle((), (), 6)
+
+
+def named_after_its_author(data: bytes) -> Admitted:
+    return Admitted(batch_digest(data), data[:1])
+
+
+def test_one_author_cannot_fill_the_pool_through_many_brokers() -> None:
+    pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
+    bodies = [bytes([7, number]) for number in range(3)]
+    for broker, data in enumerate(bodies[:2], 1):
+        pool.receive(broker, data, 0)
+    assert refusal(pool, 3, bodies[2]) is Reason.QUOTA
+    pool.receive(3, bytes([8, 0]), 0)  # another author's
+    pool.settle((batch_digest(bodies[0]),), {batch_digest(bodies[0])}, 1)
+    assert pool.receive(3, bodies[2], 1)
+
+
+def test_a_batch_that_the_application_does_not_admit_is_not_stored() -> None:
+    def admit(data: bytes) -> Admitted:
+        raise Refused(Reason.BAD_SIGNATURE, data.hex())
+
+    pool = Pool(ME, SIZE, ROOMY, Disk().written.get, admit)
+    assert refusal(pool, 1, body(1)) is Reason.BAD_SIGNATURE
+    with pytest.raises(Refused):
+        pool.submit(body(1), 0)
+    assert pool.payload(()) == ()

@@ -19,6 +19,7 @@ from parley.replica.ports import (
     Application,
     Applied,
     Broadcast,
+    Certified,
     Effect,
     Halt,
     PersistSafety,
@@ -93,6 +94,7 @@ class Member:
         self.store = MemoryStore()
         self.store.write(genesis)
         self.applied: list[Applied] = []
+        self.certified: list[Certified] = []
         self.halts: list[Halt] = []
         self.reports: list[Report] = []
         self.refused: list[Refused] = []
@@ -140,6 +142,8 @@ class Member:
                         outbox.send(self.index, member, effect.data)
                 case SetTimer():
                     outbox.set_timer(self.index, effect.timer, effect.delay)
+                case Certified():
+                    self.certified.append(effect)
                 case Applied() | Report() | Refused() | Halt():
                     self.note(effect)
 

@@ -138,6 +138,11 @@ class Machine:
     def root(self) -> Block:
         return self._forest.root
 
+    def block(self, id_: bytes) -> Block | None:
+        """A block of the forest: the last committed one or above it."""
+        node = self._forest.get(id_)
+        return None if node is None else node.block
+
     def known(self, block: bytes) -> bool:
         """Whether this is an uncommitted block or the last committed one."""
         return self._forest.get(block) is not None

@@ -164,16 +164,20 @@ class MountainRange:
     def size(self) -> int:
         return self._size
 
-    def append(self, leaf: bytes) -> None:
+    def append(self, leaf: bytes) -> list[tuple[int, int, bytes]]:
+        """The perfect subtrees that the leaf completes: level (0 is the leaf), index in it, hash. Two on average."""
         if self._size >= MAX_LEAVES:
             raise ValueError(f"a mountain range ends at {MAX_LEAVES} leaves")
         node, merging = leaf_hash(leaf), self._size
+        completed = [(0, merging, node)]
         # A one-bit of the size is a peak; adding one carries through the trailing ones.
         while merging & 1:
             node = node_hash(self._peaks.pop(), node)
             merging >>= 1
+            completed.append((len(completed), merging, node))
         self._peaks.append(node)
         self._size += 1
+        return completed
 
     def root(self) -> bytes:
         if not self._peaks:

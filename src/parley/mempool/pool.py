@@ -6,7 +6,7 @@ pool forgets a batch only when execution has settled it or it is too old; batche
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -14,6 +14,7 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES, Block
 from parley.crypto.hashing import digest
+from parley.ledger.application import Admitted
 from parley.mempool.fetch import BatchTimer, Fetches, Ready, TooLarge
 from parley.mempool.fetch import Effect as FetchEffect
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
@@ -27,6 +28,7 @@ __all__ = [
     "Ready",
     "StoreBatch",
     "TooLarge",
+    "admit_any",
     "batch_digest",
 ]
 
@@ -40,11 +42,17 @@ def batch_digest(data: bytes) -> bytes:
     return digest("batch/id", data)
 
 
+def admit_any(data: bytes) -> Admitted:
+    """For applications that have nothing to check before order."""
+    return Admitted(batch_digest(data), b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one entry broker may keep waiting here, what one block may hold, how long a batch may wait."""
+    """What one entry broker and one author may keep waiting here, what one block may hold, how long a batch may wait."""
 
     pending_batches: int = 4_096
+    pending_of_author: int = 1_024
     pending_bytes: int = 64 * 1024 * 1024
     block_bytes: int = 8 * 1024 * 1024
     expiry: int = 10_000  # heights
@@ -57,6 +65,7 @@ class Pending:
     entry: int  # the broker it came from
     height: int  # when it came
     data: bytes
+    author: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +99,24 @@ class _Share:
 
 
 class Pool:
-    """`stored` gives the size of a batch that is on disk although it does not wait, or None."""
+    """`stored` gives the size of a batch that is on disk although it does not wait, or None.
 
-    def __init__(self, index: int, size: int, limits: Limits, stored: Callable[[bytes], int | None]) -> None:
+    `admit` names a batch, or refuses it before it costs anything but the look at it (P4).
+    """
+
+    def __init__(
+        self,
+        index: int,
+        size: int,
+        limits: Limits,
+        stored: Callable[[bytes], int | None],
+        admit: Callable[[bytes], Admitted] = admit_any,
+    ) -> None:
         self._index = index
         self._limits = limits
         self._stored = stored
+        self._admit = admit
+        self._authors: Counter[bytes] = Counter()
         self._shares = [_Share() for _ in range(size)]
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
@@ -112,7 +133,6 @@ class Pool:
 
     def submit(self, data: bytes, height: int) -> list[Effect]:
         """A batch from a client of this broker: store it, then announce it to all."""
-        self._holds.pop(batch_digest(data), None)  # its client says that it is time
         effects = self._accept(self._index, data, height, announce=True)
         return [*effects, Broadcast(BatchMessage(data))]
 
@@ -186,12 +206,15 @@ class Pool:
     def _accept(self, entry: int, data: bytes, height: int, *, announce: bool) -> list[Effect]:
         if not 0 < len(data) <= MAX_BATCH_BYTES:
             raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
-        name = batch_digest(data)
+        admitted = self._admit(data)
+        name = admitted.digest
         wanted = self._fetches.want(name)
-        pending = Pending(entry, height, data)
+        pending = Pending(entry, height, data, admitted.author)
         # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: whoever happened to
         # send it must not be charged for it, and the block's limits bound it.
         if announce or not wanted:
+            if announce:
+                self._holds.pop(name, None)  # its client says that it is time
             if name in self._fetched and not announce:  # a second answer to a question, not an announcement
                 raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
             self._require_room(name, pending)
@@ -209,10 +232,13 @@ class Pool:
         full = len(share.waiting) >= self._limits.pending_batches
         if full or share.size + len(batch.data) > self._limits.pending_bytes:
             raise Refused(Reason.QUOTA, f"broker {batch.entry} has {len(share.waiting)} batches waiting")
+        if batch.author and self._authors[batch.author] >= self._limits.pending_of_author:
+            raise Refused(Reason.QUOTA, f"its author has {self._authors[batch.author]} batches waiting")
 
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
         self._pending[name] = pending
+        self._authors[pending.author] += 1
         share.waiting[name] = None
         share.size += len(pending.data)
 
@@ -232,6 +258,9 @@ class Pool:
         pending = self._pending.pop(name, None)
         if pending is None:
             return False
+        self._authors[pending.author] -= 1
+        if not self._authors[pending.author]:
+            del self._authors[pending.author]
         share = self._shares[pending.entry]
         del share.waiting[name]
         share.size -= len(pending.data)

@@ -3,7 +3,8 @@
 c/<height>   a committed block          r/<height>   the results of executing it
 u/<id>       an uncommitted block       m/head       the last executed block and the history up to it
 b/<digest>   a batch                    p/<digest>   a mark: this batch waits for order
-s/<key>      the application's state
+s/<key>      the application's state    h/<node>     a node of the history range
+e/<height>   the receipts of executing it, leaf by leaf
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from msgspec import Struct
 
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
-from parley.crypto.encoding import EncodingError, enc, u64
+from parley.crypto.encoding import EncodingError, u64
 from parley.crypto.merkle import MountainRange, root
+from parley.ledger.history import node_key
+from parley.ledger.proofs import history_leaf
 from parley.mempool.pool import Pending, StoreBatch
-from parley.replica.ports import KeyValue, Outcome, Receipt
+from parley.replica.ports import KeyValue, Outcome
 from parley.sync.messages import StoredBlock
 
 __all__ = [
@@ -55,6 +58,11 @@ class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     entry: U16
     height: U64
+    author: bytes
+
+    @classmethod
+    def of(cls, pending: Pending) -> Mark:
+        return cls(pending.entry, pending.height, pending.author)
 
 
 class Chain:
@@ -109,7 +117,7 @@ class Chain:
     def waiting(self) -> Iterator[tuple[bytes, Pending]]:
         for key, value in self._store.scan(b"p/"):
             mark, name = _decoded(_marks, key, value), key[2:]
-            yield name, Pending(mark.entry, mark.height, self._required(b"b/" + name))
+            yield name, Pending(mark.entry, mark.height, self._required(b"b/" + name), mark.author)
 
     def _committed(self, height: int) -> Block:
         key = b"c/" + u64(height)
@@ -142,7 +150,7 @@ def store_block(block: Block) -> Entries:
 def store_batch(effect: StoreBatch) -> Entries:
     entries: Entries = [(b"b/" + effect.digest, effect.pending.data)]
     if effect.waits:
-        entries.append((b"p/" + effect.digest, _encode(Mark(effect.pending.entry, effect.pending.height))))
+        entries.append((b"p/" + effect.digest, _encode(Mark.of(effect.pending))))
     return entries
 
 
@@ -154,8 +162,11 @@ def applied_entries(
     block: Block, outcome: Outcome, history: MountainRange, done: tuple[bytes, ...]
 ) -> tuple[Entries, Roots]:
     """The one write of an executed block: the block, its results, the new state, and the batches that are done."""
-    history.append(enc(u64(block.height), block.id, receipts_root(outcome.receipts)))
+    receipts_root = root(outcome.leaves)
+    nodes = history.append(history_leaf(block.height, block.id, receipts_root))
     entries, roots = _results(block, outcome, history)
+    entries += [(b"h/" + node_key(level, index), node) for level, index, node in nodes]
+    entries += [(b"e/" + u64(block.height), _encode(outcome.leaves))]
     entries += [(b"u/" + block.id, None)]
     entries += [(b"p/" + name, None) for name in done]
     return entries, roots
@@ -174,10 +185,6 @@ def _damaged(key: bytes, what: str) -> StoreError:
         f"Entry {name} of the local store {what}, so the store is damaged or belongs to another replica. Repair the disk "
         f"and start again, or let the broker rejoin with an empty store; its safety record must stay as it is."
     )
-
-
-def receipts_root(receipts: tuple[Receipt, ...]) -> bytes:
-    return root([enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts])
 
 
 def _results(block: Block, outcome: Outcome, history: MountainRange) -> tuple[Entries, Roots]:

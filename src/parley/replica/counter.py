@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parley.consensus.types import Block
-from parley.crypto.encoding import u32, u64
+from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.hashing import digest
-from parley.replica.ports import KeyValue, Outcome, Receipt
+from parley.ledger.application import Admitted, KeyValue, Outcome, Receipt
+from parley.mempool.pool import admit_any
 
 __all__ = ["Counter", "encode_batch"]
 
@@ -28,6 +29,9 @@ class Counter:
         entries = {self._TOTAL: u64(0)}
         return Outcome(tuple(entries.items()), _root(entries), (), frozenset())
 
+    def admit(self, body: bytes) -> Admitted:
+        return admit_any(body)
+
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         del block  # a count depends on nothing but the batches
         entries = dict(state.scan(b""))
@@ -38,7 +42,8 @@ class Counter:
             code = self._count(entries, changed, body)
             receipts.append(Receipt(name, code, int.from_bytes(entries[self._TOTAL], "big")))
         settled = frozenset(receipt.batch for receipt in receipts if receipt.code != "out_of_sequence")
-        return Outcome(tuple(changed.items()), _root(entries), tuple(receipts), settled)
+        leaves = tuple(enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts)
+        return Outcome(tuple(changed.items()), _root(entries), tuple(receipts), settled, leaves)
 
     def _count(self, entries: dict[bytes, bytes], changed: dict[bytes, bytes | None], body: bytes) -> str:
         if len(body) < _HEADER:

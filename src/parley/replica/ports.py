@@ -6,21 +6,22 @@ answers at once; every write is an effect, so a crash between two effects is a w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from parley.consensus.errors import Reason
 from parley.consensus.events import Evidence
 from parley.consensus.events import Timer as ConsensusTimer
-from parley.consensus.types import Block
+from parley.consensus.types import QC, Block, Header
+from parley.ledger.application import Admitted, Application, KeyValue, Outcome, Receipt
 from parley.mempool.pool import BatchTimer
 from parley.sync.blocks import SyncTimer
 
 __all__ = [
+    "Admitted",
     "Application",
     "Applied",
     "Broadcast",
+    "Certified",
     "Effect",
     "Halt",
     "KeyValue",
@@ -38,22 +39,16 @@ __all__ = [
 Timer = ConsensusTimer | BatchTimer | SyncTimer
 
 
-class KeyValue(Protocol):
-    """A read-only view of the local store as of the effects executed so far."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every entry under `prefix`, in key order."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One atomic write; a value of None deletes. `sync`: it and all writes before it are on disk before what follows."""
+    """One atomic write; a value of None deletes. `sync`: it and all writes before it are on disk before what follows.
+
+    `applies` is the height whose results it holds, if it is the one write of an executed block.
+    """
 
     entries: tuple[tuple[bytes, bytes | None], ...]
     sync: bool
+    applies: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +81,19 @@ class SetTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What the application did with one ordered batch."""
-
-    batch: bytes
-    code: str
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class Applied:
     """A committed block has been executed and its results are on disk."""
 
     block: Block
     receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A quorum voted for this header, whose results this replica has computed, too: what proofs can be built on (P2)."""
+
+    header: Header
+    qc: QC
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +119,4 @@ class Halt:
     why: str
 
 
-Effect = Write | PersistSafety | Send | Broadcast | SetTimer | Applied | Report | Refused | Halt
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What executing one block changes. `settled` batches are done with; the rest may be ordered again (P3)."""
-
-    writes: tuple[tuple[bytes, bytes | None], ...]
-    state_root: bytes
-    receipts: tuple[Receipt, ...]
-    settled: frozenset[bytes]
-
-
-class Application(Protocol):
-    """A deterministic state machine over ordered batches: no clock, no network, no randomness."""
-
-    def genesis(self) -> Outcome:
-        """The state before block 1."""
-        ...
-
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
-        """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
-        ...
+Effect = Write | PersistSafety | Send | Broadcast | SetTimer | Applied | Certified | Report | Refused | Halt

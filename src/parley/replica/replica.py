@@ -47,6 +47,7 @@ from parley.replica.ports import (
     Application,
     Applied,
     Broadcast,
+    Certified,
     Effect,
     Halt,
     KeyValue,
@@ -133,7 +134,9 @@ class Replica:
             history=self._chain.history(config.depth, leaders.memory),
             roots=self._chain.roots(),
         )
-        self._pool = pool.Pool(config.index, config.instance.size, config.limits, self._chain.batch_size)
+        self._pool = pool.Pool(
+            config.index, config.instance.size, config.limits, self._chain.batch_size, application.admit
+        )
         self._pool.restore(self._chain.waiting())
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._budget = Budget(config.instance.size)
@@ -144,6 +147,7 @@ class Replica:
         self._history = head.range()
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
+        self._certified_view = 0
         self._now = 0
         self._sender: int | None = None
         self._halted = False
@@ -192,6 +196,7 @@ class Replica:
             self._refuse(refusal.reason, refusal.detail)
         except SafetyViolation as violation:
             self._halt(str(violation))
+        self._show_certified()
         effects, self._effects = self._effects, []
         return effects
 
@@ -313,7 +318,7 @@ class Replica:
         outcome = self._application.apply(block, bodies, StateView(self._store))
         done = self._pool.settle(block.batches, outcome.settled, block.height)
         entries, roots = applied_entries(block, outcome, self._history, done)
-        self._write(entries, sync=True)
+        self._write(entries, sync=True, applies=block.height)
         self._executed = block.height
         self._effects.append(Applied(block, outcome.receipts))
         self._inputs.append(events.Executed(block.height, roots))
@@ -396,11 +401,21 @@ class Replica:
     def _arrived(self, qc: events.VerifiedQC) -> bool:
         return self._machine.known(qc.block) or qc.view <= self._machine.root.view
 
+    def _show_certified(self) -> None:
+        """Tell the driver of the newest certified header, once its results have been computed here as well."""
+        qc = self._machine.high_qc.qc
+        if qc.view <= self._certified_view:
+            return
+        block = self._machine.block(qc.block)
+        if block is not None and block.header.executed_height <= self._executed:
+            self._certified_view = qc.view
+            self._effects.append(Certified(block.header, qc))
+
     # -- output -----------------------------------------------------------------------------------------------------------------
 
-    def _write(self, entries: Entries, *, sync: bool) -> None:
+    def _write(self, entries: Entries, *, sync: bool, applies: int | None = None) -> None:
         self._store.write(entries)
-        self._effects.append(Write(tuple(entries), sync))
+        self._effects.append(Write(tuple(entries), sync, applies))
 
     def _emit_all(self, effects: Iterable[sync.Effect]) -> None:
         for effect in effects:

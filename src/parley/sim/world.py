@@ -12,6 +12,7 @@ from parley.consensus.record import encode_record, recover_record
 from parley.replica.ports import (
     Applied,
     Broadcast,
+    Certified,
     Effect,
     Halt,
     PersistSafety,
@@ -185,6 +186,8 @@ class World:
             case Applied():
                 self.trace.add(self.now, host.index, b"applied", effect.block.id)
                 self._see(host, seen.Applied(host.index, effect.block, effect.receipts))
+            case Certified():
+                self.trace.add(self.now, host.index, b"certified", effect.qc.block)
             case Report():
                 self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
                 self.evidence[_snake(type(effect.evidence).__name__)] += host.correct

@@ -1,0 +1,62 @@
+"""Proofs of old blocks: the history range keeps only its peaks, so the nodes below them are stored and found here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.crypto.merkle import MAX_LEAVES, Proof, node_hash
+
+__all__ = ["MissingNode", "node_key", "prove"]
+
+Get = Callable[[bytes], bytes | None]
+
+_INDEX_WIDTH = 5  # bytes that hold any index below MAX_LEAVES
+
+
+class MissingNode(Exception):  # noqa: N818 - the condition, not an error of the caller
+    """A node of the history is not stored, or is not a node, so proofs that need it cannot be made."""
+
+    def __init__(self, level: int, index: int) -> None:
+        super().__init__(
+            f"Node {index} at level {level} of the block history (blocks {(index << level) + 1} to {index + 1 << level}) is "
+            f"missing or damaged in the local store. Check the disk, and ask another broker for the proof."
+        )
+        self.level = level
+        self.index = index
+
+
+def node_key(level: int, index: int) -> bytes:
+    """Where a perfect subtree that `MountainRange.append` tells of is stored."""
+    return level.to_bytes(1, "big") + index.to_bytes(_INDEX_WIDTH, "big")
+
+
+def prove(get: Get, index: int, size: int) -> Proof:
+    """That a leaf stands at `index` of the history of `size` leaves, from the nodes stored since."""
+    if not 0 <= index < size <= MAX_LEAVES:
+        raise ValueError(f"there is no leaf {index} among {size}")
+    path: list[bytes] = []
+    position, last, level = index, size - 1, 0
+    while last:
+        if position & 1 or position < last:
+            path.append(_subtree(get, level, position ^ 1, size))
+        position, last, level = position >> 1, last >> 1, level + 1
+    return Proof(index, size, tuple(path))
+
+
+def _subtree(get: Get, level: int, index: int, size: int) -> bytes:
+    """The node of a tree of `size` leaves; the last one of a level may be cut short by the end of the tree."""
+    if index + 1 << level <= size:
+        return _stored(get, level, index)
+    # Its left half is perfect or all there is: a cut node without a right half is its left half.
+    level, left = level - 1, 2 * index
+    if left + 1 << level >= size:
+        return _subtree(get, level, left, size)
+    return node_hash(_stored(get, level, left), _subtree(get, level, left + 1, size))
+
+
+def _stored(get: Get, level: int, index: int) -> bytes:
+    node = get(node_key(level, index))
+    if node is None or len(node) != DIGEST_SIZE:
+        raise MissingNode(level, index)
+    return node

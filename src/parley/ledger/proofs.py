@@ -1,0 +1,137 @@
+"""Proofs that hold against any broker: from an item over a path to a header that a quorum certified (P2, P7).
+
+One certified header covers every block, receipt and state entry up to its executed height. `Trust` is what a reader
+has: the genesis file. `Certified` is what it may believe after checking one header and its QC.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from parley.consensus.errors import Refused
+from parley.consensus.types import QC, Header, Instance, genesis_block
+from parley.consensus.verify import Verifier
+from parley.crypto import merkle
+from parley.crypto.encoding import enc, u64
+from parley.crypto.qc import Ed25519List
+from parley.ledger import state_map
+from parley.ledger.state_map import StateProof
+from parley.model.genesis import Genesis
+from parley.model.names import Hash
+from parley.model.receipts import Leaf, decode_leaf
+
+__all__ = ["Anchor", "BlockProof", "Certified", "ProofError", "StateEntry", "Trust", "history_leaf"]
+
+MAX_LEAVES = 65_536
+_REMEMBERED = 64  # certified headers whose signatures are not checked again
+
+
+class ProofError(ValueError):
+    """Something that a broker showed does not prove what it claims: the broker lies or is broken."""
+
+
+class Anchor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A header and the votes of a quorum for it."""
+
+    header: Header
+    qc: QC
+
+
+class BlockProof(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Some leaves of the receipts of one executed block, and the block's place in the history."""
+
+    header: Header
+    receipts_root: Hash
+    history: merkle.Proof
+    leaves: Annotated[tuple[bytes, ...], Meta(min_length=1, max_length=MAX_LEAVES)]
+    receipts: merkle.MultiProof
+
+
+class StateEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One entry of the replicated state; None: there is none under this key."""
+
+    key: Annotated[bytes, Meta(max_length=4096)]
+    value: bytes | None
+    proof: StateProof
+
+
+def history_leaf(height: int, block: bytes, receipts_root: bytes) -> bytes:
+    return enc(u64(height), block, receipts_root)
+
+
+class Trust:
+    """Checks headers against the committee of a genesis file, and nothing else."""
+
+    def __init__(self, genesis: Genesis) -> None:
+        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
+        scheme = Ed25519List([broker.key for broker in genesis.brokers])
+        first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
+        self.genesis = genesis
+        self._instance = instance
+        self._verifier = Verifier(instance, scheme, first)
+        self._passed: OrderedDict[Anchor, Certified] = OrderedDict()
+
+    def certified(self, anchor: Anchor) -> Certified:
+        """Raises `ProofError` unless a quorum of the committee voted for the header."""
+        found = self._passed.get(anchor)
+        if found is None:
+            found = self._passed[anchor] = self._check(anchor)
+            if len(self._passed) > _REMEMBERED:
+                self._passed.popitem(last=False)
+        return found
+
+    def _check(self, anchor: Anchor) -> Certified:
+        header, qc = anchor.header, anchor.qc
+        if (header.chain, header.shard, header.epoch) != (self._instance.chain, 0, 0):
+            raise ProofError("the header belongs to another network")
+        if (qc.block, qc.view) != (header.id(), header.view):
+            raise ProofError("the certificate is not of the header")
+        try:
+            self._verifier.qc(qc)
+        except Refused as refused:
+            raise ProofError(f"the header is not certified by a quorum: {refused}") from None
+        return Certified(anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A header that a quorum voted for. Made by `Trust` only."""
+
+    anchor: Anchor
+
+    @property
+    def height(self) -> int:
+        """The height up to which results are certified."""
+        return self.anchor.header.executed_height
+
+    @property
+    def time(self) -> int:
+        return self.anchor.header.time
+
+    def leaves(self, proof: BlockProof) -> tuple[Leaf, ...]:
+        """The proven receipts of a block. Raises `ProofError` unless all of it is in the certified history."""
+        height = proof.header.height
+        leaf = history_leaf(height, proof.header.id(), proof.receipts_root)
+        # The tree's root does not bind its size or the leaf's place: the certified header does.
+        if (proof.history.index, proof.history.size) != (height - 1, self.height):
+            raise ProofError(f"the history proof of block {height} is for another place or another size")
+        if not merkle.verify(self.anchor.header.history_root, leaf, proof.history):
+            raise ProofError(f"block {height} is not in the certified history")
+        if not merkle.verify_many(proof.receipts_root, proof.leaves, proof.receipts):
+            raise ProofError(f"the receipts shown are not those of block {height}")
+        try:
+            return tuple(decode_leaf(leaf) for leaf in proof.leaves)
+        except ValueError as error:
+            raise ProofError(f"a receipt of block {height} cannot be read: {error}") from None
+
+    def value(self, entry: StateEntry, key: bytes) -> bytes | None:
+        """The certified value under `key`, None if there is certainly none."""
+        if entry.key != key:
+            raise ProofError("the broker proved another entry than the one asked for")
+        if not state_map.verify(self.anchor.header.state_root, key, entry.value, entry.proof):
+            raise ProofError(f"entry {key[:32]!r} is not in the certified state")
+        return entry.value

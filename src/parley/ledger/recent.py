@@ -1,0 +1,99 @@
+"""The store as it was a few blocks ago: a proof is made for the state of a certified header, and that one lies behind."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Protocol
+
+__all__ = ["LIMIT", "MAX_BYTES", "HeightError", "KeyValueReader", "NotYet", "RecentStates", "TooOld", "View"]
+
+LIMIT = 64  # blocks that can be undone
+MAX_BYTES = 256 * 1024 * 1024  # of keys and old values; above it fewer blocks can be undone
+
+Undo = dict[bytes, bytes | None]
+
+
+class KeyValueReader(Protocol):
+    def get(self, key: bytes, /) -> bytes | None: ...
+
+
+class HeightError(LookupError):
+    """The state of a height cannot be read here."""
+
+    def __init__(self, height: int, what: str) -> None:
+        super().__init__(f"The state of height {height} {what}")
+        self.height = height
+
+
+class TooOld(HeightError):  # noqa: N818 - the condition, not an error of the caller
+    def __init__(self, height: int, lowest: int) -> None:
+        super().__init__(height, f"is no longer kept, only that of {lowest} and later. Ask for a newer one.")
+        self.lowest = lowest
+
+
+class NotYet(HeightError):  # noqa: N818 - the condition, not an error of the caller
+    def __init__(self, height: int, newest: int) -> None:
+        super().__init__(
+            height, f"is not there yet: block {newest} is the last one executed. Ask again later."
+        )
+        self.newest = newest
+
+
+class RecentStates:
+    """Keeps, for each of the last blocks, what its write replaced; `store` is as of `height`."""
+
+    def __init__(self, store: KeyValueReader, height: int) -> None:
+        self._store = store
+        self._height = height
+        self._undos: deque[Undo] = deque()  # oldest first, up to the block at `height`
+        self._sizes: deque[int] = deque()
+
+    @property
+    def lowest(self) -> int:
+        """The oldest height that can be read."""
+        return self._height - len(self._undos)
+
+    def before_write(self, height: int, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Remember what a block's entries will replace. They must be written before anything else is read or written."""
+        assert height == self._height + 1, "blocks are applied in order"
+        undo = {key: self._store.get(key) for key, _ in entries}
+        self._undos.append(undo)
+        self._sizes.append(sum(len(key) + len(old or b"") for key, old in undo.items()))
+        self._height = height
+        while len(self._undos) > LIMIT or sum(self._sizes) > MAX_BYTES:
+            self._undos.popleft()
+            self._sizes.popleft()
+
+    def at(self, height: int) -> View:
+        """The state after the block of this height."""
+        self._require(height)
+        return View(self, height)
+
+    def _require(self, height: int) -> None:
+        if height < self.lowest:
+            raise TooOld(height, self.lowest)
+        if height > self._height:
+            raise NotYet(height, self._height)
+
+    def _get(self, height: int, key: bytes) -> bytes | None:
+        self._require(height)
+        # The first block after `height` that wrote the key replaced the value that it had then.
+        for undo in islice(self._undos, height - self.lowest, None):
+            if key in undo:
+                return undo[key]
+        return self._store.get(key)
+
+
+class View:
+    """The store as of one height, also while later blocks are applied, until that height is no longer kept."""
+
+    __slots__ = ("_recent", "height")
+
+    def __init__(self, recent: RecentStates, height: int) -> None:
+        self._recent = recent
+        self.height = height
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._recent._get(self.height, key)  # noqa: SLF001 - a view is a part of it

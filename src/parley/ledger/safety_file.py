@@ -1,0 +1,158 @@
+"""The file that holds the safety record: what the replica has signed is on disk before the signature leaves (T16-T19).
+
+Two slots of two copies, each in a region of its own size that is overwritten in place. A record goes into both copies
+of its slot under one sync: torn by a crash, it was never relied on, and the other slot is whole. The second copy is for
+a disk that loses a sector later, so the copies of a slot do not lie side by side.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from parley.consensus.errors import SafetyRecordError
+from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
+
+__all__ = ["SIZE", "SafetyFile", "SafetyFileError"]
+
+SIZE = SLOTS * COPIES * MAX_RECORD
+
+_ADVICE = (
+    "Without it this replica could sign twice in one view, so it stays stopped. Do not make a new one and do not restore "
+    "one from a backup: repair the disk, or let the broker come back as one that has lost its safety record."
+)
+_STOP = "Nothing more is signed. Stop the broker, check the disk, then start it again."
+
+
+class SafetyFileError(SafetyRecordError):
+    """The safety file cannot be made, opened, read or written: the replica must not sign."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"The safety file {path} {what}")
+        self.path = path
+
+
+class SafetyFile:
+    """Made by `SafetyFile.open`. One process at a time has it open."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._broken = False
+
+    @staticmethod
+    def create(path: Path, records: Sequence[bytes]) -> None:
+        """A new file with a first record for each slot; it is there complete or not at all."""
+        assert len(records) == SLOTS, "a new replica has a record in each slot"
+        assert all(0 < len(record) <= MAX_RECORD for record in records), "a record fits its slot"
+        try:
+            _create(path, b"".join(record.ljust(MAX_RECORD, b"\0") for record in records) * COPIES)
+        except FileExistsError:
+            raise SafetyFileError(
+                path, "exists already and is never overwritten: what it says was signed stays signed."
+            ) from None
+        except OSError as error:
+            raise SafetyFileError(path, f"cannot be made: {error.strerror}. Check the disk.") from error
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise SafetyFileError(path, f"is missing. {_ADVICE}") from None
+        except OSError as error:
+            raise SafetyFileError(
+                path, f"cannot be opened: {error.strerror}. Check path and rights."
+            ) from error
+        try:
+            _lock(path, descriptor)
+            _require_size(path, os.fstat(descriptor).st_size)
+        except SafetyFileError:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    def read(self) -> list[list[bytes]]:
+        """The copies of each slot, as `recover_record` takes them; what follows a record in its region is left over."""
+        return [[self._region(slot, copy) for copy in range(COPIES)] for slot in range(SLOTS)]
+
+    def persist(self, slot: int, record: bytes) -> None:
+        """Both copies of the record are on disk when this returns; if it raises, nothing may be signed under it."""
+        assert 0 <= slot < SLOTS, "there is such a slot"
+        assert 0 < len(record) <= MAX_RECORD, "a record fits its slot"
+        # After a failed sync a second one may succeed without having written anything: nothing is retried.
+        if self._broken:
+            raise SafetyFileError(self._path, f"takes no record since writing one failed. {_STOP}")
+        self._broken = True
+        try:
+            for copy in range(COPIES):
+                if os.pwrite(self._descriptor, record, _offset(slot, copy)) != len(record):
+                    raise SafetyFileError(self._path, f"took only a part of a record. {_STOP}")
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise SafetyFileError(self._path, f"could not be written: {error.strerror}. {_STOP}") from error
+        self._broken = False
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _region(self, slot: int, copy: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, MAX_RECORD, _offset(slot, copy))
+        except OSError as error:
+            raise SafetyFileError(self._path, f"cannot be read: {error.strerror}. {_ADVICE}") from error
+
+
+def _offset(slot: int, copy: int) -> int:
+    return (copy * SLOTS + slot) * MAX_RECORD
+
+
+def _lock(path: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SafetyFileError(
+            path, "is in use by another process. Stop that one first: two with one record would sign twice."
+        ) from None
+    except OSError as error:
+        raise SafetyFileError(
+            path, f"cannot be locked: {error.strerror}. Put it on a local disk, where locks work."
+        ) from error
+
+
+def _require_size(path: Path, size: int) -> None:
+    if size != SIZE:
+        raise SafetyFileError(path, f"has {size} bytes instead of {SIZE}, so it is damaged. {_ADVICE}")
+
+
+def _create(path: Path, content: bytes) -> None:
+    # Under another name first, so that a crash does not leave half a file that must never be deleted.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # readable by its owner only
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    finally:
+        Path(name).unlink()
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

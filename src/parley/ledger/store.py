@@ -1,0 +1,256 @@
+"""The replica's local store on disk, on RocksDB: atomic writes, synced where an effect says so, and bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
+
+__all__ = ["CACHE_BYTES", "Store", "StoreError", "StoreFailed"]
+
+CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
+WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+WRITE_BUFFERS = 3
+OPEN_FILES = 512
+LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
+
+FORMAT = b"parley store 1"
+_FORMAT_KEY = b"\0format"
+_FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
+_LOCKED = ("While lock file", "lock hold by current process")  # RocksDB's errors are texts
+
+
+class StoreError(Exception):
+    """The store cannot be opened or used; the message says what to do about `path`."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"The store in {path} {what}")
+        self.path = path
+
+
+class StoreFailed(StoreError):  # noqa: N818 - what happened to the disk, not an error of the caller
+    """The disk refused or returned something wrong. After a failed write the store takes no other."""
+
+
+class Store:
+    """Made by `Store.open`. One process at a time has it open."""
+
+    def __init__(self, path: Path, db: Rdict) -> None:
+        self._path = path
+        self._db = db
+        self._open = True
+        self._broken: Exception | None = None
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool, cache_bytes: int = CACHE_BYTES) -> Store:
+        """The store in a directory; with `create`, a new one if the directory is missing or empty."""
+        _require_place(path, create=create)
+        try:
+            db = Rdict(str(path), _options(cache_bytes))
+        except Exception as error:
+            raise _unopened(path, error) from error
+        store = cls(path, db)
+        try:
+            store._require_format(create=create)
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise self._failed(f"cannot read an entry: {error}") from error
+        return value
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Every entry under `prefix` as of now, in key order, read as they are asked for."""
+        return self.scan_from(prefix, prefix)
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on."""
+        try:
+            entries = self._db.iter()
+            entries.seek(max(prefix, start, _FIRST_KEY))
+        except Exception as error:
+            raise self._failed(f"cannot be scanned: {error}") from error
+        return self._entries(entries, prefix)
+
+    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
+        """The entry under `prefix` with the highest key that is not above `key`, which lies under `prefix` itself."""
+        assert key.startswith(prefix), "what is not under the prefix says nothing of it"
+        try:
+            entries = self._db.iter()
+            entries.seek_for_prev(key)
+            if not entries.valid():
+                entries.status()
+                return None
+            found: tuple[bytes, bytes] = (entries.key(), entries.value())
+        except Exception as error:
+            raise self._failed(f"cannot be scanned: {error}") from error
+        return found if found[0].startswith(prefix) and found[0] >= _FIRST_KEY else None
+
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool) -> None:
+        """All entries or none; a value of None deletes. `sync`: they and all writes before them are on disk on return."""
+        if self._broken is not None:
+            raise self._failed(f"takes no writes since one failed: {self._broken}")
+        batch = WriteBatch(raw_mode=True)
+        for key, value in entries:
+            assert not key.startswith(b"\0"), "keys that begin with a zero byte are the store's own"
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self._write(batch, sync=sync)
+
+    def close(self) -> None:
+        """Everything written is kept. A scan that is still going on keeps the directory in use until it is dropped."""
+        if not self._open:
+            return
+        try:
+            self._db.close()
+        except Exception as error:
+            if self._broken is None:  # or the caller has been told already
+                raise self._failed(f"could not be closed: {error}") from error
+        finally:
+            self._open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, batch: WriteBatch, *, sync: bool) -> None:
+        try:
+            self._db.write(batch, _SYNCED if sync else _UNSYNCED)
+        except Exception as error:
+            # What a disk kept of a failed write is unknown, and a second sync may succeed without having written it.
+            self._broken = error
+            raise self._failed(f"could not be written: {error}") from error
+
+    def _entries(self, entries: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        # The upper bound of rocksdict's ReadOptions is not used: iterators outlive the memory it stands in.
+        while entries.valid() and (key := entries.key()).startswith(prefix):
+            yield key, entries.value()
+            entries.next()
+        try:
+            entries.status()  # an iterator that meets a damaged block just ends
+        except Exception as error:
+            raise self._failed(f"cannot be scanned: {error}") from error
+
+    def _require_format(self, *, create: bool) -> None:
+        found = self.get(_FORMAT_KEY)
+        if found == FORMAT:
+            return
+        if found is not None:
+            raise StoreError(
+                self._path,
+                f"has the format {found!r}, and this version of parley reads {FORMAT!r}. Use the version that wrote it.",
+            )
+        if not create or next(self.scan(b""), None) is not None:
+            raise StoreError(
+                self._path,
+                "was not made by parley, or its creation was interrupted. Check the path; to make a new store, name a "
+                "directory that is empty or does not exist.",
+            )
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_FORMAT_KEY, FORMAT)
+        self._write(batch, sync=True)
+
+    def _failed(self, what: str) -> StoreFailed:
+        if not self._open:
+            return StoreFailed(self._path, "is closed.")
+        return StoreFailed(
+            self._path, f"{what}. Stop the broker, check the disk and its free space, then start again."
+        )
+
+
+def _require_place(path: Path, *, create: bool) -> None:
+    """RocksDB would make a directory or fill a foreign one without being asked."""
+    try:
+        files = {file.name for file in path.iterdir()}
+    except FileNotFoundError:
+        if not create:
+            raise StoreError(
+                path, "does not exist. Check the path, or create the broker's data first."
+            ) from None
+        _make(path)
+        return
+    except OSError as error:
+        raise StoreError(path, f"cannot be reached: {error.strerror}.") from error
+    if "CURRENT" in files:  # the file by which RocksDB finds everything else
+        return
+    if files or not create:
+        raise StoreError(
+            path,
+            "is not there: the directory holds no store. Check the path; to make a new store, name a directory that is "
+            "empty or does not exist.",
+        )
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700)
+        parent = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise StoreError(path, f"cannot be made: {error.strerror}.") from error
+
+
+def _unopened(path: Path, error: Exception) -> StoreError:
+    if any(sign in str(error) for sign in _LOCKED):
+        return StoreError(
+            path, "is in use by another process. Stop that one first: a store has one user at a time."
+        )
+    return StoreFailed(
+        path,
+        f"cannot be opened: {error}. Check the path and the disk; if the store is damaged, let the broker rejoin with an empty store.",
+    )
+
+
+def _options(cache_bytes: int) -> Options:
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(cache_bytes))
+    table.set_cache_index_and_filter_blocks(True)  # or they grow with the data, outside the cache
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_bloom_filter(10, False)
+    options = Options(raw_mode=True)  # the default would pickle
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(WRITE_BUFFERS)
+    options.set_max_open_files(OPEN_FILES)
+    options.set_max_log_file_size(LOG_BYTES)
+    options.set_keep_log_file_num(LOG_FILES)
+    # A crash may tear what was not synced; what comes before the tear is the state to go on from.
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    return options
+
+
+def _write_options(*, sync: bool) -> WriteOptions:
+    options = WriteOptions()
+    options.sync = sync
+    return options
+
+
+_SYNCED, _UNSYNCED = _write_options(sync=True), _write_options(sync=False)

@@ -1,0 +1,239 @@
+"""The batch of P3: what a client signs once, and what is shipped, ordered, stored and hashed as one.
+
+Digest = H(batch header, Merkle root of leaves); leaf = H(Hc, access rule, Pc). Header and payload of a message are
+committed to apart and salted, so that either can be shown, withheld or erased while proofs of the other hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from parley.crypto import ed25519, merkle
+from parley.crypto.encoding import enc, u32, u64
+from parley.crypto.hashing import digest, domain_prefix
+from parley.model.errors import Code, Refusal
+from parley.model.expressions import ExpressionError, parse_rule
+from parley.model.names import (
+    U32,
+    U64,
+    Hash,
+    Key,
+    Pairs,
+    RuleText,
+    Salt,
+    Session,
+    Signature,
+    unsorted_pair,
+)
+
+__all__ = [
+    "CONTROL",
+    "FORMAT",
+    "MAX_BATCH_BYTES",
+    "MAX_MESSAGES",
+    "MAX_NOT_AFTER",
+    "PUBLISH",
+    "Batch",
+    "BatchHeader",
+    "Message",
+    "MessageHeader",
+    "Withheld",
+    "batch_digest",
+    "decode_message_header",
+    "digest_of",
+    "encode",
+    "is_signed",
+    "open_batch",
+    "sign_batch",
+]
+
+FORMAT = 1
+PUBLISH = 0
+CONTROL = 1
+MAX_BATCH_BYTES = 1024 * 1024
+MAX_MESSAGES = 10_000
+MAX_NOT_AFTER = 100_000  # heights that a batch may stay valid (P3)
+
+
+class BatchHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Whose batch it is and where it belongs. Control batches have no topic and hold one operation."""
+
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
+    chain: Hash
+    kind: Annotated[int, Meta(ge=PUBLISH, le=CONTROL)]
+    topic: Annotated[str, Meta(max_length=128)]
+    partition: U32
+    publisher: Key
+    session: Session
+    sequence: U64  # of its first message
+    count: Annotated[int, Meta(ge=1, le=MAX_MESSAGES)]
+    not_after: U64  # the last height at which it may be applied
+
+    def encode(self) -> bytes:
+        return enc(
+            u32(self.format),
+            self.chain,
+            u32(self.kind),
+            self.topic.encode(),
+            u32(self.partition),
+            self.publisher,
+            self.session,
+            u64(self.sequence),
+            u32(self.count),
+            u64(self.not_after),
+        )
+
+
+class MessageHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What brokers may see of a message: its key, the tags that constraints match, and free headers."""
+
+    key: Annotated[bytes, Meta(max_length=4096)] | None = None
+    tags: Pairs = ()
+    headers: Annotated[
+        tuple[tuple[Annotated[str, Meta(max_length=256)], Annotated[bytes, Meta(max_length=65_536)]], ...],
+        Meta(max_length=64),
+    ] = ()
+
+
+class Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=0):
+    """One publication, or one operation in a control batch. `header` is the canonical form of a `MessageHeader`."""
+
+    salt: Salt
+    header: bytes
+    rule: RuleText  # over the reader's attributes; empty: everybody who may read the topic
+    payload: bytes
+
+    def leaf(self) -> bytes:
+        sha256, salt = hashlib.sha256, self.salt
+        hc = sha256(_HC + salt + len(self.header).to_bytes(4, "big") + self.header).digest()
+        pc = sha256(_PC + salt + len(self.payload).to_bytes(4, "big") + self.payload).digest()
+        rule = self.rule.encode()
+        return sha256(_LEAF + hc + len(rule).to_bytes(4, "big") + rule + _HASH + pc).digest()
+
+    def withheld(self) -> Withheld:
+        """What a reader who may not see it gets: enough to check the order and the rule, never the salt (P7)."""
+        return Withheld(
+            digest("message/header", self.salt, self.header),
+            self.rule,
+            digest("message/payload", self.salt, self.payload),
+        )
+
+
+class Withheld(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
+    """The empty of P7: the commitments to header and payload, and the rule that hides them."""
+
+    header: Hash
+    rule: RuleText
+    payload: Hash
+
+    def leaf(self) -> bytes:
+        return digest("message/leaf", self.header, self.rule.encode(), self.payload)
+
+
+class Batch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    header: BatchHeader
+    messages: Annotated[tuple[Message, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    signature: Signature
+
+
+def batch_digest(header: BatchHeader, leaves: Sequence[bytes]) -> bytes:
+    """The name of a batch in blocks and receipts; it can be computed again after the bodies are erased (P21)."""
+    return digest_of(header, merkle.root(leaves))
+
+
+def digest_of(header: BatchHeader, root: bytes) -> bytes:
+    return digest("batch", header.encode(), root)
+
+
+def is_signed(header: BatchHeader, name: bytes, signature: bytes) -> bool:
+    """Whether the publisher that the header names signed the batch of this digest."""
+    return ed25519.verify(header.publisher, _signed(header.chain, name), signature)
+
+
+def sign_batch(
+    header: BatchHeader, messages: tuple[Message, ...], key: ed25519.SecretKey
+) -> tuple[bytes, bytes]:
+    """The digest and the bytes of a signed batch."""
+    name = batch_digest(header, [message.leaf() for message in messages])
+    return name, encode(Batch(header, messages, key.sign(_signed(header.chain, name))))
+
+
+def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
+    """Every check that needs no state, the signature last: what passes may be stored (P4). Raises `Refusal`."""
+    if len(data) > MAX_BATCH_BYTES:
+        raise Refusal(Code.OVERSIZED, f"a batch of {len(data)} bytes; {MAX_BATCH_BYTES} are allowed")
+    try:
+        batch = _batches.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Refusal(Code.MALFORMED, f"not a batch: {error}") from None
+    if encode(batch) != data:
+        raise Refusal(Code.MALFORMED, "the batch is not in its one canonical encoding")
+    header = batch.header
+    if header.chain != chain:
+        raise Refusal(
+            Code.WRONG_CHAIN,
+            f"the batch was made for chain {header.chain.hex()[:16]}, this is {chain.hex()[:16]}",
+        )
+    if header.count != len(batch.messages):
+        raise Refusal(
+            Code.MALFORMED,
+            f"the header counts {header.count} messages, the batch holds {len(batch.messages)}",
+        )
+    if header.kind == CONTROL and (header.count, header.topic, header.partition) != (1, "", 0):
+        raise Refusal(Code.MALFORMED, "a control batch holds one operation and names no topic")
+    for message in batch.messages:
+        _require_valid(message)
+    name = batch_digest(header, [message.leaf() for message in batch.messages])
+    if not is_signed(header, name, batch.signature):
+        raise Refusal(Code.BAD_SIGNATURE, "the batch is not signed by the key that it names")
+    return name, batch
+
+
+def decode_message_header(data: bytes) -> MessageHeader:
+    """Raises `Refusal` for anything but the one canonical form."""
+    if data == _EMPTY_HEADER:
+        return _EMPTY
+    try:
+        header = _message_headers.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Refusal(Code.MALFORMED, f"message header: {error}") from None
+    if encode(header) != data:
+        raise Refusal(Code.MALFORMED, "the message header is not in its one canonical encoding")
+    if (name := unsorted_pair(header.tags)) is not None:
+        raise Refusal(Code.MALFORMED, f"tag {name!r} is repeated or not in order")
+    return header
+
+
+def _require_valid(message: Message) -> None:
+    decode_message_header(message.header)
+    if message.rule:
+        try:
+            canonical = parse_rule(message.rule).text
+        except ExpressionError as error:
+            raise Refusal(Code.MALFORMED, f"access rule {message.rule!r}: {error}") from None
+        if canonical != message.rule:
+            raise Refusal(
+                Code.MALFORMED, f"access rule {message.rule!r} is not in its canonical form {canonical!r}"
+            )
+
+
+def _signed(chain: bytes, name: bytes) -> bytes:
+    return enc(b"PSB1/sig/batch", chain, name)
+
+
+encode = msgspec.msgpack.Encoder().encode
+_batches = msgspec.msgpack.Decoder(Batch)
+_message_headers = msgspec.msgpack.Decoder(MessageHeader)
+_EMPTY = MessageHeader()
+_EMPTY_HEADER = encode(_EMPTY)
+
+# digest("message/header", salt, header) and so on, laid out once: these are hashed for every message at every broker.
+_HASH = u32(32)
+_HC = domain_prefix("message/header") + u32(16)
+_PC = domain_prefix("message/payload") + u32(16)
+_LEAF = domain_prefix("message/leaf") + _HASH

@@ -1,0 +1,174 @@
+"""The genesis file: the trust root of a network, which all organisations signed and everybody else starts from (P26).
+
+It is JSON in one canonical form. The chain's name is the hash of its unsigned part, so a file that differs in one byte
+belongs to another network or to none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from parley.crypto import ed25519
+from parley.crypto.encoding import enc
+from parley.crypto.hashing import digest
+from parley.model.names import Key, Name, Signature
+
+__all__ = [
+    "APPLICATION",
+    "MAX_BROKERS",
+    "MAX_GENESIS",
+    "Broker",
+    "Genesis",
+    "GenesisError",
+    "GenesisFile",
+    "Limits",
+    "Organisation",
+    "Timeouts",
+    "decode_genesis",
+    "encode_genesis",
+    "sign_genesis",
+]
+
+FORMAT = 1
+APPLICATION = 1
+MAX_BROKERS = 32
+MAX_GENESIS = 1024 * 1024
+
+Count = Annotated[int, Meta(ge=1, lt=2**31)]
+Milliseconds = Annotated[int, Meta(ge=1, lt=2**31)]
+
+
+class GenesisError(ValueError):
+    """The file is not a genesis file that one may start from."""
+
+
+class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
+    """In ms. Those of consensus must be equal at all brokers; the rest are what clients may rely on."""
+
+    view: Milliseconds = 2_000
+    longest_view: Milliseconds = 20_000
+    heartbeat: Milliseconds = 1_000
+    ack: Milliseconds = 3_000
+    freshness: Milliseconds = 5_000
+    lease: Milliseconds = 600_000
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of each kind the replicated state may hold, and what one block may."""
+
+    clients: Count = 100_000
+    topics: Count = 10_000
+    subscriptions_per_client: Count = 1_000
+    block_bytes: Count = 8 * 1024 * 1024
+
+
+class Organisation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The unit of trust: its anchor certifies clients, its CA certifies brokers, its admins change the registry."""
+
+    name: Name
+    anchor: Key
+    tls_ca: Annotated[bytes, Meta(min_length=1, max_length=8192)]  # DER
+    admins: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=64)]
+    rights: tuple[Literal["auditor"], ...] = ()
+
+
+class Broker(Struct, frozen=True, forbid_unknown_fields=True):
+    """One member of the committee; its place in the file is its index."""
+
+    name: Name
+    organisation: Name
+    key: Key
+    address: Annotated[
+        str, Meta(min_length=3, max_length=256)
+    ]  # host:port, unless configuration says otherwise
+
+
+class Genesis(Struct, frozen=True, forbid_unknown_fields=True):
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
+    application: Annotated[int, Meta(ge=1, lt=2**16)]
+    network: Name
+    start_time: Annotated[int, Meta(ge=0, lt=2**62)]  # ms
+    depth: Literal[2, 3]
+    leaders: Literal["round-robin", "cwa", "cwa+"]
+    allow_faults: bool
+    timeouts: Timeouts
+    limits: Limits
+    organisations: Annotated[tuple[Organisation, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
+    brokers: Annotated[tuple[Broker, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
+
+    @property
+    def chain(self) -> bytes:
+        return digest("genesis", msgspec.json.encode(self))
+
+    def organisation(self, name: str) -> Organisation | None:
+        return next((organisation for organisation in self.organisations if organisation.name == name), None)
+
+
+class GenesisFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is on disk: the genesis and a signature of every anchor, in the order of the organisations."""
+
+    genesis: Genesis
+    signatures: Annotated[tuple[Signature, ...], Meta(max_length=MAX_BROKERS)]
+
+
+def sign_genesis(genesis: Genesis, anchor: ed25519.SecretKey) -> bytes:
+    return anchor.sign(_signed(genesis))
+
+
+def encode_genesis(genesis: Genesis, signatures: tuple[bytes, ...]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(GenesisFile(genesis, signatures)), indent=2) + b"\n"
+
+
+def decode_genesis(data: bytes) -> Genesis:
+    """The genesis in a complete and signed file. Raises `GenesisError` with what is wrong."""
+    if len(data) > MAX_GENESIS:
+        raise GenesisError(f"it has {len(data)} bytes; {MAX_GENESIS} are allowed")
+    try:
+        file = _files.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise GenesisError(str(error)) from None
+    if encode_genesis(file.genesis, file.signatures) != data:
+        raise GenesisError("it was edited or reformatted; use the file as the organisations signed it")
+    _require_consistent(file.genesis)
+    _require_signed(file)
+    return file.genesis
+
+
+def _require_consistent(genesis: Genesis) -> None:
+    organisations = [organisation.name for organisation in genesis.organisations]
+    for what, values in (
+        ("organisation", organisations),
+        ("anchor", [organisation.anchor for organisation in genesis.organisations]),
+        ("broker", [broker.name for broker in genesis.brokers]),
+        ("broker key", [broker.key for broker in genesis.brokers]),
+        ("admin key", [key for organisation in genesis.organisations for key in organisation.admins]),
+    ):
+        if len(set(values)) != len(values):
+            raise GenesisError(f"two entries have the same {what}")
+    for broker in genesis.brokers:
+        if broker.organisation not in organisations:
+            raise GenesisError(
+                f"broker {broker.name} belongs to {broker.organisation}, which is not in the file"
+            )
+    if genesis.timeouts.heartbeat >= genesis.timeouts.view:
+        raise GenesisError("timeouts.heartbeat must be below timeouts.view, or idle views would fail")
+
+
+def _require_signed(file: GenesisFile) -> None:
+    organisations = file.genesis.organisations
+    if len(file.signatures) != len(organisations):
+        raise GenesisError(f"{len(file.signatures)} of {len(organisations)} organisations have signed it")
+    message = _signed(file.genesis)
+    for organisation, signature in zip(organisations, file.signatures, strict=True):
+        if not ed25519.verify(organisation.anchor, message, signature):
+            raise GenesisError(f"the signature of {organisation.name} does not verify")
+
+
+def _signed(genesis: Genesis) -> bytes:
+    return enc(b"PSB1/sig/genesis", genesis.chain)
+
+
+_files = msgspec.json.Decoder(GenesisFile)

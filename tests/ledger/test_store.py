@@ -1,0 +1,260 @@
+"""What was written is there, all of it or nothing, in order, under one user, and never silently wrong."""
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rocksdict import Options, Rdict, WriteBatch
+
+from parley.ledger.store import Store, StoreError, StoreFailed
+
+SMALL = 1024 * 1024
+keys = st.lists(st.sampled_from([b"\1", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
+writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=8)), max_size=12)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def opened(path: Path, *, create: bool = True) -> Store:
+    return Store.open(path, create=create, cache_bytes=SMALL)
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(st.lists(st.tuples(writes, st.booleans(), st.booleans()), max_size=5))
+def test_the_store_reads_as_a_sorted_map_also_after_it_was_opened_again(
+    history: list[tuple[list[tuple[bytes, bytes | None]], bool, bool]],
+) -> None:
+    expected: dict[bytes, bytes | None] = {}
+    with TemporaryDirectory() as folder:
+        store = opened(Path(folder) / "store")
+        for entries, sync, again in history:
+            store.write(entries, sync=sync)
+            expected.update(entries)
+            if again:
+                store.close()
+                store = opened(Path(folder) / "store", create=False)
+            there = {key: value for key, value in expected.items() if value is not None}
+            assert all(store.get(key) == value for key, value in expected.items())
+            for prefix in (b"", b"\0", b"a", b"ab", b"\xff", b"\xff\xff", b"b\xff", b"nothing"):
+                found = [(key, there[key]) for key in sorted(there) if key.startswith(prefix)]
+                assert list(store.scan(prefix)) == found
+                for key in (b"\0", b"a", b"ab", b"b\1", b"\xff\xff\xff\xff\xff"):
+                    assert list(store.scan_from(prefix, key)) == [entry for entry in found if entry[0] >= key]
+                    below = [entry for entry in found if entry[0] <= prefix + key]
+                    last = below[-1] if below else None
+                    assert store.last_at_or_before(prefix, prefix + key) == last
+        store.close()
+
+
+def test_a_scan_shows_the_moment_it_was_started(path: Path) -> None:
+    with opened(path) as store:
+        store.write([(b"a1", b""), (b"a2", b"")], sync=False)
+        scan = store.scan(b"a")
+        store.write([(b"a1", None), (b"a3", b"")], sync=False)
+        assert list(scan) == [(b"a1", b""), (b"a2", b"")]
+        assert list(store.scan(b"a")) == [(b"a2", b""), (b"a3", b"")]
+
+
+def test_the_last_of_several_values_for_one_key_counts(path: Path) -> None:
+    with opened(path) as store:
+        store.write([(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"b", None)], sync=True)
+        assert list(store.scan(b"")) == [(b"a", b"2")]
+
+
+def test_what_was_written_survives_the_death_of_the_process(path: Path) -> None:
+    program = (
+        "import os, pathlib, sys\n"
+        "from parley.ledger.store import Store\n"
+        "store = Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "store.write([(b'a', b'1'), (b'b', b'2')], sync=True)\n"
+        "os._exit(7)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", program, path], check=False)
+    assert died.returncode == 7
+    with opened(path, create=False) as store:
+        assert list(store.scan(b"")) == [(b"a", b"1"), (b"b", b"2")]
+
+
+def test_a_write_torn_by_a_crash_is_there_whole_or_not_at_all(tmp_path: Path, path: Path) -> None:
+    states: list[list[tuple[bytes, bytes]]] = [[]]
+    torn = tmp_path / "torn"
+    with opened(path) as store:
+        for round_ in range(4):
+            store.write([(b"%d" % i, b"%d" % round_) for i in range(round_ + 3)], sync=True)
+            states.append(list(store.scan(b"")))
+        shutil.copytree(path, torn)
+    [log] = torn.glob("*.log")
+    whole = log.read_bytes().rstrip(b"\0")
+    seen = []
+    for length in range(40, len(whole) + 1, 7):
+        log.write_bytes(whole[:length])
+        copy = tmp_path / f"at {length}"
+        shutil.copytree(torn, copy)
+        with opened(copy) as store:
+            seen.append(states.index(list(store.scan(b""))))
+    assert seen == sorted(seen)
+    assert set(seen) >= set(range(len(states) - 1))
+
+
+def test_a_store_has_one_user(path: Path) -> None:
+    with opened(path), pytest.raises(StoreError, match="in use") as caught:
+        opened(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.path == path
+    opened(path).close()
+
+
+def test_a_store_has_one_process(path: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from parley.ledger.store import Store, StoreError\n"
+        "try:\n"
+        "    Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "except StoreError as error:\n"
+        "    print(error)\n"
+    )
+    with opened(path):
+        other = subprocess.run(
+            [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+        )
+    assert f"The store in {path} is in use" in other.stdout
+
+
+def test_a_missing_store_is_made_only_when_asked(path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        opened(path, create=False)
+    assert not path.exists()
+    opened(path, create=True).close()
+    assert path.stat().st_mode & 0o777 == 0o700
+    opened(path, create=False).close()
+
+
+def test_an_empty_directory_is_a_place_for_a_store_but_no_store(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StoreError, match="holds no store"):
+        opened(path, create=False)
+    assert list(path.iterdir()) == []
+    opened(path, create=True).close()
+
+
+def test_a_place_that_cannot_hold_a_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    for place in (tmp_path / "file", tmp_path / "file" / "store", tmp_path / "missing" / "store"):
+        with pytest.raises(StoreError) as caught:
+            opened(place)
+        assert str(place) in str(caught.value)
+
+
+def test_a_foreign_directory_is_left_alone(path: Path) -> None:
+    path.mkdir()
+    (path / "holiday.txt").write_text("sun")
+    for create in (False, True):
+        with pytest.raises(StoreError, match="holds no store"):
+            opened(path, create=create)
+    assert [file.name for file in path.iterdir()] == ["holiday.txt"]
+
+
+def test_the_database_of_another_program_is_refused_and_not_changed(path: Path) -> None:
+    foreign = Rdict(str(path), Options(raw_mode=True))
+    foreign[b"a"] = b"1"
+    foreign.close()
+    for create in (False, True):
+        with pytest.raises(StoreError, match="not made by parley"):
+            opened(path, create=create)
+    again = Rdict(str(path), Options(raw_mode=True))
+    assert list(again.items()) == [(b"a", b"1")]
+    again.close()
+
+
+def test_another_format_is_refused(path: Path) -> None:
+    opened(path).close()
+    database = Rdict(str(path), Options(raw_mode=True))
+    batch = WriteBatch(raw_mode=True)
+    batch.put(b"\0format", b"parley store 2")
+    database.write(batch)
+    database.close()
+    with pytest.raises(StoreError, match=r"parley store 2.*Use the version that wrote it"):
+        opened(path)
+
+
+def test_an_interrupted_creation_is_finished_by_the_next(path: Path) -> None:
+    Rdict(str(path), Options(raw_mode=True)).close()
+    with pytest.raises(StoreError, match="interrupted"):
+        opened(path, create=False)
+    opened(path, create=True).close()
+    opened(path, create=False).close()
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """A disk that refuses files above a size, as a full one refuses all."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_write_that_fails_is_not_done_and_no_other_is_taken(path: Path, sync: bool) -> None:
+    with opened(path) as store:
+        store.write([(b"a", b"before")], sync=True)
+        with (
+            largest_file(100_000),
+            pytest.raises(StoreFailed, match=r"could not be written.*free space") as caught,
+        ):
+            store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=sync)
+        assert caught.value.path == path
+        assert store.get(b"a") == b"before"
+        with pytest.raises(StoreFailed, match="takes no writes since one failed"):
+            store.write([(b"c", b"")], sync=sync)
+    with opened(path, create=False) as store:
+        assert list(store.scan(b"")) == [(b"a", b"before")]
+
+
+def test_damaged_data_is_an_error_and_not_the_end_of_a_scan(path: Path) -> None:
+    with opened(path) as store:
+        store.write([(b"%d" % i, bytes([i]) * 5_000) for i in range(100)], sync=False)
+        store._db.flush()
+    for table in path.glob("*.sst"):
+        data = bytearray(table.read_bytes())
+        for at in range(1_000, len(data) - 5_000, 500):
+            data[at] ^= 0xFF
+        table.write_bytes(data)
+    with opened(path, create=False) as store:
+        with pytest.raises(StoreFailed, match="cannot be scanned"):
+            list(store.scan(b""))
+        with pytest.raises(StoreFailed, match="cannot read an entry"):
+            [store.get(b"%d" % i) for i in range(100)]
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    store = opened(path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.get(b"a")
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.scan(b"a")
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.write([(b"a", b"")], sync=False)
+
+
+def test_the_stores_own_keys_are_not_to_be_written(path: Path) -> None:
+    with opened(path) as store:
+        for value in (None, b"parley store 2"):
+            with pytest.raises(AssertionError):
+                store.write([(b"\0format", value)], sync=False)
+    opened(path, create=False).close()
