@@ -7,7 +7,8 @@ import pytest
 from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batches
 
 from parley.consensus.errors import SafetyRecordError
-from parley.replica.chain import Chain, Head, StoreError
+from parley.ledger.layout import Head
+from parley.replica.chain import Chain, StoreError
 from parley.replica.counter import Counter
 from parley.replica.ports import Outcome
 from parley.replica.replica import Replica, provision

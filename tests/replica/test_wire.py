@@ -20,9 +20,10 @@ from parley.consensus.types import (
     genesis_block,
 )
 from parley.crypto.qc import Aggregate
+from parley.ledger.layout import StoredBlock
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
 from parley.replica import wire
-from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse, StoredBlock
+from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 ID = bytes(range(32))
 QC_ = QC(0, 5, ID, Aggregate(b"\x07", bytes(48)))

@@ -10,9 +10,10 @@ from tests.sync.laggard import recorded
 from parley.consensus.types import MAX_BATCHES, Block
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
+from parley.ledger.layout import StoredBlock
 from parley.replica import wire
 from parley.sync.blocks import MAX_DIGESTS, answer
-from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse, StoredBlock
+from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 
 def ask(above: int, target: int, last: int) -> BlocksResponse:

@@ -11,10 +11,11 @@ from tests.sync.laggard import ME, Laggard, recorded
 from parley.consensus.errors import Reason
 from parley.consensus.types import QC, Header
 from parley.crypto.qc import Aggregate, bitmap_of
+from parley.ledger.layout import StoredBlock
 from parley.replica.ports import Refused, SetTimer
 from parley.replica.replica import MAX_UNEXECUTED
 from parley.sync.blocks import RETRY, SyncTimer
-from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse, StoredBlock
+from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 TARGET = 150
 Lie = Callable[[BlocksResponse], BlocksResponse]

@@ -1,11 +1,4 @@
-"""Where a replica's chain lives in the local store: keys, encodings, and what to load when it starts.
-
-c/<height>   a committed block          r/<height>   the results of executing it
-u/<id>       an uncommitted block       m/head       the last executed block and the history up to it
-b/<digest>   a batch                    p/<digest>   a mark: this batch waits for order
-s/<key>      the application's state    h/<node>     a node of the history range
-e/<height>   the receipts of executing it, leaf by leaf
-"""
+"""The replica's own chain in the local store (ledger/layout.py): what it writes, and what to load when it starts."""
 
 from __future__ import annotations
 
@@ -17,18 +10,17 @@ from msgspec import Struct
 
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
-from parley.crypto.encoding import EncodingError, u64
+from parley.crypto.encoding import EncodingError
 from parley.crypto.merkle import MountainRange, root
-from parley.ledger.history import node_key
+from parley.ledger import layout
+from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.proofs import history_leaf
 from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Outcome
-from parley.sync.messages import StoredBlock
 
 __all__ = [
     "Chain",
     "Entries",
-    "Head",
     "StateView",
     "StoreError",
     "genesis_entries",
@@ -42,17 +34,6 @@ Entries = list[tuple[bytes, bytes | None]]
 
 class StoreError(Exception):
     """The local store contradicts itself: the replica must not start from it."""
-
-
-class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    height: U64
-    history: bytes
-
-    def range(self) -> MountainRange:
-        try:
-            return MountainRange.decode(self.history)
-        except EncodingError:
-            raise _damaged(b"m/head", "holds no history range") from None
 
 
 class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -73,7 +54,7 @@ class Chain:
 
     def check(self, genesis: Block) -> None:
         """What can be told at start; the rest shows when it is read."""
-        self.head().range()
+        self.history_range()
         if self._committed(0).id != genesis.id:
             raise StoreError(
                 "The local store was made under another genesis file. Point the broker at the genesis file and data "
@@ -81,10 +62,16 @@ class Chain:
             )
 
     def head(self) -> Head:
-        return _decoded(_heads, b"m/head", self._required(b"m/head"))
+        return _decoded(_heads, layout.HEAD, self._required(layout.HEAD))
+
+    def history_range(self) -> MountainRange:
+        try:
+            return MountainRange.decode(self.head().history)
+        except EncodingError:
+            raise _damaged(layout.HEAD, "holds no history range") from None
 
     def block(self, height: int) -> Block | None:
-        found = self._store.get(b"c/" + u64(height))
+        found = self._store.get(layout.committed(height))
         return None if found is None else self._committed(height)
 
     def history(self, depth: int, memory: int) -> list[Block]:
@@ -96,31 +83,33 @@ class Chain:
     def roots(self) -> dict[int, Roots]:
         """The results that headers above the last executed block may still name."""
         head = self._committed(self.head().height)
-        keys = {height: b"r/" + u64(height) for height in range(head.header.executed_height, head.height + 1)}
+        keys = {
+            height: layout.roots(height) for height in range(head.header.executed_height, head.height + 1)
+        }
         return {height: _decoded(_roots, key, self._required(key)) for height, key in keys.items()}
 
     def uncommitted_block(self, id_: bytes) -> Block | None:
-        key = b"u/" + id_
+        key = layout.uncommitted(id_)
         value = self._store.get(key)
         return None if value is None else _decoded(_blocks, key, value).block()
 
     def uncommitted(self) -> list[Block]:
-        return [_decoded(_blocks, key, value).block() for key, value in self._store.scan(b"u/")]
+        return [_decoded(_blocks, key, value).block() for key, value in self._store.scan(layout.UNCOMMITTED)]
 
     def batch(self, name: bytes) -> bytes | None:
-        return self._store.get(b"b/" + name)
+        return self._store.get(layout.batch(name))
 
     def batch_size(self, name: bytes) -> int | None:
         body = self.batch(name)
         return None if body is None else len(body)
 
     def waiting(self) -> Iterator[tuple[bytes, Pending]]:
-        for key, value in self._store.scan(b"p/"):
+        for key, value in self._store.scan(layout.WAITING):
             mark, name = _decoded(_marks, key, value), key[2:]
-            yield name, Pending(mark.entry, mark.height, self._required(b"b/" + name), mark.author)
+            yield name, Pending(mark.entry, mark.height, self._required(layout.batch(name)), mark.author)
 
     def _committed(self, height: int) -> Block:
-        key = b"c/" + u64(height)
+        key = layout.committed(height)
         return _decoded(_blocks, key, self._required(key)).block()
 
     def _required(self, key: bytes) -> bytes:
@@ -144,13 +133,13 @@ class StateView:
 
 
 def store_block(block: Block) -> Entries:
-    return [(b"u/" + block.id, _encode(StoredBlock.of(block)))]
+    return [(layout.uncommitted(block.id), _encode(StoredBlock.of(block)))]
 
 
 def store_batch(effect: StoreBatch) -> Entries:
-    entries: Entries = [(b"b/" + effect.digest, effect.pending.data)]
+    entries: Entries = [(layout.batch(effect.digest), effect.pending.data)]
     if effect.waits:
-        entries.append((b"p/" + effect.digest, _encode(Mark.of(effect.pending))))
+        entries.append((layout.waiting(effect.digest), _encode(Mark.of(effect.pending))))
     return entries
 
 
@@ -165,10 +154,10 @@ def applied_entries(
     receipts_root = root(outcome.leaves)
     nodes = history.append(history_leaf(block.height, block.id, receipts_root))
     entries, roots = _results(block, outcome, history)
-    entries += [(b"h/" + node_key(level, index), node) for level, index, node in nodes]
-    entries += [(b"e/" + u64(block.height), _encode(outcome.leaves))]
-    entries += [(b"u/" + block.id, None)]
-    entries += [(b"p/" + name, None) for name in done]
+    entries += [(layout.history_node(level, index), node) for level, index, node in nodes]
+    entries += [(layout.receipts(block.height), _encode(outcome.leaves))]
+    entries += [(layout.uncommitted(block.id), None)]
+    entries += [(layout.waiting(name), None) for name in done]
     return entries, roots
 
 
@@ -189,11 +178,10 @@ def _damaged(key: bytes, what: str) -> StoreError:
 
 def _results(block: Block, outcome: Outcome, history: MountainRange) -> tuple[Entries, Roots]:
     roots = Roots(outcome.state_root, history.root())
-    height = u64(block.height)
     entries: Entries = [
-        (b"c/" + height, _encode(StoredBlock.of(block))),
-        (b"r/" + height, _encode(roots)),
-        (b"m/head", _encode(Head(block.height, history.encode()))),
+        (layout.committed(block.height), _encode(StoredBlock.of(block))),
+        (layout.roots(block.height), _encode(roots)),
+        (layout.HEAD, _encode(Head(block.height, history.encode()))),
     ]
     entries += [(b"s/" + key, value) for key, value in outcome.writes]
     return entries, roots

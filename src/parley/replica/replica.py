@@ -29,6 +29,7 @@ from parley.consensus.types import (
 )
 from parley.consensus.verify import Verifier
 from parley.crypto.qc import QCScheme, Signer
+from parley.ledger import layout
 from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
@@ -142,9 +143,8 @@ class Replica:
         self._budget = Budget(config.instance.size)
         self._sequence = sequence
         self._unexecuted: deque[Block] = deque()
-        head = self._chain.head()
-        self._executed = head.height
-        self._history = head.range()
+        self._executed = self._chain.head().height
+        self._history = self._chain.history_range()
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
         self._certified_view = 0
@@ -291,7 +291,7 @@ class Replica:
     def _prune(self, blocks: tuple[bytes, ...]) -> None:
         for block in blocks:
             self._pool.abandon(block)
-        self._write([(b"u/" + block, None) for block in blocks], sync=False)
+        self._write([(layout.uncommitted(block), None) for block in blocks], sync=False)
 
     # -- execution ----------------------------------------------------------------------------------------------------------
 

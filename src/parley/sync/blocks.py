@@ -14,7 +14,8 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import CertifiedChain, Send, SetTimer, VerifiedQC
 from parley.consensus.types import QC, Block
 from parley.consensus.verify import Verifier
-from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse, StoredBlock
+from parley.ledger.layout import StoredBlock
+from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 __all__ = ["BlockSync", "Effect", "SyncTimer", "answer"]
 

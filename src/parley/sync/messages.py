@@ -6,25 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from parley.consensus.types import MAX_BATCHES, QC, U64, Block, Hash, Header
+from parley.consensus.types import QC, U64, Hash
+from parley.ledger.layout import StoredBlock
 
-__all__ = ["MAX_BLOCKS", "BlocksRequest", "BlocksResponse", "StoredBlock"]
+__all__ = ["MAX_BLOCKS", "BlocksRequest", "BlocksResponse"]
 
 MAX_BLOCKS = 64
-
-
-class StoredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A block as it is stored and sent on: its id is computed, never believed."""
-
-    header: Header
-    batches: Annotated[tuple[Hash, ...], Meta(max_length=MAX_BATCHES)]
-
-    @classmethod
-    def of(cls, block: Block) -> StoredBlock:
-        return cls(block.header, block.batches)
-
-    def block(self) -> Block:
-        return Block(self.header, self.batches)
 
 
 class BlocksRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):

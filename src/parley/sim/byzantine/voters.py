@@ -10,11 +10,12 @@ from parley.consensus.committee import quorum
 from parley.consensus.types import QC, Block, Certificates, Proposal, Timeout, Vote
 from parley.crypto import merkle
 from parley.crypto.qc import Aggregate, bitmap_of
+from parley.ledger.layout import StoredBlock
 from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Send
 from parley.replica.replica import Replica
 from parley.sim.byzantine.actor import Actor, Seat, read, to_each
-from parley.sync.messages import BlocksRequest, BlocksResponse, StoredBlock
+from parley.sync.messages import BlocksRequest, BlocksResponse
 
 __all__ = ["DoubleVoter", "DuplicateSigners", "FarFuture", "Hoarder"]
 
