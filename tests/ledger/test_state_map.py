@@ -269,6 +269,21 @@ def test_a_made_up_proof_is_refused_and_never_raises(
     assert not state_map.verify(ROOT_OF_MANY, b"key 3", value, StateProof(levels, other))
 
 
+@pytest.mark.parametrize(
+    "levels", [(b"\xff\xff" + bytes(600),), (b"\xff\xff" + bytes(480),) * 65, (b"",), (b"\xff",)]
+)
+def test_a_proof_that_no_decoder_lets_through_is_refused_all_the_same(levels: tuple[bytes, ...]) -> None:
+    for value in (None, b"value 3"):
+        assert not state_map.verify(ROOT_OF_MANY, b"key 3", value, StateProof(levels, None))
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 63, 65])
+def test_a_leaf_of_another_size_is_no_leaf(size: int) -> None:
+    root = state_map._leaf_hash(bytes(size))
+    assert not state_map.verify(root, b"key", None, StateProof((), bytes(size)))
+    assert state_map.verify(state_map._leaf_hash(bytes(64)), b"key", None, StateProof((), bytes(64)))
+
+
 @steady
 @given(st.binary(max_size=600))
 def test_made_up_bytes_are_no_proof(data: bytes) -> None:
@@ -311,6 +326,7 @@ def test_a_missing_or_damaged_node_is_named_and_gives_no_root() -> None:
                 shown.apply({one: b"new"})
 
 
-def test_a_damaged_root_is_named() -> None:
+@pytest.mark.parametrize("node", [b"\0\3" + bytes(40), b"\0\3" + bytes(64) + b"\0\4" + bytes(64)])
+def test_a_damaged_root_is_named(node: bytes) -> None:
     with pytest.raises(DamagedMap, match="at the root"):
-        state_map.root({b"": b"\0\3" + bytes(40)})
+        state_map.root({b"": node})

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
 from parley.model.batches import BatchHeader, Message, decode_message_header, digest_of, is_signed
+from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Refusal
 from parley.model.names import U32, U64, Hash, Signature
 from parley.model.receipts import BatchReceipt, Published
@@ -100,7 +101,7 @@ def decode_publication(data: bytes) -> PublicationProof:
         raise ProofError(f"the file has {len(data)} bytes; {MAX_PROOF} are allowed")
     try:
         proof = _proofs.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise ProofError(f"this is not a proof of a publication: {error}") from None
     if proof.format != FORMAT:
         raise ProofError(f"the format is {proof.format!r}, not {FORMAT!r}")

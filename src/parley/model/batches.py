@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from parley.crypto import ed25519, merkle
 from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.hashing import digest, domain_prefix
+from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code, Refusal
 from parley.model.expressions import ExpressionError, parse_rule
 from parley.model.names import (
@@ -169,7 +170,7 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
         raise Refusal(Code.OVERSIZED, f"a batch of {len(data)} bytes; {MAX_BATCH_BYTES} are allowed")
     try:
         batch = _batches.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise Refusal(Code.MALFORMED, f"not a batch: {error}") from None
     if encode(batch) != data:
         raise Refusal(Code.MALFORMED, "the batch is not in its one canonical encoding")
@@ -200,7 +201,7 @@ def decode_message_header(data: bytes) -> MessageHeader:
         return _EMPTY
     try:
         header = _message_headers.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise Refusal(Code.MALFORMED, f"message header: {error}") from None
     if encode(header) != data:
         raise Refusal(Code.MALFORMED, "the message header is not in its one canonical encoding")

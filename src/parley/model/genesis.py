@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from parley.crypto import ed25519
 from parley.crypto.encoding import enc
 from parley.crypto.hashing import digest
+from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Key, Name, Signature
 
 __all__ = [
@@ -128,7 +129,7 @@ def decode_genesis(data: bytes) -> Genesis:
         raise GenesisError(f"it has {len(data)} bytes; {MAX_GENESIS} are allowed")
     try:
         file = _files.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise GenesisError(str(error)) from None
     if encode_genesis(file.genesis, file.signatures) != data:
         raise GenesisError("it was edited or reformatted; use the file as the organisations signed it")

@@ -49,7 +49,7 @@ TopicName = Annotated[str, Meta(pattern=f"^{_TOPIC}$")]
 RuleText = Annotated[str, Meta(max_length=4096)]
 
 # Tags and attributes: no floats, so that every replica compares alike.
-Value = bool | Annotated[int, Meta(ge=-(2**63), lt=2**63)] | Annotated[str, Meta(max_length=256)]
+Value = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Annotated[str, Meta(max_length=256)]
 PairName = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Pairs = Annotated[tuple[tuple[PairName, Value], ...], Meta(max_length=MAX_PAIRS)]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code, Refusal
 from parley.model.names import ClientName, Key, Pairs, RuleText, TopicName, unsorted_pair
 
@@ -126,7 +127,7 @@ def decode_operation(data: bytes) -> Operation:
     """Raises `Refusal` for anything but the one canonical form of a known operation."""
     try:
         operation = _operations.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise Refusal(Code.MALFORMED, f"not an operation: {error}") from None
     if _encode(operation) != data:
         raise Refusal(Code.MALFORMED, "the operation is not in its one canonical encoding")

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code
 from parley.model.names import U32, U64, Hash, Key, Position
 
@@ -127,7 +128,10 @@ def encode_leaf(leaf: Leaf) -> bytes:
 
 def decode_leaf(data: bytes) -> Leaf:
     """Raises `ValueError` for anything but the one canonical form of a leaf."""
-    leaf = _leaves.decode(data)
+    try:
+        leaf = _leaves.decode(data)
+    except DECODE_ERRORS as error:
+        raise ValueError(str(error)) from None
     if _encode(leaf) != data:
         raise ValueError("the leaf is not in its one canonical encoding")
     return leaf

@@ -1,0 +1,152 @@
+"""The one port of a broker, on which other brokers and clients arrive and strangers are turned away cheaply."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from parley.net.frames import CLOSE_SECONDS, FrameStream, reason_of
+from parley.net.limits import source_of
+from parley.net.tls import Address
+
+__all__ = ["HANDSHAKE_SECONDS", "Door", "ListenError", "Listener", "listen"]
+
+HANDSHAKE_SECONDS = 10.0  # for the other side to finish the TLS handshake
+BACKLOG = 256  # connections that the system keeps waiting to be accepted
+ACCEPT_PAUSE_SECONDS = 0.1  # after accepting failed, usually because the process has too many files open
+
+
+class Door(Protocol):
+    """Who may come in. `source` is the other side's address or network; every `enter` that admits has its `leave`."""
+
+    def enter(self, source: str) -> bool: ...
+
+    def leave(self, source: str) -> None: ...
+
+    def failed(self, source: str, reason: str) -> None:
+        """It was admitted but did not complete the TLS handshake."""
+
+
+class ListenError(Exception):
+    """The port cannot be had."""
+
+    def __init__(self, address: Address, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {address}: {reason}; choose another address or stop what uses this one"
+        )
+        self.address = address
+        self.reason = reason
+
+
+class Listener:
+    """A listening port. Strangers meet the door before the costly handshake, so that a flood is cheap to refuse."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        door: Door,
+        serve: Callable[[FrameStream], Awaitable[None]],
+        handshake_seconds: float,
+    ) -> None:
+        self._listening = listening
+        self._context = context
+        self._door = door
+        self._serve = serve
+        self._handshake_seconds = handshake_seconds
+        self._connections: set[asyncio.Task[None]] = set()
+        host, port = listening.getsockname()[:2]
+        self.address = Address(host, port)
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._resume()
+
+    async def close(self) -> None:
+        """Accept no more, cancel whatever serves a connection, and return when all are closed."""
+        self._loop.remove_reader(self._listening)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._listening.close()
+        await asyncio.sleep(0)  # a task that never ran would not close its socket
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        """Take one connection; the loop comes back for the next, so that a flood does not have the loop to itself."""
+        try:
+            accepted, peer = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it was gone before we came
+            return
+        except OSError:
+            self._loop.remove_reader(self._listening)
+            self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
+            return
+        source = source_of(peer[0])
+        if not self._door.enter(source):
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._welcome(accepted, source))
+        self._connections.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _welcome(self, accepted: socket.socket, source: str) -> None:
+        try:
+            stream = await self._handshake(accepted)
+        except OSError as error:
+            self._door.failed(source, reason_of(error))
+        else:
+            try:
+                await self._serve(stream)
+            finally:
+                await stream.wait_closed()
+        finally:
+            self._door.leave(source)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # reported at once, not when the task is collected
+            self._loop.call_exception_handler({"message": "serving a connection failed", "exception": error})
+
+    async def _handshake(self, accepted: socket.socket) -> FrameStream:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await self._loop.connect_accepted_socket(
+            lambda: protocol,
+            accepted,
+            ssl=self._context,
+            ssl_handshake_timeout=self._handshake_seconds,
+            ssl_shutdown_timeout=CLOSE_SECONDS,
+        )
+        return FrameStream(reader, asyncio.StreamWriter(transport, protocol, reader, self._loop))
+
+
+def listen(
+    address: Address,
+    context: ssl.SSLContext,
+    door: Door,
+    serve: Callable[[FrameStream], Awaitable[None]],
+    *,
+    handshake_seconds: float = HANDSHAKE_SECONDS,
+) -> Listener:
+    """Serve each connection that passes the door and the handshake in a task of its own; it is closed after `serve`."""
+    try:
+        listening = socket.create_server(
+            (address.host, address.port),
+            family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
+            backlog=BACKLOG,
+            dualstack_ipv6=address.host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        raise ListenError(address, error.strerror or str(error)) from error
+    listening.setblocking(False)
+    return Listener(listening, context, door, serve, handshake_seconds)

@@ -1,0 +1,81 @@
+"""Four replicas with real signatures and the pub/sub application, in lock-step: a real ledger without processes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec.structs import replace
+from tests.pubsub.world import ADMINS, ORGANISATIONS, Actor, Signed, World, actor, make_genesis, tagged
+from tests.replica.driver import Cluster, Committee, MemoryStore
+
+from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.ledger.proofs import Anchor
+from parley.model.genesis import Genesis
+from parley.model.names import sorted_pairs
+from parley.model.operations import CreateTopic, Policy, RegisterClient, Subscribe
+from parley.pubsub.application import PubSub
+
+GENESIS: Genesis = replace(make_genesis(), start_time=0)
+ALICE = actor("alice")
+KEYS = [actor("broker", organisation).secret for organisation in ORGANISATIONS]
+
+
+class Authority:
+    def signer(self, index: int) -> Ed25519Signer:
+        return Ed25519Signer(index, KEYS[index])
+
+    def scheme(self) -> Ed25519List:
+        return Ed25519List([key.public for key in KEYS])
+
+
+class RealCommittee(Committee):
+    """The brokers of a genesis file."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.authority = Authority()  # type: ignore[assignment]
+
+
+class Shard:
+    """Batches go in at any broker and come out ordered at all of them."""
+
+    def __init__(self) -> None:
+        self.maker = World()  # signs batches and keeps their sequences
+        self.maker.chain = GENESIS.chain
+        committee = RealCommittee(chain=GENESIS.chain)
+        self.cluster = Cluster(committee, {index: PubSub(GENESIS) for index in range(4)}).start()
+
+    @property
+    def store(self) -> MemoryStore:
+        return self.cluster.members[0].store
+
+    def anchor(self) -> Anchor:
+        newest = self.cluster.members[0].certified[-1]
+        return Anchor(newest.header, newest.qc)
+
+    def order(self, *batches: Signed) -> None:
+        for at, batch in enumerate(batches):
+            self.cluster.submit(at % 4, batch.body)
+        self.cluster.run(12)
+
+    def publish(self, author: Actor, topic: str, *payloads: bytes) -> Signed:
+        batch = self.maker.publication(
+            author, topic, *[tagged(payload=payload, n=len(payload)) for payload in payloads]
+        )
+        self.order(batch)
+        return batch
+
+
+@cache
+def told() -> Shard:
+    """A shard with a topic, a client, a subscription and some publications; not to be changed."""
+    shard = Shard()
+    admin = ADMINS[ORGANISATIONS[0]]
+    control = shard.maker.control
+    shard.order(control(admin, RegisterClient("alice", ALICE.key, sorted_pairs({"role": "nurse"}))))
+    shard.order(control(admin, CreateTopic("wards", 1, Policy(), "", "")))
+    shard.order(control(ALICE, Subscribe("wards", "n == 3")))
+    for number in range(5):
+        shard.publish(ALICE, "wards", b"one", b"three", b"%d" % number)
+    shard.cluster.run(20)
+    return shard
