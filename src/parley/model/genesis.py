@@ -37,6 +37,7 @@ FORMAT = 1
 APPLICATION = 1
 MAX_BROKERS = 32
 MAX_GENESIS = 1024 * 1024
+MAX_BLOCK_BYTES = 8 * 1024 * 1024  # a block takes at least one batch of full size
 
 Count = Annotated[int, Meta(ge=1, lt=2**31)]
 Milliseconds = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -63,7 +64,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     clients: Count = 100_000
     topics: Count = 10_000
     subscriptions_per_client: Count = 1_000
-    block_bytes: Count = 8 * 1024 * 1024
+    block_bytes: Annotated[int, Meta(ge=1024 * 1024, le=MAX_BLOCK_BYTES)] = MAX_BLOCK_BYTES
 
 
 class Organisation(Struct, frozen=True, forbid_unknown_fields=True):

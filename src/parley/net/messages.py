@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 MAX_QUESTION = MAX_BATCH_BYTES + 4096
-MAX_ANSWER = 8 * 1024 * 1024
+MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
 VERSION = 1

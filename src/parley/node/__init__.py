@@ -1,0 +1,1 @@
+"""What turns a replica into a running broker: certificates, secrets and the asyncio runtime."""
