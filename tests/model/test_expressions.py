@@ -145,6 +145,7 @@ def test_rules_and_constraints_cannot_be_changed() -> None:
     [
         ("a and", 5, "expected a name, a value, `not` or `(`, found the end of the text"),
         ("a b", 2, "expected `and`, `or` or the end of the text, found `b`"),
+        ("a true b", 2, "expected `and`, `or` or the end of the text, found `true`"),
         ("(a", 2, "expected `and`, `or` or `)`, found the end"),
         ("a)", 1, "expected `and`, `or` or the end of the text, found `)`"),
         ("()", 1, "found `)`"),
@@ -164,6 +165,7 @@ def test_rules_and_constraints_cannot_be_changed() -> None:
         ("x in []", 6, "expected a value, found `]`"),
         ("x in [1,]", 8, "expected a value, found `]`"),
         ("x in [y]", 6, "expected a value, found `y`"),
+        ("x in [1 ( 2]", 8, "expected `,` or `]`, found `(`"),
         ("x in [1 2]", 8, "expected `,` or `]`, found `2`"),
         ("x not 5", 6, "expected `in` after `not`, found `5`"),
         ("x < true", 4, "has no order"),
@@ -213,6 +215,7 @@ def test_operators_are_limited_and_flat_chains_count(parse: Parse) -> None:
     listed = ", ".join(["1"] * (MAX_OPERATORS - 1))
     for text in (f"not {chain}", f"x in [{listed}]"):
         parse(text)
+    assert fault(" or ".join(["1 == a"] * 33)).position == 32 * 10
     for text, position in ((f"not {chain} or c", len(chain) + 5), (f"x in [{listed}, 22]", len(listed) + 8)):
         assert fault(text).position == position
         assert "at most 64 operators" in fault(text).message
@@ -231,6 +234,8 @@ def test_nesting_counts_parentheses_and_not_together_and_only_while_they_last() 
     parse_rule("not (" * 8 + "x" + ")" * 8)
     assert "levels" in fault("not (" * 8 + "not x" + ")" * 8).message
     parse_rule(" or ".join(["not (a)"] * 21))
+    for before in ("not a and ", "(a) and "):
+        assert fault(before + "(" * 17).position == len(before) + 16
 
 
 @pytest.mark.parametrize("character", ["(", "!", "[", "'", '"', "-", "a", "9", "\\", " or", "not ", "x in ["])
@@ -250,6 +255,7 @@ def test_the_text_is_limited_in_bytes() -> None:
         "expected the text to end here, within 1024 bytes",
     )
     assert fault("é" * MAX_TEXT).position == MAX_TEXT // 2
+    assert fault("a" + "é" * MAX_TEXT).position == MAX_TEXT // 2  # half of the last one would fit
     assert parse_rule(" " * MAX_TEXT).text == "true"
     assert fault(" " * (MAX_TEXT + 1)).position == MAX_TEXT
 

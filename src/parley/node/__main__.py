@@ -1,0 +1,38 @@
+"""`python -m parley.node CONFIG` runs a broker; what keeps it from starting is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import uvloop
+
+from parley.consensus.errors import SafetyRecordError
+from parley.ledger.store import StoreError
+from parley.net.tls import ContextError
+from parley.node.assemble import run
+from parley.node.config import ConfigError, load
+from parley.node.storage import StorageError
+from parley.replica import chain
+
+__all__ = ["main"]
+
+_CANNOT_START = (ConfigError, StorageError, StoreError, chain.StoreError, SafetyRecordError, ContextError)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m parley.node CONFIG", file=sys.stderr)  # noqa: T201 - there is no log yet
+        return 2
+    try:
+        config = load(Path(arguments[0]))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run(config))
+    except _CANNOT_START as error:
+        print(error, file=sys.stderr)  # noqa: T201 - there may be no log yet
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""What was read and decoded is kept for the next who asks, within a budget of bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["Cache"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Cache(Generic[K, V]):
+    """The least recently used goes first. A value that is above the whole budget is not kept at all."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self.cost = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: K, make: Callable[[], tuple[V, int]]) -> V:
+        """The kept value, or a new one from `make`, which also says what it costs."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            return found[0]
+        value, cost = make()
+        if cost <= self._budget:
+            self._kept[key] = (value, cost)
+            self.cost += cost
+            while self.cost > self._budget:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self.cost -= freed
+        return value

@@ -1,0 +1,73 @@
+"""How far this machine's clock is from the others': block times are judged by it, so a broker that is off must say so (P5).
+
+Two witnesses, both in milliseconds: what other brokers say when they connect, and the times of certified headers. The
+median over at least f+1 brokers is told to an operator and used for nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.consensus.committee import faults
+
+__all__ = ["TOLERATED", "ClockWatch", "advice"]
+
+TOLERATED = 2_000  # what voters accept of a block time ahead of their own clock
+WINDOW = 2_000  # over which headers must keep the pace of this clock to count as live
+PACE = 500  # by which they may differ over a window
+
+
+@dataclass(slots=True)
+class _Window:
+    began: int
+    first: int  # time of the first header
+    offsets: dict[int, int]
+
+
+class ClockWatch:
+    """Positive offsets: the others are ahead, this clock is slow."""
+
+    def __init__(self, size: int, index: int) -> None:
+        self._enough = faults(size) + 1
+        self._index = index
+        self._offsets: dict[int, int] = {}  # the newest of each other broker
+        self._window: _Window | None = None
+
+    def heard(self, peer: int, theirs: int, now: int) -> None:
+        """A broker has said what time it is."""
+        if peer != self._index:
+            self._offsets[peer] = theirs - now
+
+    def saw(self, proposer: int, time: int, now: int) -> None:
+        """A header has been certified. It tells the time only while headers come as they are made, not when catching up."""
+        window = self._window
+        if window is None:
+            self._window = _Window(now, time, {})
+            return
+        if proposer != self._index:
+            window.offsets[proposer] = time - now
+        if now - window.began >= WINDOW:
+            if abs((time - window.first) - (now - window.began)) <= PACE:
+                self._offsets.update(window.offsets)
+            self._window = _Window(now, time, {})
+
+    def offset(self) -> int | None:
+        """The median difference, or None while too few brokers have been heard."""
+        if len(self._offsets) < self._enough:
+            return None
+        ordered = sorted(self._offsets.values())
+        middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+        return min(middle, key=abs)  # of two, the one that alarms less
+
+    def wrong_by(self) -> int:
+        """The offset if it is more than what is tolerated, else 0."""
+        offset = self.offset()
+        return offset if offset is not None and abs(offset) > TOLERATED else 0
+
+
+def advice(offset: int) -> str:
+    direction = "behind" if offset > 0 else "ahead of"
+    return (
+        f"This machine's clock is {abs(offset) / 1_000:.1f} s {direction} the clocks of the other brokers; more than "
+        f"{TOLERATED / 1_000:g} s is not tolerated. Set it, and keep it set with NTP."
+    )

@@ -1,0 +1,290 @@
+"""A broker's configuration file, checked as a whole before anything starts: what is wrong is named with file and key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, inspect
+
+from parley.crypto import ed25519
+from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
+from parley.net.tls import Address, AddressError, ContextError, load_certificate
+from parley.node.keys import read_key
+from parley.node.secrets import SecretError, read_secret
+
+__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Storage", "load"]
+
+MAX_FILE = 64 * 1024
+MAX_SHOWN = 60  # characters of a wrong value
+
+S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
+Bytes = Annotated[int, Meta(ge=64 * 1024, le=2**40)]
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `key` is empty if the file as a whole is wrong."""
+
+    def __init__(self, path: Path, key: str, problem: str) -> None:
+        super().__init__(f"{path.name}: {key}: {problem}" if key else f"{path}: {problem}")
+        self.path = path
+        self.key = key
+        self.problem = problem
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """What strangers and clients may use of this broker. Rates hold for a client and for an address alike."""
+
+    connections: Count = 2_000
+    connections_per_address: Count = 256
+    connections_per_client: Count = 32
+    requests_per_second: Rate = 5_000
+    bytes_per_second: Bytes = 128 * 1024 * 1024
+    questions_in_flight: Count = 1_024  # of one connection
+    unread_bytes: Bytes = 4 * 1024 * 1024  # that a connection may leave unread before it gets no more
+
+
+class Storage(Struct, frozen=True, forbid_unknown_fields=True):
+    cache_bytes: Annotated[int, Meta(ge=1024 * 1024, le=2**40)] = 64 * 1024 * 1024
+
+
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`file` empty: standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+    file: Annotated[str, Meta(max_length=4096)] = ""
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """broker.toml as it is written."""
+
+    genesis: Text
+    broker: Text
+    listen: Text
+    consensus_key: Text
+    certificate: Text
+    certificate_key: Text
+    data: Text
+    safety: Text
+    peers: dict[str, Text] = {}
+    limits: Limits = Limits()
+    storage: Storage = Storage()
+    log: LogSettings = LogSettings()
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration that was checked: every file it names was found and fits the others."""
+
+    path: Path
+    genesis: Genesis
+    index: int
+    listen: Address
+    addresses: tuple[Address, ...]  # of all brokers, in the order of the genesis file
+    consensus_key: ed25519.SecretKey
+    certificate: Path
+    certificate_key: Path
+    certificate_der: bytes
+    data: Path
+    safety: Path
+    limits: Limits
+    storage: Storage
+    log: LogSettings
+    log_file: Path | None
+
+    @property
+    def broker(self) -> Broker:
+        return self.genesis.brokers[self.index]
+
+    @property
+    def directory(self) -> Path:
+        return self.path.parent
+
+
+def load(path: Path) -> Config:
+    """Read and check a broker's configuration. Raises `ConfigError`, and nothing else, for whatever is wrong with it."""
+    return _Loader(path, _convert(path, "", _File, _read_toml(path))).config()
+
+
+class _Loader:
+    """Follows what the file names; relative paths start at the file."""
+
+    def __init__(self, path: Path, file: _File) -> None:
+        self._path = path
+        self._file = file
+
+    def config(self) -> Config:
+        file = self._file
+        genesis = self._checked("genesis", self._genesis)
+        index = self._index(genesis)
+        key = self._checked("consensus_key", lambda: read_key(self._place("consensus_key")))
+        if key.public != genesis.brokers[index].key:
+            raise self._wrong(
+                "consensus_key",
+                f"is not the key that the genesis file names for {file.broker}; use the file made with that broker",
+            )
+        self._checked("certificate_key", lambda: read_secret(self._place("certificate_key")))
+        return Config(
+            path=self._path,
+            genesis=genesis,
+            index=index,
+            listen=self._checked("listen", lambda: _listening(file.listen)),
+            addresses=self._addresses(genesis),
+            consensus_key=key,
+            certificate=self._place("certificate"),
+            certificate_key=self._place("certificate_key"),
+            certificate_der=self._checked(
+                "certificate", lambda: load_certificate(self._place("certificate"))
+            ),
+            data=self._place("data"),
+            safety=self._place("safety"),
+            limits=self._limits(),
+            storage=file.storage,
+            log=file.log,
+            log_file=self._resolved("log.file", file.log.file) if file.log.file else None,
+        )
+
+    def _genesis(self) -> Genesis:
+        with self._place("genesis").open("rb") as file:
+            return decode_genesis(file.read(MAX_GENESIS + 1))
+
+    def _index(self, genesis: Genesis) -> int:
+        names = [broker.name for broker in genesis.brokers]
+        if self._file.broker not in names:
+            raise self._wrong("broker", f"expected {_one_of(names)}, got {_shown(self._file.broker)}")
+        return names.index(self._file.broker)
+
+    def _addresses(self, genesis: Genesis) -> tuple[Address, ...]:
+        names = [broker.name for broker in genesis.brokers]
+        for name in self._file.peers:
+            if name not in names:
+                raise self._wrong("peers", _unknown(name, names))
+        found = []
+        for broker in genesis.brokers:
+            written = self._file.peers.get(broker.name)
+            where = "genesis" if written is None else f"peers.{broker.name}"
+            text = broker.address if written is None else written
+            found.append(self._checked(where, partial(Address.parse, text)))
+        return tuple(found)
+
+    def _limits(self) -> Limits:
+        limits = self._file.limits
+        if limits.connections_per_address > limits.connections:
+            raise self._wrong(
+                "limits.connections_per_address",
+                f"expected at most limits.connections, which is {limits.connections}, got {limits.connections_per_address}",
+            )
+        return limits
+
+    def _place(self, key: str) -> Path:
+        return self._resolved(key, getattr(self._file, key))
+
+    def _resolved(self, key: str, text: str) -> Path:
+        if "\0" in text:
+            raise self._wrong(key, f"expected a path, got {_shown(text)}")
+        return self._path.parent / text
+
+    def _checked(self, key: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except OSError as error:
+            raise self._wrong(key, f"{error.filename} cannot be read: {error.strerror}") from error
+        except GenesisError as error:
+            raise self._wrong(key, f"{self._place('genesis')} is not a genesis file: {error}") from error
+        except (SecretError, ContextError, AddressError) as error:
+            raise self._wrong(key, str(error)) from error
+
+    def _wrong(self, key: str, problem: str) -> ConfigError:
+        return ConfigError(self._path, key, problem)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigError(path, "", f"cannot be read: {error.strerror}") from error
+    if len(data) > MAX_FILE:
+        raise ConfigError(path, "", f"is larger than {MAX_FILE} bytes, so it is no configuration")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(path, "", f"is not TOML: {error}") from error
+
+
+def _convert(path: Path, where: str, kind: type[S], table: dict[str, Any]) -> S:
+    """Field by field, so that each error can name its key, what is allowed and what was found."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in table:
+        if name not in fields:
+            raise ConfigError(path, where.removesuffix("."), _unknown(name, list(fields)))
+    values: dict[str, object] = {}
+    for name, field in fields.items():
+        key = where + name
+        if name not in table:
+            if field.required:
+                raise ConfigError(path, key, f"is missing; expected {_expected(field.type)}")
+        elif (
+            isinstance(table[name], dict) and isinstance(field.type, type) and issubclass(field.type, Struct)
+        ):
+            values[name] = _convert(path, f"{key}.", field.type, table[name])
+        else:
+            values[name] = _value(path, key, field.type, table[name])
+    return kind(**values)
+
+
+def _value(path: Path, key: str, kind: object, value: object) -> object:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise ConfigError(path, key, f"expected {_expected(kind)}, got {_shown(value)}") from None
+
+
+def _expected(kind: object) -> str:
+    match inspect.type_info(kind):
+        case inspect.IntType(ge=low, le=high):
+            return f"an integer between {low} and {high}"
+        case inspect.StrType():
+            return "a text that is not empty"
+        case inspect.LiteralType(values=values):
+            return _one_of([str(value) for value in values])
+        case inspect.DictType():
+            return 'a table of broker = "host:port"'
+        case _:
+            return "a table"
+
+
+def _one_of(names: list[str]) -> str:
+    return "one of " + ", ".join(repr(name) for name in names)
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    near = get_close_matches(name[:MAX_SHOWN], names, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"expected {_one_of(names)}"
+    return f"there is no {_shown(name)}; {advice}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+
+
+def _listening(text: str) -> Address:
+    """Like any address, but port 0 means any free one."""
+    if text.endswith(":0"):
+        return Address(Address.parse(text[:-1] + "1").host, 0)
+    return Address.parse(text)

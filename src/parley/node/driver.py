@@ -1,0 +1,176 @@
+"""Drives the replica: feeds it inputs, one at a time, and executes its effects in their order.
+
+A write that fails ends the node: after a failed sync nobody knows what is on disk, and going on could break a promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from parley.consensus.errors import Reason
+from parley.ledger.proofs import Anchor
+from parley.node.feed import Feed
+from parley.node.logs import Log, Throttled
+from parley.node.storage import Storage
+from parley.replica.ports import (
+    Applied,
+    Broadcast,
+    Certified,
+    Effect,
+    Halt,
+    PersistSafety,
+    Refused,
+    Report,
+    Send,
+    SetTimer,
+    Timer,
+    Write,
+)
+from parley.replica.replica import Replica
+
+__all__ = ["Driver", "Links", "wall_clock"]
+
+
+class Links(Protocol):
+    """How messages reach other brokers; what cannot be sent now may be dropped, never waited for."""
+
+    def send(self, to: int, data: bytes) -> None: ...
+
+    def broadcast(self, data: bytes) -> None: ...
+
+
+def wall_clock() -> Callable[[], int]:
+    """The time in ms since 1970; when the machine's clock is set back, it stands still instead."""
+    last = 0
+
+    def now() -> int:
+        nonlocal last
+        last = max(last, time.time_ns() // 1_000_000)
+        return last
+
+    return now
+
+
+class Driver:
+    """Owns the replica. Every step runs to its end before the next one begins."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        storage: Storage,
+        *,
+        feed: Feed,
+        links: Links,
+        log: Log,
+        now: Callable[[], int],
+        blame: Callable[[int, Reason], None],
+        seen: Callable[[Certified], None],
+    ) -> None:
+        self._replica = replica
+        self._storage = storage
+        self._feed = feed
+        self._links = links
+        self._log = log
+        self._now = now
+        self._blame = blame
+        self._seen = seen
+        self._loop = asyncio.get_running_loop()
+        self._throttled = Throttled()
+        self._stopped = False
+        self.failure: asyncio.Future[None] = self._loop.create_future()
+        self.halted: str | None = None
+        self.evidence: Counter[str] = Counter()
+
+    @property
+    def replica(self) -> Replica:
+        """To be read, not to be driven."""
+        return self._replica
+
+    def start(self) -> None:
+        self._step(lambda: self._replica.start(self._now()))
+
+    def stop(self) -> None:
+        """Nothing more goes in; timers that are still set do nothing."""
+        self._stopped = True
+
+    def receive(self, sender: int, data: bytes) -> None:
+        self._step(lambda: self._replica.receive(self._now(), sender, data))
+
+    def submit(self, batch: bytes) -> Refused | None:
+        """A client's batch is stored and on its way, or refused for the reason returned."""
+        effects = self._step(lambda: self._replica.submit(self._now(), batch))
+        if effects is None:
+            return Refused(None, Reason.HALTED, "this broker is stopping")
+        # A batch that is taken is first of all written; only one that is not begins with the refusal.
+        return effects[0] if effects and isinstance(effects[0], Refused) else None
+
+    def _fire(self, timer: Timer) -> None:
+        self._step(lambda: self._replica.fire(self._now(), timer))
+
+    def _step(self, step: Callable[[], list[Effect]]) -> list[Effect] | None:
+        """None: the node is at its end."""
+        if self._stopped:
+            return None
+        try:
+            effects = step()
+            for effect in effects:
+                self._execute(effect)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
+            self._fail(error)
+            return None
+        return effects
+
+    def _execute(self, effect: Effect) -> None:
+        match effect:
+            case Write():
+                if effect.applies is not None:
+                    self._storage.recent.before_write(effect.applies, effect.entries)
+                self._storage.store.write(effect.entries, sync=effect.sync)
+            case PersistSafety():
+                self._storage.safety.persist(effect.slot, effect.record)
+            case Send():
+                self._links.send(effect.to, effect.data)
+            case Broadcast():
+                self._links.broadcast(effect.data)
+            case SetTimer():
+                self._loop.call_later(effect.delay / 1_000, self._fire, effect.timer)
+            case Applied():
+                self._feed.applied(effect.block.height, effect.receipts)
+            case Certified():
+                self._on_certified(effect)
+            case Report():
+                self._on_report(type(effect.evidence).__name__)
+            case Refused():
+                self._on_refused(effect)
+            case Halt():
+                self.halted = effect.why
+                self._feed.silence()
+                self._log.critical("halted", why=effect.why)
+
+    def _on_certified(self, effect: Certified) -> None:
+        self._seen(effect)
+        if self.halted is None:
+            self._feed.certified(Anchor(effect.header, effect.qc))
+
+    def _on_report(self, kind: str) -> None:
+        self.evidence[kind] += 1
+        # Others can cause it at will, so it is logged once in a while.
+        if count := self._throttled.count("misbehaviour", kind, self._now()):
+            self._log.warning("misbehaviour", evidence=kind, count=count)
+
+    def _on_refused(self, effect: Refused) -> None:
+        """Counted by the replica. Most are harmless, as when a message comes late; whom to blame, others judge."""
+        if effect.sender is not None:
+            self._log.debug("refused", sender=effect.sender, reason=effect.reason.name, detail=effect.detail)
+            self._blame(effect.sender, effect.reason)
+
+    def _fail(self, error: Exception) -> None:
+        self._stopped = True
+        self._feed.silence()
+        self._log.critical("failed", why=str(error), exc_info=error)
+        if not self.failure.done():
+            self.failure.set_exception(error)

@@ -1,0 +1,209 @@
+"""The other brokers: a link out to each, and the connections on which they come in.
+
+Who a peer is, its certificate says; whether it is of the same network, its first frame does. Both are looked at before
+anything else, and a peer that then sends garbage is cut off for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from parley.consensus.errors import Reason
+from parley.model.errors import Code, Refusal
+from parley.net.frames import FrameError, FrameStream
+from parley.net.limits import Strikes
+from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
+from parley.net.tls import peer_context, tls_name
+from parley.node.authentication import refusal_of, say_failure
+from parley.node.certificates import PeerRefused, identify_peer
+from parley.node.clock import ClockWatch
+from parley.node.config import Config
+from parley.node.links import Link
+from parley.node.logs import Log, Throttled
+from parley.replica.wire import MAX_MESSAGE
+
+__all__ = ["GARBAGE", "Peers"]
+
+HELLO_SECONDS = 5.0
+TURN = 16  # messages of one peer before others have their turn
+STRIKES = 100  # pieces of garbage, within
+STRIKE_WINDOW_MS = 60_000  # after which a peer is cut off for
+BAN_MS = 30_000
+
+# What no correct broker sends, whatever it has been sent itself.
+GARBAGE = frozenset(
+    {
+        Reason.MALFORMED,
+        Reason.NOT_CANONICAL,
+        Reason.WRONG_CHAIN,
+        Reason.WRONG_EPOCH,
+        Reason.WRONG_VERSION,
+        Reason.UNKNOWN_SIGNER,
+        Reason.BAD_SIGNATURE,
+        Reason.BAD_BITMAP,
+        Reason.TOO_FEW_SIGNERS,
+        Reason.BAD_CERTIFICATE,
+    }
+)
+
+
+class Peers:
+    """All brokers but this one, by their index."""
+
+    def __init__(self, config: Config, clock: ClockWatch, log: Log, now: Callable[[], int]) -> None:
+        genesis = config.genesis
+        self._chain = genesis.chain
+        self._clock = clock
+        self._log = log
+        self._now = now
+        self._throttled = Throttled()
+        self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
+        authorities = {organisation.name: organisation.tls_ca for organisation in genesis.organisations}
+        self._authorities = {
+            name: authorities[broker.organisation]
+            for name, broker in zip(self._names, genesis.brokers, strict=True)
+        }
+        self._index = config.index
+        self._strikes = Strikes(
+            limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=len(self._names)
+        )
+        self._incoming: dict[int, FrameStream] = {}
+        contexts = {
+            name: peer_context(config.certificate, config.certificate_key, authority)
+            for name, authority in authorities.items()
+        }
+        self._links = {
+            index: Link(
+                self._names[index],
+                config.addresses[index],
+                contexts[broker.organisation],
+                hello=self._hello,
+                log=log,
+                now=now,
+            )
+            for index, broker in enumerate(genesis.brokers)
+            if index != config.index
+        }
+        self._receive: Callable[[int, bytes], None] = lambda _sender, _data: None
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def start(self, receive: Callable[[int, bytes], None]) -> list[asyncio.Task[None]]:
+        """Dial everybody; what arrives goes to `receive`. The tasks run until they are cancelled."""
+        self._receive = receive
+        return [asyncio.create_task(link.run()) for link in self._links.values()]
+
+    def send(self, to: int, data: bytes) -> None:
+        if to in self._links:
+            self._links[to].send(data)
+
+    def broadcast(self, data: bytes) -> None:
+        for link in self._links.values():
+            link.send(data)
+
+    def connected(self, index: int) -> bool:
+        return index in self._links and self._links[index].connected
+
+    @property
+    def dropped(self) -> int:
+        return sum(link.dropped for link in self._links.values())
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    async def serve(self, stream: FrameStream, certificate: bytes) -> None:
+        """Until the connection is of no more use; the caller closes it."""
+        try:
+            index = self._identify(certificate)
+            await self._require_hello(stream, index)
+        except Refusal as refusal:
+            say_failure(stream, 0, refusal)
+            return
+        except FrameError as error:
+            self._garbled(stream, error)
+            return
+        if (old := self._incoming.get(index)) is not None:
+            old.close()
+        self._incoming[index] = stream
+        self._links[index].dial_now()
+        stream.limit = MAX_MESSAGE
+        try:
+            await self._listen(stream, index)
+        except FrameError as error:
+            self._garbled(stream, error)
+            if refusal_of(error) is not None:
+                self._strikes.strike(self._names[index], self._now())
+        finally:
+            if self._incoming.get(index) is stream:
+                del self._incoming[index]
+
+    def blame(self, index: int, reason: Reason) -> None:
+        """The replica has refused what a peer sent."""
+        if reason in GARBAGE and self._strikes.strike(self._names[index], self._now()):
+            self._log.error(
+                "peer_cut_off", peer=self._names[index], why="it sends garbage", seconds=BAN_MS // 1_000
+            )
+            if (stream := self._incoming.get(index)) is not None:
+                stream.close()
+
+    def _identify(self, certificate: bytes) -> int:
+        try:
+            name = identify_peer(certificate, self._authorities, now=self._now())
+        except PeerRefused as refused:
+            self._say("peer_refused", refused.name, why=str(refused))
+            raise Refusal(Code.NOT_AUTHENTICATED, str(refused)) from None
+        index = self._names.index(name)
+        if index == self._index:
+            why = "it shows the certificate of this very broker; two machines run with one configuration"
+            self._say("peer_refused", name, why=why)
+            raise Refusal(Code.NOT_AUTHENTICATED, why)
+        if wait := self._strikes.wait_ms(name, self._now()):
+            raise Refusal(Code.BUSY, f"{name} has sent garbage and is not heard for {wait // 1_000 + 1} s")
+        return index
+
+    async def _require_hello(self, stream: FrameStream, index: int) -> None:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                frame = await stream.read()
+            hello = decode_opening(frame or b"")
+        except TimeoutError:
+            raise Refusal(Code.MALFORMED, f"no hello within {HELLO_SECONDS:g} s") from None
+        except WireError as error:
+            raise Refusal(Code.MALFORMED, f"the first frame of a broker is its hello: {error}") from None
+        if not isinstance(hello, PeerHello):
+            raise Refusal(Code.MALFORMED, "the first frame of a broker is its hello")
+        name = self._names[index]
+        if hello.version != VERSION:
+            why = f"{name} speaks version {hello.version} of the protocol, this broker {VERSION}: update the older one"
+            self._say("peer_version", name, why=why)
+            raise Refusal(Code.WRONG_CHAIN, why)
+        if hello.chain != self._chain:
+            why = (
+                f"{name} is of network {hello.chain.hex()[:16]}, this broker of {self._chain.hex()[:16]}: one of them was "
+                f"started with another genesis file; compare the two files"
+            )
+            self._say("peer_chain", name, why=why)
+            raise Refusal(Code.WRONG_CHAIN, why)
+        self._clock.heard(index, hello.time, self._now())
+
+    async def _listen(self, stream: FrameStream, index: int) -> None:
+        while frames := await stream.read_many():
+            for start in range(0, len(frames), TURN):
+                for data in frames[start : start + TURN]:
+                    self._receive(index, data)
+                await asyncio.sleep(0)
+                if self._incoming.get(index) is not stream or self._strikes.banned(
+                    self._names[index], self._now()
+                ):
+                    return
+
+    def _garbled(self, stream: FrameStream, error: FrameError) -> None:
+        if (told := refusal_of(error)) is not None:
+            say_failure(stream, 0, told)
+
+    def _hello(self) -> bytes:
+        return encode(PeerHello(VERSION, self._chain, self._now()))
+
+    def _say(self, event: str, subject: object, *, why: str) -> None:
+        if count := self._throttled.count(event, subject, self._now()):
+            self._log.error(event, why=why, count=count)

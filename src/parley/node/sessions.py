@@ -1,0 +1,394 @@
+"""One client's connection: every question gets one answer, a stream or a failure, and nothing is buffered without bound.
+
+Two tasks: one reads questions and answers what can be answered at once; the other, the pump, sends what has become
+ready since: receipts, long fetches, streams. A client that does not read its answers is not read from either, and is
+disconnected if that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import Protocol
+
+from parley.consensus.errors import Reason
+from parley.ledger.recent import HeightError
+from parley.model.batches import Batch
+from parley.model.errors import Code, Refusal
+from parley.model.names import Position
+from parley.net.frames import FrameError, FrameStream
+from parley.net.messages import (
+    MAX_QUESTION,
+    MAX_STREAMS,
+    Answer,
+    CloseStream,
+    Credit,
+    Fetch,
+    ListKeys,
+    OpenStream,
+    Prove,
+    Question,
+    Status,
+    StatusRequest,
+    Submit,
+    WireError,
+    decode_question,
+    encode,
+)
+from parley.node import answers
+from parley.node.access import Asker
+from parley.node.allowances import Account, pay
+from parley.node.authentication import refusal_of, say_failure
+from parley.node.config import Limits
+from parley.node.driver import Driver
+from parley.node.feed import Feed, Ticket
+from parley.node.streams import Stream
+from parley.node.view import Ledger, View
+
+__all__ = ["Keeper", "Services", "Session"]
+
+UNREAD_SECONDS = 30.0  # that a client may take to read what it was sent
+RECEIPT_MS = 60_000  # after which a client is told that its batch has no receipt yet
+TICK_SECONDS = 1.0  # between two looks at what is over time
+
+# What a client is told of a batch that the replica does not take.
+_CODES = {
+    Reason.QUOTA: Code.BUSY,
+    Reason.HALTED: Code.NOT_READY,
+    Reason.MALFORMED: Code.MALFORMED,
+    Reason.OVERSIZED: Code.OVERSIZED,
+    Reason.BAD_SIGNATURE: Code.BAD_SIGNATURE,
+    Reason.WRONG_CHAIN: Code.WRONG_CHAIN,
+}
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of the node that answer clients."""
+
+    driver: Driver
+    feed: Feed
+    ledger: Ledger
+    open_batch: Callable[[bytes], tuple[bytes, Batch]]
+    status: Callable[[int], Status]
+    freshness: int  # ms
+    now: Callable[[], int]
+
+
+class Keeper(Protocol):
+    """Whom a session tells about its client."""
+
+    def strike(self, asker: Asker, why: str) -> bool: ...
+
+    def slow(self, asker: Asker) -> None: ...
+
+    def broken(self, asker: Asker, error: Exception) -> None: ...
+
+
+class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
+    """The client has sent too much garbage, or does not read what it asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    question: Fetch
+    until: int
+
+
+class Session:
+    """What one connection has asked and not been answered yet."""
+
+    def __init__(
+        self,
+        stream: FrameStream,
+        asker: Asker,
+        services: Services,
+        *,
+        limits: Limits,
+        accounts: list[Account],
+        keeper: Keeper,
+    ) -> None:
+        self._stream = stream
+        self._asker = asker
+        self._services = services
+        self._limits = limits
+        self._accounts = accounts
+        self._keeper = keeper
+        self._wake = asyncio.Event()
+        self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
+        self._ready: list[tuple[int, Position]] = []  # certified receipts that are to be sent
+        self._polls: dict[int, _Poll] = {}
+        self._streams: dict[int, Stream] = {}
+
+    async def run(self) -> None:
+        """Until the client goes, or is cut off."""
+        feed = self._services.feed
+        self._stream.limit = MAX_QUESTION
+        feed.watch(self, self._on_anchor)
+        pump = asyncio.create_task(self._guarded(self._pump))
+        try:
+            await self._guarded(self._read)
+        finally:
+            feed.unwatch(self)
+            for ticket, _ in self._tickets.values():
+                feed.waiting.forget(ticket)
+            pump.cancel()
+            await asyncio.wait([pump])
+
+    async def _guarded(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Whatever happens in one session ends this session and nothing else."""
+        try:
+            await task()
+        except FrameError as error:
+            if (told := refusal_of(error)) is not None:
+                say_failure(self._stream, 0, told)
+        except _CutOff:
+            pass
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
+            self._keeper.broken(self._asker, error)
+            told = Refusal(Code.NOT_READY, "this broker failed to answer; ask another one")
+            say_failure(self._stream, 0, told)
+        self._stream.close()
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while frames := await self._stream.read_many():
+            await pay(self._accounts, frames, self._services.now)
+            for frame in frames:
+                self._take(frame)
+                await self._drained()
+                await asyncio.sleep(0)  # one client's questions must not hold up everybody else's
+
+    def _take(self, frame: bytes) -> None:
+        try:
+            question = decode_question(frame)
+        except WireError as error:
+            say_failure(self._stream, 0, Refusal(Code.MALFORMED, f"not a question: {error}"))
+            if self._keeper.strike(self._asker, str(error)):
+                raise _CutOff from None
+            return
+        try:
+            answer = self._answer(question)
+        except Refusal as refusal:
+            say_failure(self._stream, question.id, refusal)
+        except HeightError as error:
+            say_failure(self._stream, question.id, Refusal(Code.NOT_READY, str(error)))
+        else:
+            if answer is not None:
+                self._send(answer)
+
+    def _answer(self, question: Question) -> Answer | None:
+        ledger = self._services.ledger
+        match question:
+            case Submit():
+                self._require_room(question.id)
+                self._submit(question)
+            case Fetch():
+                self._require_room(question.id)
+                return self._fetch(question)
+            case OpenStream():
+                self._require_room(question.id)
+                self._open(question)
+            case Credit():
+                if (stream := self._streams.get(question.id)) is not None:
+                    stream.add_credit(question.messages)
+                    self._wake.set()
+            case CloseStream():
+                self._streams.pop(question.id, None)
+            case Prove():
+                return answers.proven(ledger.view(), self._asker, question)
+            case ListKeys():
+                return answers.listed(ledger.view(), self._asker, question)
+            case StatusRequest():
+                return self._services.status(question.id)
+        return None
+
+    def _require_room(self, id_: int) -> None:
+        if id_ in self._tickets or id_ in self._polls or id_ in self._streams:
+            raise Refusal(Code.INVALID, f"question {id_} has not been answered yet; ask under another number")
+        waiting = len(self._tickets) + len(self._ready) + len(self._polls) + len(self._streams)
+        if waiting >= self._limits.questions_in_flight:
+            raise Refusal(Code.BUSY, f"{waiting} questions of this connection wait for an answer")
+
+    def _submit(self, question: Submit) -> None:
+        name, batch = self._services.open_batch(question.batch)
+        if batch.header.publisher != self._asker.key:
+            raise Refusal(
+                Code.PERMISSION_DENIED, f"the batch is not signed by {self._asker.title}, who sends it"
+            )
+        archive = self._services.ledger.archive
+        known = archive.receipt(name)
+        if known is not None and known.final:
+            self._await_receipt(question.id, name, (known.height, known.position))
+            return
+        self._await_receipt(question.id, name)
+        refused = self._services.driver.submit(question.batch)
+        if refused is None:
+            return
+        if refused.reason is not Reason.REPLAYED:
+            self._forget_ticket(question.id)
+            raise Refusal(_CODES.get(refused.reason, Code.BUSY), refused.detail or refused.reason.value)
+        if known is not None and not archive.waits(name):  # no other receipt will come
+            self._forget_ticket(question.id)
+            self._await_receipt(question.id, name, (known.height, known.position))
+
+    def _await_receipt(self, id_: int, name: bytes, place: Position | None = None) -> None:
+        """Send the receipt at `place`, or the next one that the batch gets, once it is certified."""
+        if place is not None and place[0] <= self._services.feed.height:
+            self._on_receipt(id_, place)
+            return
+        ticket = Ticket(name, lambda found: self._on_receipt(id_, found))
+        self._tickets[id_] = (ticket, self._services.now() + RECEIPT_MS)
+        self._services.feed.waiting.wait(ticket, place)
+        self._wake.set()
+
+    def _fetch(self, question: Fetch) -> Answer | None:
+        view = self._fresh_view()
+        answer = answers.fetched(view, self._asker, question)
+        if answer.blocks or not question.wait:
+            return answer
+        self._polls[question.id] = _Poll(question, self._services.now() + question.wait)
+        self._wake.set()
+        return None
+
+    def _open(self, question: OpenStream) -> None:
+        if len(self._streams) >= MAX_STREAMS:
+            raise Refusal(Code.LIMIT_EXCEEDED, f"a connection has at most {MAX_STREAMS} streams")
+        stream = Stream(question, self._asker, self._services.freshness // 2)
+        stream.open(self._fresh_view())
+        self._streams[question.id] = stream
+        self._wake.set()
+
+    def _fresh_view(self) -> View:
+        """A broker that is cut off must not serve readers who may have lost their rights since (P18)."""
+        view = self._services.ledger.view()
+        age = self._services.now() - view.time
+        if age > self._services.freshness:
+            raise Refusal(
+                Code.NOT_READY,
+                f"the newest certified header of this broker is {age} ms old, and more than "
+                f"{self._services.freshness} ms is not fresh; ask another one",
+            )
+        return view
+
+    # -- what becomes ready ------------------------------------------------------------------------------------------
+
+    def _on_anchor(self) -> None:
+        if self._ready or self._polls or self._streams:
+            self._wake.set()
+
+    def _on_receipt(self, id_: int, place: Position) -> None:
+        self._tickets.pop(id_, None)
+        self._ready.append((id_, place))
+        self._wake.set()
+
+    async def _pump(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(TICK_SECONDS if self._tickets or self._polls else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            self._give_up_receipts()
+            view = self._view()
+            if view is not None:
+                await self._send_receipts(view)
+            await self._answer_polls()
+            await self._fill_streams()
+
+    def _view(self) -> View | None:
+        """None: this broker has nothing to show now."""
+        try:
+            return self._services.ledger.view()
+        except Refusal:
+            return None
+
+    async def _send_receipts(self, view: View) -> None:
+        ready, self._ready = self._ready, []
+        for id_, place in ready:
+            self._attempt(id_, partial(answers.receipted, view, id_, place))
+            await self._drained()
+
+    def _give_up_receipts(self) -> None:
+        now = self._services.now()
+        over = takewhile(lambda waited: waited[1][1] <= now, self._tickets.items())
+        for id_ in [id_ for id_, _ in over]:
+            self._forget_ticket(id_)
+            told = Refusal(
+                Code.BUSY,
+                f"the batch got no receipt within {RECEIPT_MS // 1_000} s; send it again, unchanged",
+            )
+            say_failure(self._stream, id_, told)
+
+    def _forget_ticket(self, id_: int) -> None:
+        found = self._tickets.pop(id_, None)
+        if found is not None:
+            self._services.feed.waiting.forget(found[0])
+
+    async def _answer_polls(self) -> None:
+        now = self._services.now()
+        for poll in list(self._polls.values()):
+            view = self._view()
+            arrived = view is not None and answers.has_arrived(view, poll.question)
+            if arrived or now >= poll.until:
+                del self._polls[poll.question.id]
+                self._attempt(poll.question.id, partial(self._fetched, poll.question))
+                await self._drained()
+
+    def _fetched(self, question: Fetch) -> Answer:
+        return answers.fetched(self._services.ledger.view(), self._asker, question)
+
+    async def _fill_streams(self) -> None:
+        """One message of each stream in turn, until none has more to say."""
+        busy = list(self._streams.values())
+        while busy:
+            for stream in busy.copy():
+                if not self._advance(stream):
+                    busy.remove(stream)
+                await self._drained()
+                await asyncio.sleep(0)
+
+    def _advance(self, stream: Stream) -> bool:
+        view = self._view()
+        if view is None or stream.id not in self._streams:
+            return False
+        try:
+            message = stream.next(view, self._services.now())
+        except HeightError:
+            return False
+        except Refusal as refusal:
+            self._streams.pop(stream.id, None)
+            say_failure(self._stream, stream.id, refusal)
+            return False
+        if message is not None:
+            self._send(message)
+        return message is not None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _attempt(self, id_: int, build: Callable[[], Answer]) -> None:
+        try:
+            self._send(build())
+        except Refusal as refusal:
+            say_failure(self._stream, id_, refusal)
+        except HeightError as error:
+            say_failure(self._stream, id_, Refusal(Code.NOT_READY, str(error)))
+
+    def _send(self, answer: Answer) -> None:
+        self._stream.write(encode(answer))
+
+    async def _drained(self) -> None:
+        """Wait while the client has much left to read; a client that does not read at all is cut off."""
+        if self._stream.write_buffer_bytes <= self._limits.unread_bytes:
+            return
+        try:
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await self._stream.drain()
+        except TimeoutError:
+            self._keeper.slow(self._asker)
+            raise _CutOff from None

@@ -1,0 +1,71 @@
+"""A broker's own word on how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import parley
+from parley.net.messages import PeerStatus, Status
+from parley.node.clock import ClockWatch, advice
+from parley.node.config import Config
+from parley.node.driver import Driver
+from parley.node.feed import Feed
+from parley.node.peers import Peers
+
+__all__ = ["StatusReport"]
+
+FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    config: Config
+    driver: Driver
+    feed: Feed
+    peers: Peers
+    clock: ClockWatch
+    clients: Callable[[], int]
+    now: Callable[[], int]
+
+    def __call__(self, id_: int) -> Status:
+        genesis, replica = self.config.genesis, self.driver.replica
+        broker, anchor = self.config.broker, self.feed.anchor
+        return Status(
+            id_,
+            broker=broker.name,
+            organisation=broker.organisation,
+            index=self.config.index,
+            version=parley.__version__,
+            state=self.state(),
+            note=self.note(),
+            epoch=0,
+            view=replica.view,
+            height=replica.executed_height,
+            certified=self.feed.height,
+            leader="" if anchor is None else genesis.brokers[anchor.header.proposer].name,
+            time=self.now(),
+            clients=self.clients(),
+            peers=tuple(
+                PeerStatus(other.name, self.peers.connected(index))
+                for index, other in enumerate(genesis.brokers)
+                if index != self.config.index
+            ),
+        )
+
+    def state(self) -> str:
+        if self.driver.halted is not None:
+            return "halted"
+        anchor, replica = self.feed.anchor, self.driver.replica
+        if anchor is None or anchor.header.executed_height == 0:
+            return "starting"
+        stale = self.now() - anchor.header.time > self.config.genesis.timeouts.freshness
+        behind = replica.committed_height - replica.executed_height > FAR_BEHIND
+        return "lagging" if stale or behind else "ready"
+
+    def note(self) -> str:
+        """What an operator should know, if anything."""
+        notes = [self.driver.halted or ""]
+        if offset := self.clock.wrong_by():
+            notes.append(advice(offset))
+        return " ".join(filter(None, notes))

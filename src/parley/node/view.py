@@ -1,0 +1,98 @@
+"""The ledger as one certified header proves it: everything that a broker shows is as of such a header (P2, P7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from parley.ledger import layout, recent, state_map
+from parley.ledger.proofs import Anchor, BlockProof, StateEntry
+from parley.ledger.recent import HeightError, RecentStates
+from parley.model.errors import Code, Refusal
+from parley.model.records import decode_record
+from parley.node.archive import Archive
+from parley.node.feed import Feed
+
+__all__ = ["Ledger", "View"]
+
+T = TypeVar("T", bound=Struct)
+
+MAX_REMEMBERED = 4_096  # records and proofs of one view
+
+
+class View:
+    """Valid until the state of its height is no longer kept; then reading raises `HeightError`."""
+
+    def __init__(self, archive: Archive, state: recent.View, anchor: Anchor) -> None:
+        self.archive = archive
+        self.anchor = anchor
+        self.height = state.height
+        self._state = state
+        self._records: dict[bytes, Struct | None] = {}
+        self._entries: dict[bytes, StateEntry] = {}
+
+    @property
+    def time(self) -> int:
+        return self.anchor.header.time
+
+    def get(self, kind: type[T], key: bytes) -> T | None:
+        """A record of the certified state."""
+        if key in self._records:
+            record = self._records[key]
+            assert record is None or isinstance(record, kind), "a key has records of one kind"
+            return record
+        data = self._state.get(layout.state(key))
+        found = None if data is None else decode_record(kind, data)
+        if len(self._records) < MAX_REMEMBERED:
+            self._records[key] = found
+        return found
+
+    def entry(self, key: bytes) -> StateEntry:
+        """An entry of the certified state, or its absence, with the proof."""
+        found = self._entries.get(key)
+        if found is None:
+            found = StateEntry(
+                key, self._state.get(layout.state(key)), state_map.prove(_Nodes(self._state), key)
+            )
+            if len(self._entries) < MAX_REMEMBERED:
+                self._entries[key] = found
+        return found
+
+    def leaves(self, height: int, positions: Sequence[int]) -> BlockProof:
+        """Receipts of a block up to the certified height, at ascending positions."""
+        return self.archive.block(height).prove(positions, self.archive.history(height, self.height))
+
+
+class Ledger:
+    """Gives everybody the same newest view."""
+
+    def __init__(self, archive: Archive, states: RecentStates, feed: Feed) -> None:
+        self.archive = archive
+        self._states = states
+        self._feed = feed
+        self._view: View | None = None
+
+    def view(self) -> View:
+        """Raises `Refusal` while there is no certified header with results that are still kept."""
+        anchor = self._feed.anchor
+        if anchor is None or anchor.header.executed_height == 0:
+            raise Refusal(
+                Code.NOT_READY, "this broker has no certified results yet; ask another one, or again later"
+            )
+        if self._view is None or self._view.anchor is not anchor:
+            try:
+                state = self._states.at(anchor.header.executed_height)
+            except HeightError as error:
+                raise Refusal(Code.NOT_READY, f"this broker is catching up: {error}") from None
+            self._view = View(self.archive, state, anchor)
+        return self._view
+
+
+class _Nodes:
+    def __init__(self, state: recent.View) -> None:
+        self._state = state
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._state.get(layout.state_node(path))

@@ -1,0 +1,1 @@
+"""The application of the data shards: topics, subscriptions, matching and order, the same on every replica."""

@@ -1,0 +1,87 @@
+"""What a broker can tell of a batch before order; what was opened once is kept, so that applying costs no decoding."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from parley.model.batches import CONTROL, Batch, open_batch
+from parley.model.errors import Code, Refusal
+from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
+from parley.model.operations import (
+    AlterTopic,
+    CreateTopic,
+    Operation,
+    Subscribe,
+    Unsubscribe,
+    decode_operation,
+)
+
+__all__ = ["Admission", "Opened"]
+
+MAX_KEPT = 4_096  # opened batches
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+_MESSAGE_COST = 256  # bytes that an opened message takes besides its own
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A batch that passed every check that needs no state; control batches with their operation."""
+
+    digest: bytes
+    batch: Batch
+    operation: Operation | None
+    cost: int
+
+
+class Admission:
+    """Opens batches, and keeps those that wait for order within a limit."""
+
+    def __init__(self, chain: bytes) -> None:
+        self._chain = chain
+        self._kept: OrderedDict[bytes, Opened] = OrderedDict()
+        self._cost = 0
+
+    def open(self, body: bytes) -> Opened:
+        """Raises `Refusal`."""
+        name, batch = open_batch(body, self._chain)
+        operation = None
+        if batch.header.kind == CONTROL:
+            operation = decode_operation(batch.messages[0].payload)
+            _require_readable(operation)
+        opened = Opened(name, batch, operation, len(body) + _MESSAGE_COST * batch.header.count)
+        self._keep(opened)
+        return opened
+
+    def recall(self, name: bytes, body: bytes) -> Opened:
+        """An admitted batch, from memory if it is still there."""
+        return self._kept.get(name) or self.open(body)
+
+    def forget(self, names: Iterable[bytes]) -> None:
+        for name in names:
+            opened = self._kept.pop(name, None)
+            if opened is not None:
+                self._cost -= opened.cost
+
+    def _keep(self, opened: Opened) -> None:
+        self.forget([opened.digest])
+        self._kept[opened.digest] = opened
+        self._cost += opened.cost
+        while len(self._kept) > MAX_KEPT or self._cost > MAX_KEPT_BYTES:
+            self.forget([next(iter(self._kept))])
+
+
+def _require_readable(operation: Operation) -> None:
+    """Rules and constraints are parsed before order, where whoever wrote them is told the place of the fault (P24)."""
+    try:
+        match operation:
+            case CreateTopic() | AlterTopic():
+                parse_rule(operation.publish or "")
+                parse_rule(operation.subscribe or "")
+            case Subscribe() | Unsubscribe():
+                parse_constraint(operation.constraint)
+            case _:
+                pass
+    except ExpressionError as error:
+        raise Refusal(Code.MALFORMED, str(error)) from None

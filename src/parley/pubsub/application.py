@@ -1,0 +1,153 @@
+"""The data shard's application: every ordered batch, once, in sequence, by whoever may (P3, P6, P26).
+
+The state's entries stand under `k`, the nodes of the map over them under `n`, and under `i` the indices that brokers
+serve from, which are derived and not certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from parley.consensus.errors import Reason, Refused
+from parley.consensus.types import Block
+from parley.ledger import state_map
+from parley.ledger.application import Admitted, KeyValue, Outcome, Receipt
+from parley.ledger.indices import (
+    BatchPlace,
+    LeafPlace,
+    ReceiptPlace,
+    decode_place,
+    encode_place,
+    offset_key,
+    order_key,
+    receipt_key,
+)
+from parley.model.batches import Batch
+from parley.model.errors import Code, Refusal
+from parley.model.genesis import Genesis
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, encode_leaf
+from parley.pubsub import expiry, subscriptions
+from parley.pubsub.admission import Admission
+from parley.pubsub.execution import execute, in_turn
+from parley.pubsub.interests import Interests
+from parley.pubsub.orders import Orders
+from parley.pubsub.state import ENTRIES, NODES, State
+from parley.pubsub.step import Step
+from parley.registry.registry import Registry
+
+__all__ = ["PubSub"]
+
+_REASONS = {
+    Code.MALFORMED: Reason.MALFORMED,
+    Code.OVERSIZED: Reason.OVERSIZED,
+    Code.BAD_SIGNATURE: Reason.BAD_SIGNATURE,
+    Code.WRONG_CHAIN: Reason.WRONG_CHAIN,
+}
+# After these a batch may still be applied, when it is ordered again: at a better time, or once its key is registered.
+_NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
+
+
+class PubSub:
+    """Topics, subscriptions and publications of one network. What it keeps between blocks is derived from the state."""
+
+    def __init__(self, genesis: Genesis) -> None:
+        self._genesis = genesis
+        self._registry = Registry(genesis)
+        self._admission = Admission(genesis.chain)
+        self._interests = Interests()
+        self._height: int | None = None  # of the state that the interests are derived from
+
+    def genesis(self) -> Outcome:
+        """The empty state: organisations and administrators are those of the genesis file (P26)."""
+        return Outcome((), state_map.EMPTY_ROOT, (), frozenset())
+
+    def open(self, body: bytes) -> tuple[bytes, Batch]:
+        """The digest and content of a batch that may be ordered. Raises `parley.model.errors.Refusal`."""
+        opened = self._admission.open(body)
+        return opened.digest, opened.batch
+
+    def admit(self, body: bytes) -> Admitted:
+        try:
+            name, batch = self.open(body)
+        except Refusal as refusal:
+            raise Refused(_REASONS[refusal.code], refusal.detail) from None
+        return Admitted(name, batch.header.publisher)
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+        step = self._begin(block, state)
+        expiry.sweep(step.state, step.height)
+        subscriptions.expire(step)
+        line_up = in_turn([self._admission.recall(name, body) for name, body in batches])
+        receipts = [execute(step, opened, position) for position, opened in enumerate(line_up)]
+        leaves: list[Leaf] = [*receipts, *step.orders.matched(), *step.orders.closed()]
+        changes = dict(step.state.changes())
+        root, nodes = state_map.update(_Nodes(state), changes)
+        settled = frozenset(receipt.digest for receipt in receipts if receipt.code != Code.OUT_OF_SEQUENCE)
+        self._admission.forget(settled)
+        self._height = block.height
+        return Outcome(
+            writes=(
+                *((ENTRIES + key, value) for key, value in changes.items()),
+                *((NODES + path, node) for path, node in nodes.items()),
+                *_indices(block.height, leaves, state),
+            ),
+            state_root=root,
+            receipts=tuple(Receipt(r.digest, r.code.value, at) for at, r in enumerate(receipts)),
+            settled=settled,
+            leaves=tuple(map(encode_leaf, leaves)),
+        )
+
+    def _begin(self, block: Block, state: KeyValue) -> Step:
+        if self._height is None or self._height != block.height - 1:
+            self._interests = Interests.load(state)
+        self._height = None  # until this block is done
+        entries = State(state)
+        return Step(
+            block.height,
+            block.header.time,
+            self._genesis,
+            self._registry,
+            entries,
+            self._interests,
+            Orders(entries),
+        )
+
+
+class _Nodes:
+    """The map's nodes as they were before this block."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._get = store.get
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._get(NODES + path)
+
+
+def _indices(height: int, leaves: Iterable[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
+    for position, leaf in enumerate(leaves):
+        match leaf:
+            case BatchReceipt():
+                yield from _batch_indices(height, position, leaf, store)
+            case Match():
+                key = order_key(leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation, leaf.first_ps)
+                yield key, encode_place(LeafPlace(height, position))
+            case Closed():
+                key = order_key(leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation, leaf.final_ps)
+                yield key, encode_place(LeafPlace(height, position))
+
+
+def _batch_indices(
+    height: int, position: int, receipt: BatchReceipt, store: KeyValue
+) -> Iterable[tuple[bytes, bytes]]:
+    outcome = receipt.outcome
+    if isinstance(outcome, Published):
+        key = offset_key(receipt.topic, receipt.partition, outcome.first_offset)
+        yield key, encode_place(BatchPlace(height, position, receipt.digest))
+    if receipt.code == Code.DUPLICATE:
+        return
+    key = receipt_key(receipt.digest)
+    if receipt.code != Code.OK:
+        before = store.get(key)
+        if before is not None and decode_place(ReceiptPlace, before).final:
+            return
+    yield key, encode_place(ReceiptPlace(height, position, receipt.code not in _NOT_FINAL))

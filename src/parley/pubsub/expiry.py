@@ -1,0 +1,42 @@
+"""What the state remembers only for a time: each entry is listed under the height at which it is looked at again."""
+
+from __future__ import annotations
+
+from parley.pubsub import lines, strangers
+from parley.pubsub.records import BEHIND, CHUNKS, LINES, STRANGERS, expiry_prefix
+from parley.pubsub.state import State
+
+__all__ = ["MAX_SWEPT", "sweep"]
+
+MAX_SWEPT = 4_096  # entries and heights a block: more than a block can list, so what is left over gets less
+
+
+def sweep(state: State, height: int) -> None:
+    """Work off the lists up to this height, as far as one block may. It is the first thing that a block does.
+
+    Whatever waits a little longer has expired all the same: nothing that could still apply depends on it.
+    """
+    behind, room = state.count(BEHIND), MAX_SWEPT
+    reached = behind or height
+    while reached <= height and room > 0:
+        prefix = expiry_prefix(reached)
+        listed = state.stored_keys(prefix, room)
+        for key in listed:
+            state.delete(key)
+            _expire(state, key[len(prefix) :], reached, height)
+        room -= len(listed) + 1
+        if room > 0:
+            reached += 1
+    left_over = reached if reached <= height else 0
+    if left_over != behind:
+        state.add(BEHIND, left_over - behind)
+
+
+def _expire(state: State, key: bytes, listed: int, height: int) -> None:
+    if key.startswith(LINES):
+        lines.expire(state, key, listed, height)
+    elif key.startswith(STRANGERS):
+        strangers.forget(state, key)
+    else:
+        assert key.startswith(CHUNKS), "nothing else is listed"
+        state.delete(key)

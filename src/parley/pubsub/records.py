@@ -1,0 +1,89 @@
+"""The entries of the replicated state that the application keeps for itself."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from parley.crypto.encoding import u64
+from parley.model.names import U32, U64, Position
+
+__all__ = [
+    "BEHIND",
+    "CHUNKS",
+    "LINES",
+    "LIVE_TOPICS",
+    "REMEMBERED_STRANGERS",
+    "STRANGERS",
+    "ChunkRecord",
+    "LineRecord",
+    "StrangerRecord",
+    "UseRecord",
+    "chunk_key",
+    "expiry_key",
+    "expiry_prefix",
+    "line_key",
+    "stranger_key",
+    "use_key",
+]
+
+LIVE_TOPICS = b"count/topics"
+REMEMBERED_STRANGERS = b"count/strangers"
+LINES = b"line/"
+CHUNKS = b"chunk/"  # sorts before lines: where both are listed for one height, a line goes after its chunks
+STRANGERS = b"stranger/"
+BEHIND = b"count/behind"  # the height whose expiries are still being worked off; none: nothing is left over
+
+
+class LineRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`line/<id>`: one sequence line (P3) and its newest batches."""
+
+    next: U64
+    last: U64  # the highest not_after of the batches that must be known
+    sealed: U32  # how many chunks have left for keys of their own
+    first: U64  # the sequence of the first batch in `open`
+    open: bytes  # entries of `lines.ENTRY`, oldest first
+
+
+class ChunkRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`chunk/<id><ordinal>`: a full chunk of a line's older batches."""
+
+    first: U64
+    entries: bytes
+
+
+class StrangerRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`stranger/<digest>`: where a batch of an unknown key was refused."""
+
+    original: Position
+
+
+class UseRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`use/<key>`: what one client holds of the things that are limited."""
+
+    subscriptions: U32 = 0
+    advertised: tuple[str, ...] = ()  # topics, sorted
+
+
+def line_key(line: bytes) -> bytes:
+    return LINES + line
+
+
+def chunk_key(line: bytes, ordinal: int) -> bytes:
+    return CHUNKS + line + u64(ordinal)
+
+
+def stranger_key(digest: bytes) -> bytes:
+    return STRANGERS + digest
+
+
+def use_key(client: bytes) -> bytes:
+    return b"use/" + client
+
+
+def expiry_prefix(height: int) -> bytes:
+    return b"exp/" + u64(height)
+
+
+def expiry_key(height: int, key: bytes) -> bytes:
+    """Lists the entry `key`, which the block at `height` looks at again."""
+    return expiry_prefix(height) + key

@@ -1,0 +1,26 @@
+"""What the transitions of one block share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.model.genesis import Genesis
+from parley.pubsub.interests import Interests
+from parley.pubsub.orders import Orders
+from parley.pubsub.state import State
+from parley.registry.registry import Registry
+
+__all__ = ["Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`height` and `time` are the block's: there is no other time."""
+
+    height: int
+    time: int
+    genesis: Genesis
+    registry: Registry
+    state: State
+    interests: Interests
+    orders: Orders

@@ -1,0 +1,144 @@
+"""Subscriptions: interests held under a lease in block time. The first of a constraint begins its orders, the last
+ends them (P6).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from parley.model.errors import Code, Refusal
+from parley.model.expressions import Constraint, parse_constraint
+from parley.model.names import Position
+from parley.model.operations import Subscribe, Unsubscribe
+from parley.model.receipts import PartitionStart, Subscribed
+from parley.model.records import (
+    ConstraintRecord,
+    SubscriptionRecord,
+    TopicRecord,
+    subscription_key,
+    subscription_prefix,
+)
+from parley.pubsub import use
+from parley.pubsub.access import head_of, require_allowed, require_topic
+from parley.pubsub.interests import Interest
+from parley.pubsub.step import Step
+from parley.registry.standing import Standing
+
+__all__ = [
+    "MAX_ENDED",
+    "MAX_ORDERS",
+    "end_of_client",
+    "end_of_topic",
+    "expire",
+    "extend",
+    "require_room",
+    "subscribe",
+    "unsubscribe",
+]
+
+MAX_ORDERS = 65_536  # of one topic: distinct constraints times partitions
+MAX_ENDED = (
+    4_096  # orders that lapsing leases may touch in a block: after a standstill all leases are over at once
+)
+
+
+def subscribe(step: Step, by: Standing, operation: Subscribe, at: Position) -> Subscribed:
+    client = by.require_client()
+    topic = require_topic(step.state, operation.topic)
+    require_allowed(topic, "subscribe", client)
+    constraint = parse_constraint(operation.constraint)
+    interest = Interest(topic.name, constraint.id, client.key)
+    key = subscription_key(*interest)
+    if step.state.get(SubscriptionRecord, key) is None:
+        _begin(step, by, topic, constraint, at)
+    lease_until = step.time + step.genesis.timeouts.lease
+    step.state.put(key, SubscriptionRecord(constraint.text, lease_until))
+    step.interests.join(interest, constraint, lease_until)
+    starts = tuple(
+        _start(step, topic.name, partition, constraint.id) for partition in range(topic.partitions)
+    )
+    return Subscribed(constraint.id, starts, lease_until)
+
+
+def unsubscribe(step: Step, by: Standing, operation: Unsubscribe) -> None:
+    client = by.require_client()
+    topic = require_topic(step.state, operation.topic)
+    constraint = parse_constraint(operation.constraint)
+    interest = Interest(topic.name, constraint.id, client.key)
+    if step.state.get(SubscriptionRecord, subscription_key(*interest)) is None:
+        raise Refusal(
+            Code.NOT_SUBSCRIBED, f"{by.title} has no subscription to {topic.name} with {constraint.text}"
+        )
+    _end(step, interest, topic.partitions)
+
+
+def expire(step: Step) -> None:
+    """End the subscriptions whose lease is over, the oldest first; those too many for one block wait for the next."""
+    room = MAX_ENDED
+    while room > 0 and (interest := step.interests.lapsed(step.time)) is not None:
+        partitions = require_topic(step.state, interest.topic).partitions
+        _end(step, interest, partitions)
+        room -= partitions
+
+
+def end_of_client(step: Step, client: bytes) -> None:
+    for interest in step.interests.of_client(client):
+        _end(step, interest, require_topic(step.state, interest.topic).partitions)
+
+
+def end_of_topic(step: Step, topic: TopicRecord) -> None:
+    prefix = subscription_prefix(topic.name)
+    for key, _ in step.state.scan(SubscriptionRecord, prefix):
+        constraint, client = key[len(prefix) : -32], key[-32:]
+        _end(step, Interest(topic.name, constraint, client), topic.partitions)
+
+
+def extend(step: Step, topic: str, added: range) -> None:
+    """New partitions have an order for every live constraint, of the same incarnation as in the old ones."""
+    if not added:
+        return
+    for constraint, head in step.orders.heads(topic, 0):
+        for partition in added:
+            step.orders.open(topic, partition, constraint, replace(head, next_ps=0))
+
+
+def require_room(step: Step, topic: TopicRecord, partitions: int, more: int = 0) -> None:
+    """That a topic with so many partitions may have its constraints and some more."""
+    index = step.interests.index(topic.name)
+    constraints = more + (0 if index is None else len(index))
+    if constraints * partitions > MAX_ORDERS:
+        raise Refusal(
+            Code.LIMIT_EXCEEDED,
+            f"topic {topic.name} would have {constraints} constraints in {partitions} partitions; "
+            f"{MAX_ORDERS} orders are allowed",
+        )
+
+
+def _begin(step: Step, by: Standing, topic: TopicRecord, constraint: Constraint, at: Position) -> None:
+    held = use.get(step.state, by.key)
+    limit = step.genesis.limits.subscriptions_per_client
+    if held.subscriptions >= limit:
+        raise Refusal(Code.LIMIT_EXCEEDED, f"{by.title} has the {limit} subscriptions that it may have")
+    if step.orders.head(topic.name, 0, constraint.id) is None:
+        require_room(step, topic, topic.partitions, more=1)
+        for partition in range(topic.partitions):
+            head = ConstraintRecord(constraint.text, at, next_ps=0, subscribers=1)
+            step.orders.open(topic.name, partition, constraint.id, head)
+    else:
+        step.orders.join(topic.name, topic.partitions, constraint.id, 1)
+    use.put(step.state, by.key, replace(held, subscriptions=held.subscriptions + 1))
+
+
+def _end(step: Step, interest: Interest, partitions: int) -> None:
+    step.state.delete(subscription_key(*interest))
+    held = use.get(step.state, interest.client)
+    use.put(step.state, interest.client, replace(held, subscriptions=held.subscriptions - 1))
+    lives = step.orders.join(interest.topic, partitions, interest.constraint, -1)
+    step.interests.leave(interest, last=not lives)
+
+
+def _start(step: Step, topic: str, partition: int, constraint: bytes) -> PartitionStart:
+    order = step.orders.head(topic, partition, constraint)
+    assert order is not None, "a live constraint has a head in every partition"
+    next_offset = head_of(step.state, topic, partition).next_offset
+    return PartitionStart(partition, order.incarnation, order.next_ps, next_offset)

@@ -1,0 +1,115 @@
+"""Clients and their attributes: registered, altered and revoked by the administrators of their organisation (P26)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.model.errors import Code, Refusal
+from parley.model.genesis import Genesis
+from parley.model.names import MAX_PAIRS, Value, sorted_pairs
+from parley.model.operations import AlterClient, RegisterClient, RevokeClient
+from parley.model.records import ClientRecord, client_key, name_key
+from parley.registry.standing import Standing
+
+__all__ = ["Records", "Registry"]
+
+T = TypeVar("T", bound=Struct)
+
+RESERVED = frozenset({"org", "client"})  # what rules read under these names is the registry's own word
+LIVE_CLIENTS = b"count/clients"
+
+
+class Records(Protocol):
+    """The part of the replicated state that the registry reads and writes."""
+
+    def get(self, kind: type[T], key: bytes) -> T | None: ...
+
+    def get_bytes(self, key: bytes) -> bytes | None: ...
+
+    def put(self, key: bytes, record: Struct | bytes) -> None: ...
+
+    def delete(self, key: bytes) -> None: ...
+
+    def count(self, key: bytes) -> int: ...
+
+    def add(self, key: bytes, by: int) -> None: ...
+
+
+class Registry:
+    """Administrators are those of the genesis file; everything that changes is in the records."""
+
+    def __init__(self, genesis: Genesis) -> None:
+        self._limit = genesis.limits.clients
+        self._administrators = {
+            key: organisation.name for organisation in genesis.organisations for key in organisation.admins
+        }
+
+    def standing(self, records: Records, key: bytes) -> Standing:
+        return Standing(key, self._administrators.get(key), records.get(ClientRecord, client_key(key)))
+
+    def register(self, records: Records, by: Standing, operation: RegisterClient, height: int) -> None:
+        organisation = by.require_administrator("register its clients")
+        _require_grantable(name for name, _ in operation.attributes)
+        if self._administrators.get(operation.key, organisation) != organisation:
+            raise Refusal(Code.PERMISSION_DENIED, "the key is an administrator's key of another organisation")
+        if (known := records.get(ClientRecord, client_key(operation.key))) is not None:
+            owner = f"{known.organisation}/{known.name}"
+            raise Refusal(
+                Code.CLIENT_EXISTS, f"the key was registered for {owner}, and a key is used only once"
+            )
+        if records.get_bytes(name_key(organisation, operation.name)) is not None:
+            raise Refusal(Code.CLIENT_EXISTS, f"there is a client {organisation}/{operation.name} already")
+        if records.count(LIVE_CLIENTS) >= self._limit:
+            raise Refusal(Code.LIMIT_EXCEEDED, f"the network has the {self._limit} clients that it may have")
+        client = ClientRecord(
+            organisation, operation.name, operation.key, operation.attributes, revoked=False, changed=height
+        )
+        records.put(client_key(client.key), client)
+        records.put(name_key(organisation, client.name), client.key)
+        records.add(LIVE_CLIENTS, 1)
+
+    def alter(self, records: Records, by: Standing, operation: AlterClient, height: int) -> None:
+        organisation = by.require_administrator("alter its clients")
+        client = _client(records, organisation, operation.name)
+        changed = [name for name, _ in operation.set]
+        _require_grantable([*changed, *operation.remove])
+        if both := sorted(set(changed).intersection(operation.remove)):
+            raise Refusal(Code.INVALID, f"attribute {both[0]} is both set and removed")
+        attributes: dict[str, Value] = dict(client.attributes)
+        for name in operation.remove:
+            attributes.pop(name, None)
+        attributes.update(operation.set)
+        if len(attributes) > MAX_PAIRS:
+            raise Refusal(
+                Code.LIMIT_EXCEEDED,
+                f"{organisation}/{client.name} would have {len(attributes)} attributes; {MAX_PAIRS} are allowed",
+            )
+        altered = replace(client, attributes=sorted_pairs(attributes), changed=height)
+        records.put(client_key(client.key), altered)
+
+    def revoke(self, records: Records, by: Standing, operation: RevokeClient, height: int) -> ClientRecord:
+        """The client that takes part no more. Its record stays, so that its key never comes back."""
+        organisation = by.require_administrator("revoke its clients")
+        client = _client(records, organisation, operation.name)
+        records.put(client_key(client.key), replace(client, revoked=True, changed=height))
+        records.delete(name_key(organisation, client.name))
+        records.add(LIVE_CLIENTS, -1)
+        return client
+
+
+def _client(records: Records, organisation: str, name: str) -> ClientRecord:
+    key = records.get_bytes(name_key(organisation, name))
+    client = None if key is None else records.get(ClientRecord, client_key(key))
+    if client is None:
+        raise Refusal(Code.UNKNOWN_CLIENT, f"there is no client {organisation}/{name}")
+    return client
+
+
+def _require_grantable(names: Iterable[str]) -> None:
+    for name in names:
+        if name in RESERVED:
+            raise Refusal(Code.INVALID, f"attribute {name} is set by the registry and cannot be granted")

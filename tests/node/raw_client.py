@@ -1,0 +1,184 @@
+"""The smallest client: it says what the protocol lets a client say, and checks nothing that a test does not check."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import TypeVar
+
+from msgspec import Struct
+from tests.node.network import SECONDS, LocalNetwork
+
+from parley.ledger.proofs import Anchor, StateEntry, Trust
+from parley.model.batches import (
+    CONTROL,
+    FORMAT,
+    PUBLISH,
+    BatchHeader,
+    Message,
+    MessageHeader,
+    encode,
+    sign_batch,
+)
+from parley.model.credentials import Identity, possession
+from parley.model.names import Value, sorted_pairs
+from parley.model.operations import Operation, encode_operation
+from parley.model.receipts import BatchReceipt
+from parley.model.records import decode_record
+from parley.net import messages as net
+from parley.net.frames import FrameStream
+from parley.net.tls import Address, ConnectError, certificate_hash, client_context, tls_name
+from parley.net.tls import connect as dial
+
+A = TypeVar("A")
+R = TypeVar("R", bound=Struct)
+
+
+class RawClient:
+    """One connection of one identity to one broker."""
+
+    def __init__(self, stream: FrameStream, identity: Identity, trust: Trust) -> None:
+        self.stream = stream
+        self.identity = identity
+        self.trust = trust
+        self._ids = count(1)
+        self._session = os.urandom(16)
+        self._sequences: dict[tuple[int, str, int], int] = {}
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    def send(self, question: net.Question) -> None:
+        self.stream.write(net.encode(question))
+
+    async def receive(self, kind: type[A]) -> A:
+        """The next answer, which must be of this kind."""
+        async with asyncio.timeout(SECONDS):
+            frame = await self.stream.read()
+        assert frame is not None, "the broker has closed the connection"
+        answer = net.decode_answer(frame)
+        assert isinstance(answer, kind), answer
+        return answer
+
+    async def ask(self, question: net.Question, kind: type[A]) -> A:
+        self.send(question)
+        return await self.receive(kind)
+
+    async def status(self) -> net.Status:
+        return await self.ask(net.StatusRequest(self.new_id()), net.Status)
+
+    def batch(
+        self, kind: int, topic: str, partition: int, contents: tuple[Message, ...]
+    ) -> tuple[bytes, bytes]:
+        """The digest and bytes of this session's next batch."""
+        line = (kind, topic, partition)
+        sequence = self._sequences.get(line, 0)
+        self._sequences[line] = sequence + len(contents)
+        header = BatchHeader(
+            FORMAT,
+            self.trust.genesis.chain,
+            kind,
+            topic,
+            partition,
+            self.identity.credential.key,
+            self._session,
+            sequence,
+            len(contents),
+            50_000,
+        )
+        return sign_batch(header, contents, self.identity.key())
+
+    def publication(self, topic: str, *contents: Message, partition: int = 0) -> tuple[bytes, bytes]:
+        return self.batch(PUBLISH, topic, partition, contents)
+
+    def control(self, operation: Operation) -> tuple[bytes, bytes]:
+        return self.batch(CONTROL, "", 0, (message(encode_operation(operation)),))
+
+    async def submit(self, batch: tuple[bytes, bytes]) -> BatchReceipt:
+        """The batch's receipt, checked against the genesis file and nothing else."""
+        name, body = batch
+        answer = await self.ask(net.Submit(self.new_id(), body), net.Receipted)
+        return self.receipt(answer, name)
+
+    def receipt(self, answer: net.Receipted, name: bytes) -> BatchReceipt:
+        (leaf,) = self.trust.certified(answer.anchor).leaves(answer.proof)
+        assert isinstance(leaf, BatchReceipt)
+        assert leaf.digest == name
+        return leaf
+
+    async def operate(self, operation: Operation) -> BatchReceipt:
+        return await self.submit(self.control(operation))
+
+    async def fetch(self, topic: str, offset: int, *, partition: int = 0, wait: int = 0) -> net.Fetched:
+        question = net.Fetch(self.new_id(), topic, partition, offset, 1_000_000, wait)
+        return await self.ask(question, net.Fetched)
+
+    def record(self, kind: type[R], entry: StateEntry, key: bytes, anchor: Anchor) -> R | None:
+        """The entry's record, once its proof has been checked."""
+        value = self.trust.certified(anchor).value(entry, key)
+        return None if value is None else decode_record(kind, value)
+
+
+def message(payload: bytes, rule: str = "", **tags: Value) -> Message:
+    header = encode(MessageHeader(tags=sorted_pairs(tags)))
+    return Message(os.urandom(16), header, rule, payload)
+
+
+@asynccontextmanager
+async def client(
+    network: LocalNetwork, broker: str, organisation: str, name: str
+) -> AsyncIterator[RawClient]:
+    """A client's authenticated connection to a broker that runs, or is about to."""
+    stream = await reach(network, broker)
+    try:
+        yield await authenticated(network, broker, stream, network.identity(organisation, name))
+    finally:
+        await stream.wait_closed()
+
+
+async def reach(network: LocalNetwork, broker: str) -> FrameStream:
+    """A connection to a broker that may still be starting."""
+    member, organisation = network.broker(broker)
+    context = client_context(organisation.tls_ca)
+    name = tls_name(member.name, member.organisation)
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                return await dial(Address.parse(member.address), context, name, timeout=SECONDS)
+            except ConnectError:
+                assert network.is_running(broker), f"{broker} has ended"
+                await asyncio.sleep(0.05)
+
+
+async def authenticated(
+    network: LocalNetwork, broker: str, stream: FrameStream, identity: Identity
+) -> RawClient:
+    answer = await authenticate(network, stream, identity)
+    assert isinstance(answer, net.Welcome), answer
+    assert answer.broker == broker
+    stream.limit = net.MAX_ANSWER
+    return RawClient(stream, identity, network.trust)
+
+
+async def authenticate(network: LocalNetwork, stream: FrameStream, identity: Identity) -> net.Opening:
+    """Show the credential and prove its key; what the broker says to it."""
+    stream.write(prove(network, stream, identity, await opening(stream)))
+    return await opening(stream)
+
+
+def prove(network: LocalNetwork, stream: FrameStream, identity: Identity, challenge: net.Opening) -> bytes:
+    """The frame that answers a challenge."""
+    assert isinstance(challenge, net.Challenge)
+    assert stream.peer_certificate is not None
+    signed = possession(network.genesis.chain, challenge.nonce, certificate_hash(stream.peer_certificate))
+    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed)))
+
+
+async def opening(stream: FrameStream) -> net.Opening:
+    async with asyncio.timeout(SECONDS):
+        frame = await stream.read()
+    assert frame is not None, "the broker has closed the connection"
+    return net.decode_opening(frame)

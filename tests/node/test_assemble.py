@@ -1,0 +1,142 @@
+"""A whole broker in one process: it starts from its files, serves, stops when told, and gives up when its disk does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.node.network import SECONDS, LocalNetwork
+from tests.node.raw_client import authenticated, message, reach
+
+from parley.model.batches import MAX_BATCH_BYTES
+from parley.model.operations import CreateTopic, Policy, RegisterClient
+from parley.model.receipts import Done, Published
+from parley.net import messages as net
+from parley.net.tls import load_certificate
+from parley.node.assemble import run
+from parley.node.certificates import Authority, issue
+from parley.node.config import ConfigError, load
+from parley.node.provision import broker_directory
+
+
+class OneBroker(LocalNetwork):
+    """A network of one broker, which needs nobody else."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, organisations=("solo",))
+
+    def is_running(self, name: str) -> bool:
+        return True
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[OneBroker]:
+    with OneBroker(tmp_path / "net") as network:
+        yield network
+
+
+@asynccontextmanager
+async def running(network: OneBroker) -> AsyncIterator[asyncio.Task[int]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(run(load(network.config("solo-1")), stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+def test_one_broker_is_a_network(network: OneBroker) -> None:
+    home = broker_directory(network.directory, "solo-1")
+
+    async def story() -> None:
+        async with running(network) as task:
+            stream = await reach(network, "solo-1")
+            admin = await authenticated(network, "solo-1", stream, network.identity("solo", "admin"))
+            key = network.identity("solo", "alice").credential.key
+            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+            stream = await reach(network, "solo-1")
+            alice = await authenticated(network, "solo-1", stream, network.identity("solo", "alice"))
+            assert (await alice.submit(alice.publication("t", message(b"x")))).outcome == Published(0)
+            assert (await alice.fetch("t", 0)).blocks
+            assert (await alice.status()).state == "ready"
+            assert (home / "address").read_text().strip() == network.addresses[0]
+            assert int((home / "pid").read_text()) == os.getpid()
+            for open_stream in (admin.stream, alice.stream):
+                await open_stream.wait_closed()
+        assert task.result() == 0
+        assert not (home / "address").exists()
+
+    asyncio.run(story())
+
+
+def test_a_stop_ends_the_connections_of_clients(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            stream = await reach(network, "solo-1")
+            await authenticated(network, "solo-1", stream, network.identity("solo", "admin"))
+        async with asyncio.timeout(SECONDS):
+            assert await stream.read() is None
+        await stream.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_an_address_that_is_taken_is_named(network: OneBroker) -> None:
+    port = int(network.addresses[0].rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(ConfigError, match=r"listen: 127\.0\.0\.1:\d+ cannot be used: .*in use"):
+            asyncio.run(run(load(network.config("solo-1")), asyncio.Event()))
+
+
+def test_a_certificate_that_others_would_refuse_is_refused_at_the_start(network: OneBroker) -> None:
+    home, organisation = (
+        broker_directory(network.directory, "solo-1"),
+        network.directory / "organisations/solo",
+    )
+    authority = Authority(load_certificate(organisation / "ca.crt"), (organisation / "ca.key").read_bytes())
+    old = issue(authority, "solo-1", "solo", now=network.genesis.start_time - 10 * 86_400_000, days=1)
+    (home / "tls.crt").write_bytes(old.certificate)
+    (home / "tls.key").write_bytes(old.key)
+    with pytest.raises(
+        ConfigError, match="certificate: other brokers would refuse this broker: its certificate has expired"
+    ):
+        asyncio.run(run(load(network.config("solo-1")), asyncio.Event()))
+
+
+def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, 3 * 1024 * 1024))
+
+    command = [sys.executable, "-m", "parley.node", str(network.config("solo-1"))]
+    process = subprocess.Popen(command, preexec_fn=little_room)
+
+    async def story() -> None:
+        stream = await reach(network, "solo-1")
+        alice = await authenticated(network, "solo-1", stream, network.identity("solo", "alice"))
+        for id_ in range(6):
+            large = alice.publication("t", message(bytes(MAX_BATCH_BYTES - 1_000)))
+            alice.send(net.Submit(id_, large[1]))
+        async with asyncio.timeout(SECONDS):
+            while await stream.read() is not None:
+                pass
+        await stream.wait_closed()
+
+    try:
+        asyncio.run(story())
+        assert process.wait(SECONDS) == 1
+    finally:
+        process.kill()
+        process.wait()
+    events = [line["event"] for line in network.log("solo-1")]
+    assert "failed" in events
+    assert events[-1] == "stopped"

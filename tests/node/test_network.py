@@ -1,0 +1,353 @@
+"""Four broker processes and clients that trust none of them: what is published is certified, delivered, and survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tests.node.network import ORGANISATIONS, LocalNetwork
+from tests.node.raw_client import RawClient, client, message
+
+from parley.model.batches import Message, Withheld
+from parley.model.errors import Code
+from parley.model.expressions import parse_constraint, parse_rule
+from parley.model.operations import (
+    CreateTopic,
+    Policy,
+    RegisterClient,
+    RevokeClient,
+    Subscribe,
+    Unsubscribe,
+)
+from parley.model.receipts import BatchReceipt, Closed, Done, Match, Published, Subscribed
+from parley.model.records import (
+    ClientRecord,
+    ConstraintRecord,
+    PartitionRecord,
+    TopicRecord,
+    client_key,
+    constraint_key,
+    name_key,
+    partition_key,
+    topic_key,
+)
+from parley.net import messages as net
+from parley.node.provision import create_identity
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
+    with LocalNetwork(tmp_path_factory.mktemp("network") / "net", clients=("alice", "bob")) as network:
+        network.start()
+        asyncio.run(_furnish(network))
+        yield network
+
+
+async def _furnish(network: LocalNetwork) -> None:
+    """Every organisation registers its clients; alpha makes the topics."""
+    for organisation in ORGANISATIONS:
+        async with client(network, f"{organisation}-1", organisation, "admin") as admin:
+            for name in ("alice", "bob"):
+                key = network.identity(organisation, name).credential.key
+                rank = 5 if name == "alice" else 1
+                receipt = await admin.operate(RegisterClient(name, key, (("rank", rank),)))
+                assert receipt.outcome == Done()
+    async with client(network, "alpha-1", "alpha", "admin") as admin:
+        for topic, subscribe in (("news", ""), ("secret", "rank >= 3"), ("busy", "")):
+            receipt = await admin.operate(CreateTopic(topic, 2, Policy(), "", subscribe))
+            assert receipt.outcome == Done()
+
+
+def test_a_publication_is_receipted_by_one_broker_and_read_from_another(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "alpha-1", "beta", "alice") as publisher:
+            receipt = await publisher.submit(publisher.publication("news", message(b"one"), message(b"two")))
+            assert isinstance(receipt.outcome, Published)
+            first = receipt.outcome.first_offset
+        async with client(network, "gamma-1", "delta", "bob") as reader:
+            fetched = await reader.fetch("news", first + 1, wait=30_000)
+            (block,) = fetched.blocks
+            assert reader.trust.certified(fetched.anchor).leaves(block.proof) == (receipt,)
+            skipped, shown = block.batches[0].contents
+            assert isinstance(skipped, net.Skipped)
+            assert isinstance(shown, Message)
+            assert shown.payload == b"two"
+            head = reader.record(PartitionRecord, fetched.head, partition_key("news", 0), fetched.anchor)
+            assert head == PartitionRecord(first + 2, 0)
+
+    asyncio.run(story())
+
+
+def test_a_stream_delivers_in_order_and_proves_that_nothing_is_missing(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "beta-1", "beta", "alice") as publisher,
+            client(network, "gamma-1", "gamma", "bob") as reader,
+        ):
+            start = await subscribe(reader, "news", "kind = 'x'")
+            stream = open_stream(reader, "news", start, credit=100)
+            key = constraint_key("news", 0, start.constraint)
+            head = await reader.receive(net.Head)
+            record = reader.record(ConstraintRecord, head.entries[0], key, head.anchor)
+            assert record is not None
+            assert (record.incarnation, record.next_ps) == (start.partitions[0].incarnation, 0)
+            for payload in (b"1", b"2", b"3"):
+                batch = publisher.publication("news", message(payload, kind="x"), message(b"no", kind="y"))
+                await publisher.submit(batch)
+            delivered: list[bytes] = []
+            while len(delivered) < 3:
+                delivery = await next_delivery(reader)
+                assert delivery.id == stream
+                certified = reader.trust.certified(delivery.anchor)
+                for block in delivery.blocks:
+                    *receipts, match = certified.leaves(block.proof)
+                    assert isinstance(match, Match)
+                    assert match.first_ps == len(delivered)
+                    assert [leaf for _, leaf in match.items] == [one.leaf() for one in block.contents]
+                    assert receipts
+                    delivered += [one.payload for one in block.contents if isinstance(one, Message)]
+            assert delivered == [b"1", b"2", b"3"]
+
+    asyncio.run(story())
+
+
+def test_a_stream_waits_for_credit_and_its_head_says_what_is_held_back(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "alpha-1", "beta", "alice") as publisher,
+            client(network, "alpha-1", "alpha", "alice") as reader,
+        ):
+            start = await subscribe(reader, "busy", "n = 1")
+            for _ in range(3):
+                await publisher.submit(publisher.publication("busy", message(b"", n=1), message(b"", n=1)))
+            stream = open_stream(reader, "busy", start, credit=1)
+            first = await next_delivery(reader)
+            assert [len(block.contents) for block in first.blocks] == [2]  # a block's messages go together
+            head = await reader.receive(net.Head)
+            key = constraint_key("busy", 0, start.constraint)
+            record = reader.record(ConstraintRecord, head.entries[0], key, head.anchor)
+            assert record is not None
+            assert record.next_ps == 6
+            reader.send(net.Credit(stream, 100))
+            rest = await next_delivery(reader)
+            assert sum(len(block.contents) for block in rest.blocks) == 4
+
+    asyncio.run(story())
+
+
+def test_a_message_whose_rule_forbids_it_is_withheld_with_the_readers_certified_record(
+    network: LocalNetwork,
+) -> None:
+    async def story() -> None:
+        async with client(network, "alpha-1", "alpha", "alice") as publisher:
+            batch = publisher.publication("news", message(b"open"), message(b"shut", rule="rank >= 3"))
+            outcome = (await publisher.submit(batch)).outcome
+            assert isinstance(outcome, Published)
+            allowed = await publisher.fetch("news", outcome.first_offset)
+            assert allowed.reader is None
+            assert all(isinstance(one, Message) for one in allowed.blocks[0].batches[0].contents)
+        async with client(network, "delta-1", "gamma", "bob") as reader:
+            fetched = await reader.fetch("news", outcome.first_offset, wait=30_000)
+            shown, withheld = fetched.blocks[0].batches[0].contents
+            assert isinstance(shown, Message)
+            assert isinstance(withheld, Withheld)
+            assert fetched.reader is not None
+            own = client_key(reader.identity.credential.key)
+            record = reader.record(ClientRecord, fetched.reader, own, fetched.anchor)
+            assert record is not None
+            assert not parse_rule(withheld.rule).allows(record.readable())
+
+    asyncio.run(story())
+
+
+def test_a_long_fetch_is_answered_by_what_arrives_or_empty_when_its_time_is_over(
+    network: LocalNetwork,
+) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "beta-1", "beta", "alice") as publisher,
+            client(network, "beta-1", "beta", "bob") as reader,
+        ):
+            empty = await reader.fetch("news", 0, partition=1, wait=1)
+            assert empty.blocks == ()
+            reader.send(net.Fetch(7, "news", 1, 0, 1_000, 60_000))
+            await publisher.submit(publisher.publication("news", message(b"late"), partition=1))
+            fetched = await reader.receive(net.Fetched)
+            assert fetched.id == 7
+            assert [len(block.batches) for block in fetched.blocks] == [1]
+
+    asyncio.run(story())
+
+
+def test_a_repeated_batch_gets_the_receipt_it_has_from_any_broker(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "alpha-1", "delta", "alice") as publisher:
+            batch = publisher.publication("news", message(b"once"))
+            receipt = await publisher.submit(batch)
+            assert await publisher.submit(batch) == receipt
+        async with client(network, "beta-1", "delta", "alice") as again:
+            assert await again.submit(batch) == receipt
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_is_ordered_before_its_turn_is_receipted_and_may_come_again(
+    network: LocalNetwork,
+) -> None:
+    async def story() -> None:
+        async with client(network, "alpha-1", "alpha", "bob") as publisher:
+            first = publisher.publication("news", message(b"first"))
+            second = publisher.publication("news", message(b"second"))
+            assert (await publisher.submit(second)).code is Code.OUT_OF_SEQUENCE
+            assert (await publisher.submit(first)).code is Code.OK
+            assert (await publisher.submit(second)).code is Code.OK
+
+    asyncio.run(story())
+
+
+def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "alpha-1", "beta", "bob") as bob,
+            client(network, "alpha-1", "beta", "alice") as alice,
+        ):
+            _, signed_by_alice = alice.publication("news", message(b""))
+            _, altered = bob.publication("news", message(b""))
+            questions: list[tuple[net.Question, Code]] = [
+                (net.Fetch(1, "secret", 0, 0, 1_000, 0), Code.PERMISSION_DENIED),
+                (net.Fetch(1, "nothing", 0, 0, 1_000, 0), Code.UNKNOWN_TOPIC),
+                (net.Fetch(1, "x" * 100_000, 0, 0, 1_000, 0), Code.UNKNOWN_TOPIC),
+                (net.Fetch(1, "news", 2, 0, 1_000, 0), Code.UNKNOWN_PARTITION),
+                (net.Submit(1, signed_by_alice), Code.PERMISSION_DENIED),
+                (net.Submit(1, altered[:-1] + bytes([altered[-1] ^ 1])), Code.BAD_SIGNATURE),
+                (net.Submit(1, b"no batch"), Code.MALFORMED),
+                (net.Prove(1, (topic_key("secret"),)), Code.OK),
+                (net.Prove(1, (client_key(alice.identity.credential.key),)), Code.PERMISSION_DENIED),
+                (net.Prove(1, (b"line/" + bytes(32),)), Code.PERMISSION_DENIED),
+                (net.ListKeys(1, b"", b""), Code.PERMISSION_DENIED),
+                (net.ListKeys(1, b"client/", b""), Code.PERMISSION_DENIED),
+                (open_question("news", bytes(32), (1, 0)), Code.NOT_FOUND),
+                (open_question("news", bytes(32), (2**40, 0)), Code.NOT_READY),
+                (open_question("secret", bytes(32), (1, 0)), Code.NOT_FOUND),
+            ]
+            for question, code in questions:
+                answer = await bob.ask(question, object)
+                found = answer.code if isinstance(answer, net.Failure) else Code.OK
+                assert found is code, (question, answer)
+
+    asyncio.run(story())
+
+
+def test_entries_of_the_state_are_proven_present_and_absent(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "gamma-1", "gamma", "alice") as asker:
+            keys = (topic_key("news"), topic_key("no-such-topic"), client_key(asker.identity.credential.key))
+            proven = await asker.ask(net.Prove(1, keys), net.Proven)
+            topic = asker.record(TopicRecord, proven.entries[0], keys[0], proven.anchor)
+            assert topic is not None
+            assert (topic.organisation, topic.partitions) == ("alpha", 2)
+            assert asker.record(TopicRecord, proven.entries[1], keys[1], proven.anchor) is None
+            own = asker.record(ClientRecord, proven.entries[2], keys[2], proven.anchor)
+            assert own is not None
+            assert own.name == "alice"
+            listed = await asker.ask(net.ListKeys(2, b"topic/", topic_key("busy")), net.Listed)
+            assert listed.keys == (topic_key("news"), topic_key("secret"))
+        async with client(network, "gamma-1", "gamma", "admin") as admin:
+            names = await admin.ask(net.ListKeys(3, b"name/gamma/", b""), net.Listed)
+            assert names.keys == (name_key("gamma", "alice"), name_key("gamma", "bob"))
+            refused = await admin.ask(net.ListKeys(4, b"name/alpha/", b""), net.Failure)
+            assert refused.code is Code.PERMISSION_DENIED
+
+    asyncio.run(story())
+
+
+def test_a_stream_ends_with_the_order_it_reads(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "beta-1", "delta", "bob") as reader:
+            start = await subscribe(reader, "news", "z = 1")
+            stream = open_stream(reader, "news", start, credit=10)
+            await reader.receive(net.Head)
+            name, body = reader.control(Unsubscribe("news", "z = 1"))
+            reader.send(net.Submit(99, body))
+            closed: list[Closed] = []
+            receipts: list[BatchReceipt] = []
+            while not isinstance(answer := await reader.receive(object), net.Failure):
+                if isinstance(answer, net.Delivery):
+                    certified = reader.trust.certified(answer.anchor)
+                    for block in answer.blocks:
+                        (leaf,) = certified.leaves(block.proof)
+                        assert isinstance(leaf, Closed)
+                        closed.append(leaf)
+                elif isinstance(answer, net.Receipted):
+                    receipts.append(reader.receipt(answer, name))
+            assert (answer.id, answer.code) == (stream, Code.NOT_SUBSCRIBED)
+            assert sorted(leaf.partition for leaf in closed) == [0, 1]
+            assert {leaf.final_ps for leaf in closed} == {0}
+
+    asyncio.run(story())
+
+
+def test_a_stream_ends_when_its_reader_is_revoked(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "delta-1", "delta", "admin") as admin,
+            client(network, "alpha-1", "alpha", "admin") as other,
+        ):
+            identity = create_identity(network.directory, "delta", "carol", not_after=2**50)
+            receipt = await admin.operate(RegisterClient("carol", identity.credential.key, ()))
+            assert receipt.outcome == Done()
+            async with client(network, "alpha-1", "delta", "carol") as reader:
+                start = await subscribe(reader, "news", "w = 1")
+                stream = open_stream(reader, "news", start, credit=10)
+                await reader.receive(net.Head)
+                await admin.operate(RevokeClient("carol"))
+                while not isinstance(answer := await reader.receive(object), net.Failure):
+                    pass
+                assert (answer.id, answer.code) == (stream, Code.REVOKED)
+                refused = await reader.ask(net.Fetch(5, "news", 0, 0, 1_000, 0), net.Failure)
+                assert refused.code is Code.REVOKED
+            assert (await other.status()).state == "ready"
+
+    asyncio.run(story())
+
+
+def test_a_broker_says_how_it_is(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "delta-1", "delta", "alice") as asker:
+            status = await asker.status()
+            assert (status.broker, status.organisation, status.index) == ("delta-1", "delta", 3)
+            assert (status.state, status.note) == ("ready", "")
+            assert status.leader in network.names
+            assert [peer.name for peer in status.peers] == network.names[:3]
+            assert status.clients == 1
+            assert 0 < status.certified <= status.height
+
+    asyncio.run(story())
+
+
+async def subscribe(reader: RawClient, topic: str, constraint: str) -> Subscribed:
+    outcome = (await reader.operate(Subscribe(topic, constraint))).outcome
+    assert isinstance(outcome, Subscribed)
+    assert outcome.constraint == parse_constraint(constraint).id
+    return outcome
+
+
+def open_stream(reader: RawClient, topic: str, start: Subscribed, *, credit: int) -> int:
+    positions = tuple(
+        net.StreamPosition(one.partition, one.incarnation, one.next_ps) for one in start.partitions
+    )
+    question = net.OpenStream(reader.new_id(), topic, start.constraint, positions, credit)
+    reader.send(question)
+    return question.id
+
+
+def open_question(topic: str, constraint: bytes, incarnation: tuple[int, int]) -> net.OpenStream:
+    return net.OpenStream(1, topic, constraint, (net.StreamPosition(0, incarnation, 0),), 1)
+
+
+async def next_delivery(reader: RawClient) -> net.Delivery:
+    """The next one; heads in between are the network's heartbeat."""
+    while not isinstance(answer := await reader.receive(object), net.Delivery):
+        assert isinstance(answer, net.Head), answer
+    return answer

@@ -1,0 +1,129 @@
+"""The small parts of a node that guard memory: caches, queues, accounts, quiet logs, and proofs from whole trees."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parley.crypto import merkle
+from parley.net.messages import MAX_QUESTION
+from parley.node.allowances import Accounts, pay
+from parley.node.archive import ReceiptTree
+from parley.node.cache import Cache
+from parley.node.config import Limits
+from parley.node.links import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Outbox
+from parley.node.logs import MAX_THROTTLED, MAX_VALUE, Throttled, presentable
+
+leaves = st.lists(st.binary(max_size=4), min_size=1, max_size=40)
+
+
+@given(leaves, st.data())
+def test_proofs_from_a_kept_tree_are_those_of_merkle(found: list[bytes], data: st.DataObject) -> None:
+    positions = sorted(data.draw(st.sets(st.integers(0, len(found) - 1), min_size=1)))
+    tree = ReceiptTree(found)
+    assert tree.root == merkle.root(found)
+    assert tree.prove(positions) == merkle.prove_many(found, positions)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=60))
+def test_a_cache_gives_what_was_made_and_never_costs_more_than_its_budget(
+    asked: list[tuple[int, int]],
+) -> None:
+    cache: Cache[int, int] = Cache(100)
+    costs = dict(asked)
+    for key, _ in asked:
+        assert cache.get(key, lambda key=key: (key, costs[key])) == key  # type: ignore[misc]
+        assert cache.cost <= 100
+
+
+def test_a_cache_makes_a_value_once_and_forgets_the_least_used() -> None:
+    made: list[str] = []
+    cache: Cache[str, str] = Cache(2)
+
+    def get(key: str) -> str:
+        return cache.get(key, lambda: (made.append(key) or key, 1))  # type: ignore[func-returns-value]
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        assert get(key) == key
+    assert made == ["a", "b", "c", "b"]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=50))
+def test_a_full_outbox_drops_the_oldest_and_counts_them(messages: list[bytes]) -> None:
+    outbox = Outbox(max_bytes=100, max_messages=5)
+    for data in messages:
+        outbox.put(data)
+    kept = [outbox.take() for _ in range(len(outbox))]
+    assert kept == messages[len(messages) - len(kept) :]
+    assert outbox.dropped == len(messages) - len(kept)
+    assert sum(map(len, kept)) <= 100
+    assert len(kept) <= 5
+
+
+def test_pauses_grow_up_to_a_limit_and_start_again_after_a_success() -> None:
+    backoff = Backoff()
+    pauses = [backoff.next() for _ in range(20)]
+    assert FIRST_PAUSE / 2 <= pauses[0] <= FIRST_PAUSE
+    assert all(pause <= LONGEST_PAUSE for pause in pauses)
+    assert pauses[-1] >= LONGEST_PAUSE / 2
+    backoff.succeeded()
+    assert backoff.next() <= FIRST_PAUSE
+
+
+def test_an_account_lasts_as_long_as_a_connection_and_has_a_limit() -> None:
+    accounts = Accounts(Limits(), connections=2)
+    first, second = accounts.enter("a"), accounts.enter("a")
+    assert first is second is not None
+    assert accounts.enter("a") is None
+    accounts.leave("a")
+    assert accounts.enter("a") is first
+    accounts.leave("a")
+    accounts.leave("a")
+    assert len(accounts) == 0
+    assert accounts.enter("b") is not first
+
+
+@pytest.mark.parametrize(
+    ("limits", "frames"),
+    [
+        (Limits(requests_per_second=100), [b"x"] * 1_024),
+        (Limits(bytes_per_second=64 * 1024), [bytes(MAX_QUESTION)] * 2),
+    ],
+)
+def test_a_client_that_is_too_fast_is_read_more_slowly(limits: Limits, frames: list[bytes]) -> None:
+    account = Accounts(limits, connections=1).enter("a")
+    assert account is not None
+    clock = iter(range(0, 10**9, 1_000))  # every look at the clock takes a second
+
+    async def story() -> None:
+        await pay([account], frames, lambda: 0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await pay([account], frames, lambda: 0)
+        await pay([account], frames[:1], lambda: next(clock))
+
+    asyncio.run(story())
+
+
+def test_the_same_is_said_once_in_a_while_with_how_often_it_happened() -> None:
+    throttled = Throttled(quiet_ms=100)
+    counts = [throttled.count("event", "subject", now) for now in (0, 10, 50, 99, 100, 150, 300)]
+    assert counts == [1, 0, 0, 0, 4, 0, 2]
+    assert throttled.count("event", "other", 10) == 1
+
+
+def test_what_is_remembered_to_be_quiet_is_bounded() -> None:
+    throttled = Throttled()
+    for subject in range(MAX_THROTTLED + 100):
+        assert throttled.count("event", subject, 0) == 1
+    assert len(throttled._last) == MAX_THROTTLED
+
+
+def test_no_bytes_and_no_long_values_reach_the_log() -> None:
+    event = presentable(None, "info", {"key": b"secret", "long": "x" * 10_000, "n": 5, "none": None})
+    assert event["key"] == "<6 bytes>"
+    assert len(event["long"]) == MAX_VALUE + 1
+    assert (event["n"], event["none"]) == (5, None)

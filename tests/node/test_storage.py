@@ -1,0 +1,73 @@
+"""A broker's store and safety record are made together, once, and opened together or not at all (P10)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from parley.consensus.errors import SafetyRecordError
+from parley.ledger.safety_file import SafetyFile
+from parley.ledger.store import Store, StoreError
+from parley.node.config import Config, load
+from parley.node.provision import broker_directory, provision_network
+from parley.node.storage import StorageError, open_storage, provision_storage
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    directory = tmp_path / "net"
+    provision_network(directory, organisations=("solo",), network="n", start_time=int(time.time() * 1_000))
+    return load(broker_directory(directory, "solo-1") / "broker.toml")
+
+
+def test_a_new_broker_opens_what_was_made_for_it(config: Config) -> None:
+    storage = open_storage(config)
+    assert storage.record[1].last_voted_view == 0
+    assert storage.recent.lowest == 0
+    storage.close()
+
+
+def test_a_broker_that_has_its_disk_does_not_get_another(config: Config) -> None:
+    with pytest.raises(StorageError, match="has its data already"):
+        provision_storage(config)
+
+
+def test_a_missing_safety_record_is_never_made_anew(config: Config) -> None:
+    config.safety.unlink()
+    for action in (provision_storage, open_storage):
+        with pytest.raises(StorageError, match="could sign twice"):
+            action(config)
+    assert not config.safety.exists()
+
+
+def test_missing_data_are_never_made_anew(config: Config) -> None:
+    shutil.rmtree(config.data)
+    for action in (provision_storage, open_storage):
+        with pytest.raises(StorageError, match="lost what it promised to keep"):
+            action(config)
+    assert not config.data.exists()
+
+
+def test_a_broker_without_any_disk_is_told_to_create_it(config: Config) -> None:
+    shutil.rmtree(config.data)
+    config.safety.unlink()
+    with pytest.raises(StorageError, match="create its storage first"):
+        open_storage(config)
+    provision_storage(config)
+    open_storage(config).close()
+
+
+def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None:
+    with Store.open(config.data, create=False), pytest.raises(StoreError, match="in use by another process"):
+        open_storage(config)
+    record = SafetyFile.open(config.safety)
+    with pytest.raises(SafetyRecordError, match="in use by another process"):
+        open_storage(config)
+    record.close()
+    config.safety.write_bytes(bytes(len(config.safety.read_bytes())))
+    with pytest.raises(SafetyRecordError, match="cannot be used"):
+        open_storage(config)
+    Store.open(config.data, create=False).close()

@@ -1,0 +1,170 @@
+"""Random histories: whatever clients, administrators, strangers and lying brokers may send, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.pubsub.world import ADMINS, ORGANISATIONS, Actor, Signed, World, actor, tagged
+
+from parley.model.batches import Message
+from parley.model.genesis import Limits, Timeouts
+from parley.model.names import Value, sorted_pairs
+from parley.model.operations import (
+    Advertise,
+    AlterClient,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Operation,
+    Policy,
+    RegisterClient,
+    RevokeClient,
+    Subscribe,
+    Unsubscribe,
+)
+
+LEASE = 500
+LIMITS = Limits(clients=6, topics=3, subscriptions_per_client=3)
+TIMEOUTS = Timeouts(lease=LEASE)
+
+TOPICS = ("orders", "orders", "orders", "orders", "results", "results", "orders/urgent", "notes")
+RULES = ("", 'role == "nurse"', 'org != "insurer"', "level >= 2 or admin", 'client in ["c0", "c1"]')
+CONSTRAINTS = (
+    "",
+    "a = 1",
+    "a == 1",
+    "b != 'x'",
+    "a = 1 and b = 'x'",
+    "b = 'x' && a = 1",
+    "not a = 1",
+    "c",
+    "false",
+)
+SESSIONS = (bytes(16), b"1" * 16)
+
+
+class History:
+    """Makes batches for a world, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = World(LIMITS, TIMEOUTS)
+        self._people = [actor(f"c{i}", organisation) for i in range(3) for organisation in ORGANISATIONS[:2]]
+        self._sent: list[Signed] = []
+
+    def blocks(self, count: int) -> Iterator[tuple[list[Signed], int]]:
+        """Batches of a block and its time; each must be applied before the next is asked for."""
+        # First something that can go well, or most histories would be about unknown topics.
+        yield (
+            [self._control(ADMINS[p.organisation], self._registration(p)) for p in self._people[:4]],
+            self._time(),
+        )
+        yield (
+            [
+                self._control(ADMINS[ORGANISATIONS[i % 2]], CreateTopic(name, i + 1, Policy(), "", ""))
+                for i, name in enumerate(("results", "orders"))
+            ],
+            self._time(),
+        )
+        for _ in range(count - 2):
+            made = {batch.digest: batch for batch in (self._batch() for _ in range(self.random.randrange(8)))}
+            yield list(made.values()), self._time()
+
+    def _time(self) -> int:
+        return self.world.time + self.random.choice((1, 1, 1, 1, 1, 10, 100, LEASE // 2))
+
+    def _batch(self) -> Signed:
+        roll = self.random.random()
+        if roll < 0.1 and self._sent:
+            return self.random.choice(self._sent)  # a client retries, or a broker lies
+        if roll < 0.6:
+            batch = self._publication()
+        else:
+            author = self.random.choice((self._author(), self._author(), *ADMINS.values()))
+            batch = self._control(author, self._operation(author))
+        self._sent.append(batch)
+        return batch
+
+    def _author(self) -> Actor:
+        """Mostly one of those who were registered first."""
+        return self.random.choice(self._people[:4] if self.random.random() < 0.8 else self._people)
+
+    def _publication(self) -> Signed:
+        pick, author = self.random.choice, self._author()
+        return self.world.publication(
+            author,
+            pick(TOPICS),
+            *(self._message() for _ in range(self.random.randrange(1, 4))),
+            partition=self.random.choice((0, 0, 0, 1, 2)),
+            session=pick(SESSIONS),
+            sequence=self._sequence(),
+            not_after=self._not_after(),
+        )
+
+    def _message(self) -> Message:
+        tags: dict[str, Value] = {}
+        if self.random.random() < 0.7:
+            tags["a"] = self.random.choice((1, 2, True, "1"))
+        if self.random.random() < 0.5:
+            tags["b"] = self.random.choice(("x", "y"))
+        if self.random.random() < 0.3:
+            tags["c"] = True
+        return tagged(payload=self.random.randbytes(4), **tags)
+
+    def _control(self, author: Actor, operation: Operation) -> Signed:
+        return self.world.control(
+            author,
+            operation,
+            session=self.random.choice(SESSIONS),
+            sequence=self._sequence(),
+            not_after=self._not_after(),
+        )
+
+    def _sequence(self) -> int | None:
+        """Mostly the next one."""
+        return self.random.randrange(6) if self.random.random() < 0.07 else None
+
+    def _not_after(self) -> int | None:
+        """Never so short that a line is forgotten and begins anew: the reference does not forget."""
+        if self.random.random() < 0.95:
+            return None
+        return self.random.choice((0, self.world.height, self.world.height + 200_000))
+
+    def _registration(self, person: Actor) -> RegisterClient:
+        attributes: dict[str, Value] = {}
+        if self.random.random() < 0.5:
+            attributes["role"] = self.random.choice(("nurse", "clerk"))
+        if self.random.random() < 0.5:
+            attributes["level"] = self.random.randrange(4)
+        return RegisterClient(person.name, person.key, sorted_pairs(attributes))
+
+    def _operation(self, author: Actor) -> Operation:
+        pick, person, topic = self.random.choice, self.random.choice(self._people), self.random.choice(TOPICS)
+        if self.random.random() < 0.8 and author.name != "admin":
+            return pick(
+                (
+                    Subscribe(topic, pick(CONSTRAINTS)),
+                    Subscribe(topic, pick(CONSTRAINTS)),
+                    Subscribe(topic, pick(CONSTRAINTS)),
+                    Unsubscribe(topic, pick(CONSTRAINTS)),
+                    Advertise(topic, pick(("", "spare beds"))),
+                )
+            )
+        return pick(
+            (
+                self._registration(person),
+                self._registration(person),
+                AlterClient(
+                    person.name, sorted_pairs({"level": self.random.randrange(4)}), pick(((), ("role",)))
+                ),
+                AlterClient(person.name, sorted_pairs({"admin": True}), ()),
+                RevokeClient(person.name),
+                RegisterClient("other", person.key, ()),
+                CreateTopic(topic, self.random.randrange(1, 4), Policy(), pick(RULES), pick(RULES)),
+                CreateTopic(topic, 1, Policy(matching=pick(("clear", "sse"))), "", ""),
+                AlterTopic(topic, self.random.randrange(1, 4), None, None, pick((None, *RULES))),
+                AlterTopic(topic, None, 5, pick((None, *RULES)), None),
+                DeleteTopic(topic) if self.random.random() < 0.5 else DeleteTopic("notes"),
+            )
+        )

@@ -1,0 +1,282 @@
+"""The same promises written down a second time, as plainly as possible: dictionaries, loops, no caches, no expiry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from parley.model.batches import MAX_NOT_AFTER, Batch, decode_message_header
+from parley.model.errors import Code
+from parley.model.expressions import parse_constraint, parse_rule
+from parley.model.genesis import Genesis
+from parley.model.names import Position, Value
+from parley.model.operations import (
+    Advertise,
+    AlterClient,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Operation,
+    RegisterClient,
+    RevokeClient,
+    Subscribe,
+    Unsubscribe,
+    decode_operation,
+)
+
+
+class No(Exception):  # noqa: N818
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+
+@dataclass
+class Client:
+    organisation: str
+    name: str
+    attributes: dict[str, Value]
+    revoked: bool = False
+
+
+@dataclass
+class Topic:
+    organisation: str
+    partitions: int
+    publish: str
+    subscribe: str
+    deleted: bool = False
+
+
+@dataclass
+class Order:
+    """Everything that a constraint was ever given in one partition, in one incarnation."""
+
+    incarnation: Position
+    items: list[tuple[int, bytes]] = field(default_factory=list)
+    closed: bool = False
+
+
+OrderName = tuple[str, int, bytes, Position]
+
+
+class Reference:
+    def __init__(self, genesis: Genesis) -> None:
+        self.genesis = genesis
+        self.admins = {key: o.name for o in genesis.organisations for key in o.admins}
+        self.clients: dict[bytes, Client] = {}
+        self.topics: dict[str, Topic] = {}
+        self.log: dict[tuple[str, int], list[bytes]] = {}
+        self.start: dict[tuple[str, int], int] = {}
+        self.subscriptions: dict[tuple[str, bytes, bytes], int] = {}  # topic, constraint, client -> lease
+        self.texts: dict[bytes, str] = {}
+        self.orders: dict[OrderName, Order] = {}
+        self.advertisements: dict[tuple[str, bytes], str] = {}
+        self.next: dict[tuple[object, ...], int] = {}
+        self.known: dict[bytes, Position] = {}
+        self.height = self.time = 0
+
+    def apply(self, height: int, time: int, batches: list[tuple[bytes, Batch]]) -> list[tuple[bytes, Code]]:
+        """(digest, code) in the order of application."""
+        self.height, self.time = height, time
+        for key in sorted(self.subscriptions):
+            if self.subscriptions[key] < time:
+                self.end(key)
+        waiting = list(batches)
+        codes: list[tuple[bytes, Code]] = []
+        # The first place of a line goes to its lowest sequence, and so on.
+        for _, place in batches:
+            mine = [found for found in waiting if line(found[1]) == line(place)]
+            chosen = min(mine, key=lambda found: found[1].header.sequence)
+            waiting.remove(chosen)
+            codes.append((chosen[0], self.one(*chosen, (height, len(codes)))))
+        return codes
+
+    def one(self, digest: bytes, batch: Batch, at: Position) -> Code:
+        header = batch.header
+        expected = self.next.get(line(batch), 0)
+        if not self.height <= header.not_after <= self.height + MAX_NOT_AFTER:
+            return Code.EXPIRED
+        if digest in self.known:
+            return Code.DUPLICATE
+        if header.publisher not in self.admins and header.publisher not in self.clients:
+            self.known[digest] = at
+            return Code.UNKNOWN_CLIENT
+        revoked = header.publisher not in self.admins and self.clients[header.publisher].revoked
+        if revoked and line(batch) not in self.next:
+            return Code.REVOKED
+        if header.sequence < expected:
+            return Code.SEQUENCE_REUSED
+        if header.sequence > expected:
+            return Code.OUT_OF_SEQUENCE
+        self.next[line(batch)] = expected + header.count
+        self.known[digest] = at
+        try:
+            if header.kind == 0:
+                self.publish(batch)
+            else:
+                self.operate(header.publisher, decode_operation(batch.messages[0].payload), at)
+        except No as no:
+            return no.code
+        return Code.OK
+
+    def client(self, key: bytes) -> Client:
+        if key not in self.clients:
+            raise No(Code.UNKNOWN_CLIENT)
+        if self.clients[key].revoked:
+            raise No(Code.REVOKED)
+        return self.clients[key]
+
+    def topic(self, name: str) -> Topic:
+        if name not in self.topics or self.topics[name].deleted:
+            raise No(Code.UNKNOWN_TOPIC)
+        return self.topics[name]
+
+    def allow(self, rule: str, client: Client) -> None:
+        sees = {**client.attributes, "org": client.organisation, "client": client.name}
+        if not parse_rule(rule).allows(sees):
+            raise No(Code.PERMISSION_DENIED)
+
+    def publish(self, batch: Batch) -> None:
+        header = batch.header
+        client = self.client(header.publisher)
+        topic = self.topic(header.topic)
+        if header.partition >= topic.partitions:
+            raise No(Code.UNKNOWN_PARTITION)
+        self.allow(topic.publish, client)
+        log = self.log[header.topic, header.partition]
+        for message in batch.messages:
+            tags = dict(decode_message_header(message.header).tags)
+            for (name, partition, constraint, _), order in self.orders.items():
+                here = (name, partition) == (header.topic, header.partition) and not order.closed
+                if here and parse_constraint(self.texts[constraint]).matches(tags):
+                    order.items.append((len(log), message.leaf()))
+            log.append(message.leaf())
+
+    def administrator(self, key: bytes) -> str:
+        if key not in self.admins:
+            self.client(key)
+            raise No(Code.PERMISSION_DENIED)
+        return self.admins[key]
+
+    def named(self, organisation: str, name: str) -> bytes:
+        for key, client in self.clients.items():
+            if (client.organisation, client.name, client.revoked) == (organisation, name, False):
+                return key
+        raise No(Code.UNKNOWN_CLIENT)
+
+    def owned(self, key: bytes, name: str) -> Topic:
+        topic = self.topic(name)
+        if self.admins.get(key) != topic.organisation:
+            if key not in self.admins:
+                self.client(key)
+            raise No(Code.PERMISSION_DENIED)
+        return topic
+
+    def operate(self, key: bytes, operation: Operation, at: Position) -> None:  # noqa: C901, PLR0912
+        match operation:
+            case RegisterClient():
+                organisation = self.administrator(key)
+                if {"org", "client"} & dict(operation.attributes).keys():
+                    raise No(Code.INVALID)
+                live = [c for c in self.clients.values() if not c.revoked]
+                names = [(c.organisation, c.name) for c in live]
+                if operation.key in self.clients or (organisation, operation.name) in names:
+                    raise No(Code.CLIENT_EXISTS)
+                if len(live) >= self.genesis.limits.clients:
+                    raise No(Code.LIMIT_EXCEEDED)
+                self.clients[operation.key] = Client(organisation, operation.name, dict(operation.attributes))
+            case AlterClient():
+                found = self.clients[self.named(self.administrator(key), operation.name)]
+                for name in operation.remove:
+                    found.attributes.pop(name, None)
+                found.attributes.update(operation.set)
+            case RevokeClient():
+                revoked = self.named(self.administrator(key), operation.name)
+                self.clients[revoked].revoked = True
+                for held in [held for held in self.subscriptions if held[2] == revoked]:
+                    self.end(held)
+                for ad in [ad for ad in self.advertisements if ad[1] == revoked]:
+                    del self.advertisements[ad]
+            case CreateTopic():
+                self.create(self.administrator(key), operation)
+            case AlterTopic():
+                topic = self.owned(key, operation.name)
+                if operation.partitions is not None:
+                    if operation.partitions < topic.partitions:
+                        raise No(Code.INVALID)
+                    self.grow(operation.name, topic, operation.partitions)
+                topic.publish = topic.publish if operation.publish is None else operation.publish
+                topic.subscribe = topic.subscribe if operation.subscribe is None else operation.subscribe
+            case DeleteTopic():
+                topic = self.owned(key, operation.name)
+                topic.deleted = True
+                for partition in range(topic.partitions):
+                    self.start[operation.name, partition] = len(self.log[operation.name, partition])
+                for held in [held for held in self.subscriptions if held[0] == operation.name]:
+                    self.end(held)
+                for ad in [ad for ad in self.advertisements if ad[0] == operation.name]:
+                    del self.advertisements[ad]
+            case Advertise():
+                client, topic = self.client(key), self.topic(operation.topic)
+                if operation.text:
+                    self.allow(topic.publish, client)
+                    self.advertisements[operation.topic, key] = operation.text
+                else:
+                    self.advertisements.pop((operation.topic, key), None)
+            case Subscribe():
+                self.subscribe(key, operation, at)
+            case Unsubscribe():
+                self.client(key)
+                self.topic(operation.topic)
+                held = (operation.topic, parse_constraint(operation.constraint).id, key)
+                if held not in self.subscriptions:
+                    raise No(Code.NOT_SUBSCRIBED)
+                self.end(held)
+
+    def create(self, organisation: str, operation: CreateTopic) -> None:
+        before = self.topics.get(operation.name)
+        if before is not None and not before.deleted:
+            raise No(Code.TOPIC_EXISTS)
+        if before is not None and before.organisation != organisation:
+            raise No(Code.PERMISSION_DENIED)
+        if (operation.policy.matching, operation.policy.payload) != ("clear", "plain"):
+            raise No(Code.UNSUPPORTED)
+        if sum(not topic.deleted for topic in self.topics.values()) >= self.genesis.limits.topics:
+            raise No(Code.LIMIT_EXCEEDED)
+        topic = self.topics[operation.name] = Topic(organisation, 0, operation.publish, operation.subscribe)
+        self.grow(operation.name, topic, operation.partitions)
+
+    def grow(self, name: str, topic: Topic, partitions: int) -> None:
+        for partition in range(topic.partitions, partitions):
+            self.log.setdefault((name, partition), [])
+            self.start.setdefault((name, partition), 0)
+            for (other, first, constraint, incarnation), order in list(self.orders.items()):
+                if (other, first) == (name, 0) and not order.closed:
+                    self.orders[name, partition, constraint, incarnation] = Order(incarnation)
+        topic.partitions = partitions
+
+    def subscribe(self, key: bytes, operation: Subscribe, at: Position) -> None:
+        client, topic = self.client(key), self.topic(operation.topic)
+        self.allow(topic.subscribe, client)
+        constraint = parse_constraint(operation.constraint)
+        held = (operation.topic, constraint.id, key)
+        if held not in self.subscriptions:
+            mine = sum(subscriber == key for _, _, subscriber in self.subscriptions)
+            if mine >= self.genesis.limits.subscriptions_per_client:
+                raise No(Code.LIMIT_EXCEEDED)
+            if not any(other[:2] == held[:2] for other in self.subscriptions):
+                self.texts[constraint.id] = constraint.text
+                for partition in range(topic.partitions):
+                    self.orders[operation.topic, partition, constraint.id, at] = Order(at)
+        self.subscriptions[held] = self.time + self.genesis.timeouts.lease
+
+    def end(self, held: tuple[str, bytes, bytes]) -> None:
+        del self.subscriptions[held]
+        if not any(other[:2] == held[:2] for other in self.subscriptions):
+            for (topic, _, constraint, _), order in self.orders.items():
+                if (topic, constraint) == held[:2]:
+                    order.closed = True
+
+
+def line(batch: Batch) -> tuple[object, ...]:
+    header = batch.header
+    return header.publisher, header.session, header.kind, header.topic, header.partition

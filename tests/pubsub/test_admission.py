@@ -1,0 +1,128 @@
+"""What is refused before order, and that applying does not depend on what was opened before."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pubsub.world import ADMIN, World, actor, make_genesis, tagged
+
+from parley.consensus.errors import Reason, Refused
+from parley.crypto.ed25519 import SecretKey
+from parley.model.batches import MAX_BATCH_BYTES, Message, MessageHeader, encode
+from parley.model.errors import Code, Refusal
+from parley.model.genesis import Limits
+from parley.model.operations import AlterTopic, CreateTopic, Operation, Policy, Subscribe, Unsubscribe
+from parley.pubsub import admission
+from parley.pubsub.admission import Admission
+from parley.pubsub.application import PubSub
+
+ALICE = actor("alice")
+
+
+def refused(world: World, body: bytes) -> Refused:
+    with pytest.raises(Refused) as raised:
+        world.application.admit(body)
+    return raised.value
+
+
+def test_an_admitted_batch_has_its_digest_and_its_publisher() -> None:
+    world = World()
+    batch = world.publication(ALICE, "orders")
+    admitted = world.application.admit(batch.body)
+    assert (admitted.digest, admitted.author) == (batch.digest, ALICE.key)
+    assert world.application.open(batch.body)[0] == batch.digest
+
+
+def test_garbage_is_malformed() -> None:
+    world = World()
+    body = world.publication(ALICE, "orders").body
+    for data in (b"", b"garbage", body[:-1], body + b"\0"):
+        assert refused(world, data).reason == Reason.MALFORMED
+
+
+def test_a_batch_has_a_limit() -> None:
+    world = World()
+    large = world.publication(ALICE, "orders", tagged(payload=bytes(MAX_BATCH_BYTES)))
+    assert refused(world, large.body).reason == Reason.OVERSIZED
+
+
+def test_a_batch_of_another_network_is_refused() -> None:
+    other = PubSub(make_genesis(Limits(topics=7)))
+    with pytest.raises(Refused) as raised:
+        other.admit(World().publication(ALICE, "orders").body)
+    assert raised.value.reason == Reason.WRONG_CHAIN
+
+
+def test_the_publisher_must_have_signed() -> None:
+    world = World()
+    body = world.publication(ALICE, "orders").body
+    forged = body[:-64] + SecretKey.from_seed(bytes(32)).sign(b"something else")
+    assert refused(world, forged).reason == Reason.BAD_SIGNATURE
+
+
+def test_operations_must_be_known_and_canonical() -> None:
+    world = World()
+    for payload in (b"", b"\x93\xa1", b"\x92\x63\xa1a"):
+        message = Message(bytes(16), encode(MessageHeader()), "", payload)
+        body = world.batch(ADMIN, [message], kind=1).body
+        assert refused(world, body).reason == Reason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        CreateTopic("orders", 1, Policy(), "role = ", ""),
+        CreateTopic("orders", 1, Policy(), "", "role = "),
+        AlterTopic("orders", None, None, "role = ", None),
+        AlterTopic("orders", None, None, None, "role = "),
+        Subscribe("orders", "role = "),
+        Unsubscribe("orders", "role = "),
+        Subscribe("orders", "role < 2"),
+    ],
+)
+def test_rules_and_constraints_are_read_before_order_and_the_fault_is_shown(operation: Operation) -> None:
+    world = World()
+    refusal = refused(world, world.control(ADMIN, operation).body)
+    assert refusal.reason == Reason.MALFORMED
+    assert "at character" in refusal.detail
+
+
+def test_the_node_learns_the_code_that_the_client_is_told() -> None:
+    with pytest.raises(Refusal) as raised:
+        World().application.open(b"garbage")
+    assert raised.value.code == Code.MALFORMED
+
+
+def test_a_restarted_broker_applies_what_it_admitted_before() -> None:
+    world = World()
+    world.topic("orders")
+    world.client("alice")
+    batches = [world.publication(ALICE, "orders", tagged(a=i)) for i in range(3)]
+    world.apply_admitted(*batches, world.control(ALICE, Subscribe("orders", "a = 1")))
+    assert {receipt.code for receipt in world.outcomes[-1].receipts} == {"Ok"}
+
+
+def test_opened_batches_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    kept = Admission(world.chain)
+    batches = [world.publication(ALICE, "orders", tagged(payload=bytes(1_000))) for _ in range(6)]
+    monkeypatch.setattr(admission, "MAX_KEPT", 4)
+    for batch in batches:
+        kept.open(batch.body)
+    assert list(kept._kept) == [batch.digest for batch in batches[2:]]
+    monkeypatch.setattr(admission, "MAX_KEPT_BYTES", 3_000)
+    kept.open(batches[0].body)
+    assert list(kept._kept) == [batches[5].digest, batches[0].digest]
+    assert kept._cost == sum(opened.cost for opened in kept._kept.values())
+    kept.open(batches[0].body)  # once is enough
+    assert len(kept._kept) == 2
+    kept.forget([batches[0].digest, batches[5].digest, batches[1].digest])
+    assert kept._cost == 0
+
+
+def test_settled_batches_are_not_kept_and_the_others_are() -> None:
+    world = World()
+    world.topic("orders")
+    world.client("alice")
+    later = world.publication(ALICE, "orders", sequence=1)
+    world.order(later, world.publication(ALICE, "orders", partition=1))
+    assert list(world.application._admission._kept) == [later.digest]

@@ -1,0 +1,330 @@
+"""The rules of P3, one by one: a batch takes effect once, in its turn, or is refused for good."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pubsub.world import ADMIN, Actor, Signed, World, actor, tagged
+
+from parley.model.batches import MAX_NOT_AFTER
+from parley.model.errors import Code
+from parley.model.names import Position
+from parley.model.operations import AlterTopic, DeleteTopic, RegisterClient, RevokeClient
+from parley.model.receipts import BatchReceipt, Duplicate, Published, Refused
+from parley.pubsub import expiry, strangers
+from parley.pubsub.lines import CHUNK
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topic("orders", partitions=2)
+    world.client("alice")
+    return world
+
+
+ALICE = actor("alice")
+
+
+def refusal(receipt: BatchReceipt) -> Refused:
+    assert isinstance(receipt.outcome, Refused)
+    return receipt.outcome
+
+
+def small(world: World, sequence: int, not_after: int | None = None, author: Actor = ALICE) -> Signed:
+    return world.publication(author, "orders", sequence=sequence, not_after=not_after)
+
+
+def test_batches_in_sequence_are_applied(world: World) -> None:
+    first = world.publish(ALICE, "orders", tagged(), tagged(), tagged())
+    second = world.publish(ALICE, "orders", tagged())
+    assert (first.outcome, second.outcome) == (Published(0), Published(3))
+
+
+def test_a_known_digest_is_a_duplicate_of_the_old_receipt(world: World) -> None:
+    batch = small(world, 0)
+    world.order(world.control(ADMIN, DeleteTopic("none")), batch)
+    height = world.height
+    for _ in range(3):
+        assert world.order_one(batch).outcome == Duplicate((height, 1))
+    assert batch.digest in world.outcomes[-1].settled
+
+
+def test_another_digest_with_a_used_sequence_is_refused(world: World) -> None:
+    world.publish(ALICE, "orders", tagged(), tagged())
+    for sequence in (0, 1):
+        receipt = world.order_one(world.publication(ALICE, "orders", tagged(x=1), sequence=sequence))
+        assert receipt.code == Code.SEQUENCE_REUSED
+        assert refusal(receipt).next_sequence == 2
+
+
+def test_a_gap_is_out_of_sequence_and_may_be_ordered_again(world: World) -> None:
+    later = small(world, 1)
+    receipt = world.order_one(later)
+    assert (receipt.code, refusal(receipt).next_sequence) == (Code.OUT_OF_SEQUENCE, 0)
+    assert later.digest not in world.outcomes[-1].settled
+    assert world.order_one(small(world, 0)).code == Code.OK
+    assert world.order_one(later).outcome == Published(1)
+
+
+def test_within_a_block_a_line_is_applied_in_sequence_in_the_places_that_it_holds(world: World) -> None:
+    world.client("bob")
+    bob = [small(world, i, author=actor("bob")) for i in range(2)]
+    alice = [small(world, i) for i in range(3)]
+    receipts = world.order(alice[2], bob[1], alice[1], alice[0], bob[0])
+    assert [receipt.digest for receipt in receipts] == [
+        batch.digest for batch in (alice[0], bob[0], alice[1], alice[2], bob[1])
+    ]
+    assert [receipt.outcome for receipt in receipts] == [Published(i) for i in range(5)]
+
+
+def test_lines_are_apart_by_author_session_topic_and_partition(world: World) -> None:
+    world.client("bob")
+    world.topic("results")
+    batches = [
+        small(world, 0),
+        small(world, 0, author=actor("bob")),
+        world.publication(ALICE, "orders", session=b"1" * 16, sequence=0),
+        world.publication(ALICE, "orders", partition=1, sequence=0),
+        world.publication(ALICE, "results", sequence=0),
+    ]
+    assert {receipt.code for receipt in world.order(*batches)} == {Code.OK}
+
+
+def test_control_operations_have_a_line_of_their_own(world: World) -> None:
+    assert world.order_one(small(world, 0)).code == Code.OK
+    receipt = world.order_one(world.control(ALICE, DeleteTopic("orders"), sequence=0))
+    assert receipt.code == Code.PERMISSION_DENIED  # and not SequenceReused
+
+
+def test_a_refused_batch_uses_its_sequence_and_is_never_applied(world: World) -> None:
+    world.do(ADMIN, AlterTopic("orders", None, None, "client == 'bob'", None))
+    batch = world.publication(ALICE, "orders", tagged(), tagged())
+    receipt = world.order_one(batch)
+    assert (receipt.code, refusal(receipt).next_sequence) == (Code.PERMISSION_DENIED, 2)
+    refused_at = world.height
+    world.do(ADMIN, AlterTopic("orders", None, None, "", None))
+    # A lying broker keeps it and orders it again after the grant.
+    assert world.order_one(batch).outcome == Duplicate((refused_at, 0))
+    assert world.order_one(small(world, 0)).code == Code.SEQUENCE_REUSED
+    assert world.order_one(small(world, 2)).outcome == Published(0)
+
+
+def test_an_expired_batch_consumes_nothing_and_is_done_with(world: World) -> None:
+    batch = small(world, 0, not_after=world.height)
+    receipt = world.order_one(batch)
+    assert (receipt.code, refusal(receipt).next_sequence) == (Code.EXPIRED, 0)
+    assert batch.digest in world.outcomes[-1].settled
+    assert world.order_one(small(world, 0)).code == Code.OK
+    assert refusal(world.order_one(batch)).next_sequence == 1
+
+
+def test_a_batch_may_be_applied_up_to_its_last_height(world: World) -> None:
+    assert world.order_one(small(world, 0, not_after=world.height + 1)).code == Code.OK
+
+
+def test_a_batch_is_valid_for_100_000_heights_at_most(world: World) -> None:
+    too_far = small(world, 0, not_after=world.height + MAX_NOT_AFTER + 2)
+    receipt = world.order_one(too_far)
+    assert receipt.code == Code.EXPIRED
+    assert "100000 ahead" in refusal(receipt).detail
+    assert world.order_one(small(world, 0, not_after=world.height + MAX_NOT_AFTER + 1)).code == Code.OK
+
+
+def test_expiry_is_looked_at_before_the_digest(world: World) -> None:
+    batch = small(world, 0, not_after=world.height + 1)
+    assert world.order_one(batch).code == Code.OK
+    assert world.order_one(batch).code == Code.EXPIRED
+
+
+@pytest.mark.parametrize("batches", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 1_100])
+def test_every_batch_is_known_until_it_expires(batches: int, world: World) -> None:
+    sent: list[Signed] = []
+    places: list[Position] = []
+    while len(sent) < batches:
+        block = [small(world, len(sent) + i) for i in range(min(50, batches - len(sent)))]
+        places += [(world.height + 1, i) for i in range(len(block))]
+        sent += block
+        assert {receipt.code for receipt in world.order(*block)} == {Code.OK}
+    asked = sorted({0, 1, CHUNK - 1, CHUNK, batches // 2, batches - 1} & set(range(batches)))
+    receipts = world.order(*(sent[i] for i in asked))
+    assert [receipt.outcome for receipt in receipts] == [Duplicate(places[i]) for i in asked]
+    others = world.order(*(world.publication(ALICE, "orders", tagged(x=1), sequence=i) for i in asked))
+    assert {receipt.code for receipt in others} == {Code.SEQUENCE_REUSED}
+    assert world.rebuilt_root() == world.root
+
+
+def test_batches_of_many_messages_are_found_by_any_sequence_within(world: World) -> None:
+    sent = [world.publication(ALICE, "orders", *[tagged()] * 7) for _ in range(3 * CHUNK)]
+    world.order(*sent)
+    height = world.height
+    receipts = world.order(*sent[::9])
+    assert [receipt.outcome for receipt in receipts] == [
+        Duplicate((height, i)) for i in range(0, 3 * CHUNK, 9)
+    ]
+    inside = world.publication(ALICE, "orders", tagged(), sequence=7 * CHUNK + 3)
+    assert world.order_one(inside).code == Code.SEQUENCE_REUSED
+
+
+def test_lines_and_chunks_are_forgotten_when_their_batches_have_expired(world: World) -> None:
+    world.wait(1_100)  # until what was written so far has expired
+    before = world.entries()
+    last = world.height + 20
+    for start in range(0, 3 * CHUNK, CHUNK):
+        world.order(*(small(world, start + i, not_after=last) for i in range(CHUNK)))
+    assert len(world.entries(b"chunk/")) == 2
+    assert len(world.entries(b"line/")) == 1
+    world.wait(last - world.height)
+    assert len(world.entries(b"chunk/")) == 2
+    world.wait(1)
+    changed = {key for key, value in world.entries().items() if before.get(key) != value}
+    assert changed == {b"head/orders\0\0\0\0\0"}
+    assert world.rebuilt_root() == world.root
+    assert world.order_one(small(world, 0)).code == Code.OK  # the line begins anew
+
+
+def test_a_line_lives_on_while_it_is_used(world: World) -> None:
+    for i in range(40):
+        assert world.order_one(small(world, i, not_after=world.height + 3)).code == Code.OK
+    line_up = [key for key in world.entries(b"exp/") if key[12:].startswith(b"line/")]
+    assert len(line_up) == len(world.entries(b"line/"))  # each is listed once, however long it lives
+
+
+def test_older_chunks_go_first_and_the_rest_is_still_known(world: World) -> None:
+    early = [small(world, i, not_after=world.height + 10) for i in range(CHUNK)]
+    world.order(*early)
+    # The batch that seals the chunk counts into its expiry, too.
+    world.order(small(world, CHUNK, not_after=world.height + 9))
+    late = [small(world, CHUNK + 1 + i) for i in range(2 * CHUNK)]
+    world.order(*late)
+    height = world.height
+    assert len(world.entries(b"chunk/")) == 3
+    world.wait(12)
+    assert len(world.entries(b"chunk/")) == 2
+    assert world.order_one(early[0]).code == Code.EXPIRED
+    receipts = world.order(late[0], late[CHUNK], late[-1])
+    assert [receipt.outcome for receipt in receipts] == [
+        Duplicate((height, i)) for i in (0, CHUNK, 2 * CHUNK - 1)
+    ]
+    other = world.publication(ALICE, "orders", tagged(x=1), sequence=3)
+    assert world.order_one(other).code == Code.SEQUENCE_REUSED
+
+
+def test_a_reused_sequence_never_applies_after_the_line_was_forgotten(world: World) -> None:
+    world.order_one(small(world, 0, not_after=world.height + 5))
+    other = world.publication(ALICE, "orders", tagged(x=1), sequence=0, not_after=world.height + 50)
+    assert world.order_one(other).code == Code.SEQUENCE_REUSED
+    world.wait(20)
+    assert world.order_one(other).code == Code.SEQUENCE_REUSED
+    world.wait(40)
+    assert world.order_one(other).code == Code.EXPIRED
+
+
+def test_what_expires_at_once_is_worked_off_over_several_blocks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "MAX_SWEPT", 50)
+    last = world.height + 3
+    sessions = [i.to_bytes(16, "big") for i in range(1, 121)]
+    world.order(*(world.publication(ALICE, "orders", session=s, not_after=last) for s in sessions))
+    lines = len(world.entries(b"line/"))
+    world.wait(last - world.height)
+    assert len(world.entries(b"line/")) == lines
+    left = []
+    for _ in range(4):
+        world.wait(1)
+        left.append(lines - len(world.entries(b"line/")))
+        assert world.rebuilt_root() == world.root
+    assert left == [50, 100, 120, 120]
+    assert b"count/behind" not in world.entries()
+
+
+def test_a_line_that_begins_anew_while_expiry_is_behind_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "MAX_SWEPT", 2)
+    last = world.height + 2
+    world.order(*(small(world, i, not_after=last) for i in range(CHUNK + 1)))
+    sessions = [i.to_bytes(16, "big") for i in range(1, 9)]
+    world.order(*(world.publication(ALICE, "orders", session=s, not_after=last) for s in sessions))
+    sent, places = [], []
+    for _ in range(12):
+        # The line that was to go, or the one that took its place, is filled while old entries still go.
+        block = [world.publication(ALICE, "orders", not_after=world.height + 50) for _ in range(40)]
+        for at, receipt in enumerate(world.order(*block)):
+            if receipt.code == Code.OK:
+                sent.append(next(batch for batch in block if batch.digest == receipt.digest))
+                places.append((world.height, at))
+    assert len(sent) > 5 * CHUNK
+    receipts = world.order(*sent)
+    assert [receipt.outcome for receipt in receipts] == [Duplicate(place) for place in places]
+    world.wait(120)
+    assert not world.entries(b"chunk/")
+    assert world.rebuilt_root() == world.root
+
+
+# -- those who have no part -------------------------------------------------------------------------------------------
+
+
+MALLORY = actor("mallory")
+
+
+def test_an_unknown_key_is_refused_for_good(world: World) -> None:
+    batch = small(world, 0, author=MALLORY)
+    receipt = world.order_one(batch)
+    refused_at = world.height
+    assert (receipt.code, receipt.client) == (Code.UNKNOWN_CLIENT, "")
+    assert batch.digest in world.outcomes[-1].settled
+    world.do(ADMIN, RegisterClient("mallory", MALLORY.key, ()))
+    assert world.order_one(batch).outcome == Duplicate((refused_at, 0))
+    assert world.order_one(world.publication(MALLORY, "orders", tagged(x=1), sequence=0)).code == Code.OK
+    assert world.order_one(batch).outcome == Duplicate((refused_at, 0))
+
+
+def test_an_unknown_key_gets_no_line(world: World) -> None:
+    lines = world.entries(b"line/")
+    world.order(*(small(world, i, author=MALLORY) for i in range(5)))
+    assert world.entries(b"line/") == lines
+    assert len(world.entries(b"stranger/")) == 5
+
+
+def test_what_is_remembered_of_strangers_expires(world: World) -> None:
+    world.order(*(small(world, i, author=MALLORY, not_after=world.height + 5) for i in range(5)))
+    world.wait(5)
+    assert not world.entries(b"stranger/")
+    assert b"count/strangers" not in world.entries()
+
+
+def test_strangers_cannot_fill_the_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MAX_STRANGERS", 3)
+    batches = [small(world, i, author=MALLORY, not_after=world.height + 20) for i in range(5)]
+    codes = [receipt.code for receipt in world.order(*batches)]
+    assert codes == [Code.UNKNOWN_CLIENT] * 3 + [Code.BUSY] * 2
+    before = world.entries()
+    assert world.order_one(batches[4]).code == Code.BUSY
+    assert world.entries() == before
+    # Busy is no decision: what was not remembered may be applied once the key is known.
+    world.do(ADMIN, RegisterClient("mallory", MALLORY.key, ()))
+    assert world.order_one(batches[0]).code == Code.DUPLICATE
+    assert world.order_one(batches[4]).code == Code.OUT_OF_SEQUENCE
+
+
+def test_a_revoked_key_goes_on_in_its_lines_but_begins_no_other(world: World) -> None:
+    assert world.order_one(small(world, 0)).code == Code.OK
+    world.do(ADMIN, RevokeClient("alice"))
+    batch = small(world, 1)
+    receipt = world.order_one(batch)
+    assert (receipt.code, receipt.client) == (Code.REVOKED, "hospital-a/alice")
+    assert world.order_one(batch).outcome == Duplicate((world.height - 1, 0))
+    before = world.entries()
+    fresh = world.publication(ALICE, "orders", session=b"2" * 16)
+    for _ in range(2):
+        assert world.order_one(fresh).code == Code.REVOKED
+    assert world.entries() == before
+
+
+def test_an_administrator_that_is_no_client_does_not_publish(world: World) -> None:
+    receipt = world.publish(ADMIN, "orders")
+    assert (receipt.code, refusal(receipt).next_sequence) == (Code.UNKNOWN_CLIENT, 1)
+    world.do(ADMIN, RegisterClient("chief", ADMIN.key, ()))
+    assert world.publish(ADMIN, "orders").outcome == Published(0)
+    assert world.publish(ADMIN, "orders").client == "hospital-a/chief"

@@ -1,0 +1,318 @@
+"""A network of four organisations without a network: signed batches go in blocks, blocks are applied, nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.consensus.types import Block, Instance, genesis_block
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.hashing import digest
+from parley.ledger import state_map
+from parley.ledger.application import Outcome
+from parley.model.batches import (
+    CONTROL,
+    FORMAT,
+    PUBLISH,
+    BatchHeader,
+    Message,
+    MessageHeader,
+    encode,
+    sign_batch,
+)
+from parley.model.errors import Code
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.names import Pairs, Value, sorted_pairs
+from parley.model.operations import CreateTopic, Operation, Policy, RegisterClient, encode_operation
+from parley.model.receipts import BatchReceipt, Closed, Duplicate, Leaf, Match, Refused, decode_leaf
+from parley.model.records import decode_record
+from parley.pubsub.application import PubSub
+
+T = TypeVar("T", bound=Struct)
+
+ORGANISATIONS = ("hospital-a", "hospital-b", "insurer", "laboratory")
+START = 1_700_000_000_000
+SESSION = bytes(16)
+VALID = 1_000  # heights for which batches are made to be valid
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Somebody who signs."""
+
+    name: str
+    organisation: str
+    secret: SecretKey
+
+    @property
+    def key(self) -> bytes:
+        return self.secret.public
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A batch as it travels."""
+
+    digest: bytes
+    body: bytes
+
+
+def actor(name: str, organisation: str = ORGANISATIONS[0]) -> Actor:
+    return Actor(
+        name, organisation, SecretKey.from_seed(digest("test/actor", name.encode(), organisation.encode()))
+    )
+
+
+ADMINS = {organisation: actor("admin", organisation) for organisation in ORGANISATIONS}
+ADMIN = ADMINS[ORGANISATIONS[0]]
+
+
+def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None) -> Genesis:
+    return Genesis(
+        format=1,
+        application=1,
+        network="health",
+        start_time=START,
+        depth=2,
+        leaders="round-robin",
+        allow_faults=False,
+        timeouts=timeouts or Timeouts(),
+        limits=limits or Limits(),
+        organisations=tuple(
+            Organisation(name, actor("anchor", name).key, b"ca", (ADMINS[name].key,))
+            for name in ORGANISATIONS
+        ),
+        brokers=tuple(
+            Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
+        ),
+    )
+
+
+class Memory:
+    """A store in memory; entries of one kind lie together, so that a scan looks only at its own."""
+
+    def __init__(self) -> None:
+        self._kinds: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
+
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in entries:
+            if value is None:
+                self._kinds[key[:4]].pop(key, None)
+            else:
+                self._kinds[key[:4]][key] = value
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._kinds[key[:4]].get(key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if len(prefix) >= 4:
+            kind = self._kinds[prefix[:4]]
+        else:
+            kind = {key: value for kind in self._kinds.values() for key, value in kind.items()}
+        return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
+
+    def copy(self) -> Memory:
+        other = Memory()
+        other.write(self.scan(b""))
+        return other
+
+
+def tagged(*, payload: bytes = b"payload", **tags: Value) -> Message:
+    return Message(bytes(16), encode(MessageHeader(tags=sorted_pairs(tags))), "", payload)
+
+
+class World:
+    """Keeps the chain of one network, and for every line the next sequence that its author has not used."""
+
+    def __init__(self, limits: Limits | None = None, timeouts: Timeouts | None = None) -> None:
+        self.genesis = make_genesis(limits, timeouts)
+        self.chain = self.genesis.chain
+        self.application = PubSub(self.genesis)
+        self.store = Memory()
+        self.height = 0
+        self.time = START
+        self.root = self.application.genesis().state_root
+        self.blocks: list[tuple[Block, list[Signed]]] = []
+        self.outcomes: list[Outcome] = []
+        self._sequences: defaultdict[tuple[object, ...], int] = defaultdict(int)
+        self._lines: dict[bytes, BatchHeader] = {}
+        self._first = genesis_block(Instance(self.chain, 0, 0, 4), self.root, START).header
+
+    # -- what clients make -------------------------------------------------------------------------------------------
+
+    def batch(
+        self,
+        author: Actor,
+        messages: Sequence[Message],
+        *,
+        kind: int = PUBLISH,
+        topic: str = "",
+        partition: int = 0,
+        session: bytes = SESSION,
+        sequence: int | None = None,
+        not_after: int | None = None,
+    ) -> Signed:
+        line = (author.key, session, kind, topic, partition)
+        if sequence is None:
+            sequence = self._sequences[line]
+            self._sequences[line] += len(messages)
+        last = self.height + VALID if not_after is None else not_after
+        header = BatchHeader(
+            FORMAT, self.chain, kind, topic, partition, author.key, session, sequence, len(messages), last
+        )
+        signed = Signed(*sign_batch(header, tuple(messages), author.secret))
+        self._lines[signed.digest] = header
+        return signed
+
+    def sequence(self, author: Actor, session: bytes, kind: int, topic: str, partition: int) -> int:
+        """What the author should use next, by the receipts of its line."""
+        return self._sequences[author.key, session, kind, topic, partition]
+
+    def control(
+        self,
+        author: Actor,
+        operation: Operation,
+        *,
+        session: bytes = SESSION,
+        sequence: int | None = None,
+        not_after: int | None = None,
+    ) -> Signed:
+        message = Message(bytes(16), encode(MessageHeader()), "", encode_operation(operation))
+        return self.batch(
+            author, [message], kind=CONTROL, session=session, sequence=sequence, not_after=not_after
+        )
+
+    def publication(
+        self,
+        author: Actor,
+        topic: str,
+        *messages: Message,
+        partition: int = 0,
+        session: bytes = SESSION,
+        sequence: int | None = None,
+        not_after: int | None = None,
+    ) -> Signed:
+        return self.batch(
+            author,
+            messages or [tagged()],
+            topic=topic,
+            partition=partition,
+            session=session,
+            sequence=sequence,
+            not_after=not_after,
+        )
+
+    # -- what the chain does -----------------------------------------------------------------------------------------
+
+    def next_block(self, batches: Sequence[Signed], time: int | None = None) -> Block:
+        header = replace(self._first, height=self.height + 1, time=self.time + 1 if time is None else time)
+        return Block(header, tuple(batch.digest for batch in batches))
+
+    def apply(self, *batches: Signed, time: int | None = None) -> list[Leaf]:
+        """One block; its leaves."""
+        for batch in batches:
+            assert self.application.admit(batch.body).digest == batch.digest
+        return self.apply_admitted(*batches, time=time)
+
+    def apply_admitted(self, *batches: Signed, time: int | None = None) -> list[Leaf]:
+        """As a replica does that was restarted since it admitted the batches."""
+        block = self.next_block(batches, time)
+        outcome = self.application.apply(block, [(batch.digest, batch.body) for batch in batches], self.store)
+        self.store.write(outcome.writes)
+        self.height, self.time, self.root = block.height, block.header.time, outcome.state_root
+        self.blocks.append((block, list(batches)))
+        self.outcomes.append(outcome)
+        leaves = [decode_leaf(leaf) for leaf in outcome.leaves]
+        for leaf in leaves:
+            if isinstance(leaf, BatchReceipt):
+                self._learn(leaf)
+        return leaves
+
+    def _learn(self, receipt: BatchReceipt) -> None:
+        """Where a line stands, as clients do: a refusal says it."""
+        header = self._lines[receipt.digest]
+        line = _line(header)
+        match receipt.outcome:
+            case Refused(next_sequence=sequence):
+                self._sequences[line] = sequence
+            case Duplicate():
+                pass
+            case _:
+                self._sequences[line] = max(self._sequences[line], header.sequence + header.count)
+
+    def order(self, *batches: Signed) -> list[BatchReceipt]:
+        return [leaf for leaf in self.apply(*batches) if isinstance(leaf, BatchReceipt)]
+
+    def order_one(self, batch: Signed) -> BatchReceipt:
+        (receipt,) = self.order(batch)
+        return receipt
+
+    def do(self, author: Actor, operation: Operation) -> BatchReceipt:
+        return self.order_one(self.control(author, operation))
+
+    def publish(self, author: Actor, topic: str, *messages: Message, partition: int = 0) -> BatchReceipt:
+        return self.order_one(self.publication(author, topic, *messages, partition=partition))
+
+    def wait(self, blocks: int) -> None:
+        for _ in range(blocks):
+            self.apply()
+
+    # -- what a story begins with ------------------------------------------------------------------------------------
+
+    def client(self, name: str, organisation: str = ORGANISATIONS[0], **attributes: Value) -> Actor:
+        """A registered client."""
+        made = actor(name, organisation)
+        operation = RegisterClient(name, made.key, sorted_pairs(attributes))
+        assert self.do(ADMINS[organisation], operation).code == Code.OK
+        return made
+
+    def topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        publish: str = "",
+        subscribe: str = "",
+        organisation: str = ORGANISATIONS[0],
+    ) -> str:
+        operation = CreateTopic(name, partitions, Policy(), publish, subscribe)
+        assert self.do(ADMINS[organisation], operation).code == Code.OK
+        return name
+
+    # -- what anybody may look at ------------------------------------------------------------------------------------
+
+    def record(self, kind: type[T], key: bytes) -> T | None:
+        value = self.store.get(b"k" + key)
+        return None if value is None else decode_record(kind, value)
+
+    def entries(self, prefix: bytes = b"") -> dict[bytes, bytes]:
+        """The replicated state under a prefix."""
+        return {key[1:]: value for key, value in self.store.scan(b"k" + prefix)}
+
+    def rebuilt_root(self) -> bytes:
+        """The root of a map made from the entries alone."""
+        return state_map.update({}, self.entries())[0]
+
+    def leaves(self, height: int) -> list[Leaf]:
+        return [decode_leaf(leaf) for leaf in self.outcomes[height - 1].leaves]
+
+
+def _line(header: BatchHeader) -> tuple[object, ...]:
+    return header.publisher, header.session, header.kind, header.topic, header.partition
+
+
+def matches(leaves: Iterable[Leaf]) -> list[Match]:
+    return [leaf for leaf in leaves if isinstance(leaf, Match)]
+
+
+def closings(leaves: Iterable[Leaf]) -> list[Closed]:
+    return [leaf for leaf in leaves if isinstance(leaf, Closed)]
+
+
+def pairs(**values: Value) -> Pairs:
+    return sorted_pairs(values)

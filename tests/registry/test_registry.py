@@ -1,0 +1,233 @@
+"""The registry over plain records: who may change it, and what it never allows."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+from msgspec import Struct
+from tests.pubsub.world import ADMIN, ADMINS, Actor, actor, make_genesis, pairs
+
+from parley.model.errors import Code, Refusal
+from parley.model.genesis import Limits
+from parley.model.operations import AlterClient, RegisterClient, RevokeClient
+from parley.model.records import ClientRecord, client_key, name_key
+from parley.registry.registry import Registry
+from parley.registry.standing import Standing
+
+T = TypeVar("T", bound=Struct)
+
+
+class Records:
+    """A state of its own for the registry."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Struct | bytes] = {}
+
+    def get(self, kind: type[T], key: bytes) -> T | None:
+        found = self.entries.get(key)
+        assert found is None or isinstance(found, kind)
+        return found
+
+    def get_bytes(self, key: bytes) -> bytes | None:
+        found = self.entries.get(key)
+        assert found is None or isinstance(found, bytes)
+        return found
+
+    def put(self, key: bytes, record: Struct | bytes) -> None:
+        self.entries[key] = record
+
+    def delete(self, key: bytes) -> None:
+        self.entries.pop(key, None)
+
+    def count(self, key: bytes) -> int:
+        return int.from_bytes(self.get_bytes(key) or b"", "big")
+
+    def add(self, key: bytes, by: int) -> None:
+        self.put(key, (self.count(key) + by).to_bytes(8, "big"))
+
+
+class Desk:
+    """The registry as administrators use it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.records = Records()
+        self.registry = Registry(make_genesis(limits))
+        self.height = 0
+
+    def standing(self, who: Actor) -> Standing:
+        return self.registry.standing(self.records, who.key)
+
+    def client(self, who: Actor) -> ClientRecord:
+        client = self.standing(who).client
+        assert client is not None
+        return client
+
+    def do(self, by: Actor, operation: RegisterClient | AlterClient | RevokeClient) -> None:
+        self.height += 1
+        match operation:
+            case RegisterClient():
+                self.registry.register(self.records, self.standing(by), operation, self.height)
+            case AlterClient():
+                self.registry.alter(self.records, self.standing(by), operation, self.height)
+            case RevokeClient():
+                self.registry.revoke(self.records, self.standing(by), operation, self.height)
+
+    def refused(self, by: Actor, operation: RegisterClient | AlterClient | RevokeClient) -> tuple[Code, str]:
+        """The refusal; nothing may have changed."""
+        before = dict(self.records.entries)
+        with pytest.raises(Refusal) as refusal:
+            self.do(by, operation)
+        assert self.records.entries == before
+        return refusal.value.code, refusal.value.detail
+
+
+ALICE = actor("alice")
+REGISTER = RegisterClient("alice", ALICE.key, pairs(role="nurse"))
+
+
+def test_an_administrator_registers_clients_of_its_own_organisation() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    assert desk.client(ALICE) == ClientRecord(
+        "hospital-a", "alice", ALICE.key, pairs(role="nurse"), revoked=False, changed=1
+    )
+    assert desk.records.get_bytes(name_key("hospital-a", "alice")) == ALICE.key
+    assert desk.standing(ALICE).title == "hospital-a/alice"
+
+
+def test_rules_read_organisation_and_name_from_the_registry() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    assert desk.client(ALICE).readable() == {"role": "nurse", "org": "hospital-a", "client": "alice"}
+
+
+@pytest.mark.parametrize("name", ["org", "client"])
+def test_who_a_client_is_cannot_be_granted(name: str) -> None:
+    desk = Desk()
+    assert desk.refused(ADMIN, RegisterClient("alice", ALICE.key, ((name, "insurer"),)))[0] == Code.INVALID
+    desk.do(ADMIN, REGISTER)
+    assert desk.refused(ADMIN, AlterClient("alice", ((name, "insurer"),), ()))[0] == Code.INVALID
+    assert desk.refused(ADMIN, AlterClient("alice", (), (name,)))[0] == Code.INVALID
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        RegisterClient("bob", actor("bob").key, ()),
+        AlterClient("alice", (), ()),
+        RevokeClient("alice"),
+    ],
+)
+def test_clients_change_nothing_and_are_told_who_may(
+    operation: RegisterClient | AlterClient | RevokeClient,
+) -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    code, detail = desk.refused(ALICE, operation)
+    assert code == Code.PERMISSION_DENIED
+    assert detail.startswith("only an administrator of hospital-a may")
+    desk.do(ADMIN, RevokeClient("alice"))
+    assert desk.refused(ALICE, operation)[0] == Code.REVOKED
+    assert desk.refused(actor("mallory"), operation)[0] == Code.UNKNOWN_CLIENT
+
+
+def test_administrators_do_not_reach_clients_of_other_organisations() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    for operation in (AlterClient("alice", (), ()), RevokeClient("alice")):
+        code, detail = desk.refused(ADMINS["insurer"], operation)
+        assert (code, detail) == (Code.UNKNOWN_CLIENT, "there is no client insurer/alice")
+
+
+def test_a_name_is_unique_in_its_organisation_only() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    other = RegisterClient("alice", actor("another").key, ())
+    assert desk.refused(ADMIN, other)[0] == Code.CLIENT_EXISTS
+    desk.do(ADMINS["insurer"], other)
+
+
+def test_a_key_is_used_once_and_never_again() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    again = RegisterClient("bob", ALICE.key, ())
+    for admin in (ADMIN, ADMINS["insurer"]):
+        code, detail = desk.refused(admin, again)
+        assert code == Code.CLIENT_EXISTS
+        assert "hospital-a/alice" in detail
+    desk.do(ADMIN, RevokeClient("alice"))
+    assert desk.refused(ADMIN, REGISTER)[0] == Code.CLIENT_EXISTS
+
+
+def test_a_revoked_client_keeps_its_record_and_frees_its_name() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    desk.do(ADMIN, RevokeClient("alice"))
+    revoked = desk.client(ALICE)
+    assert (revoked.revoked, revoked.changed) == (True, 2)
+    assert not desk.standing(ALICE).is_live
+    assert desk.refused(ADMIN, RevokeClient("alice"))[0] == Code.UNKNOWN_CLIENT
+    desk.do(ADMIN, RegisterClient("alice", actor("alice-2").key, ()))
+    assert desk.standing(actor("alice-2")).title == "hospital-a/alice"
+
+
+def test_altering_sets_and_removes_attributes() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    desk.do(ADMIN, AlterClient("alice", pairs(level=3, ward="east"), ("role", "nothing")))
+    assert desk.client(ALICE).attributes == pairs(level=3, ward="east")
+    assert desk.client(ALICE).changed == 2
+
+
+def test_an_attribute_is_not_set_and_removed_at_once() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    assert desk.refused(ADMIN, AlterClient("alice", pairs(role="clerk"), ("role",)))[0] == Code.INVALID
+
+
+def test_a_client_has_at_most_64_attributes() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    first = tuple((f"a{i:02}", i) for i in range(63))
+    desk.do(ADMIN, AlterClient("alice", first, ()))
+    assert desk.refused(ADMIN, AlterClient("alice", pairs(one_more=True), ()))[0] == Code.LIMIT_EXCEEDED
+    desk.do(ADMIN, AlterClient("alice", pairs(one_more=True), ("role",)))
+
+
+def test_the_network_has_at_most_as_many_live_clients_as_its_genesis_allows() -> None:
+    desk = Desk(Limits(clients=2))
+    desk.do(ADMIN, REGISTER)
+    desk.do(ADMINS["insurer"], RegisterClient("bob", actor("bob").key, ()))
+    third = RegisterClient("carol", actor("carol").key, ())
+    assert desk.refused(ADMIN, third)[0] == Code.LIMIT_EXCEEDED
+    desk.do(ADMIN, RevokeClient("alice"))
+    desk.do(ADMIN, third)
+
+
+def test_an_administrators_key_becomes_a_client_of_its_own_organisation_only() -> None:
+    desk = Desk()
+    operation = RegisterClient("chief", ADMIN.key, ())
+    assert desk.refused(ADMINS["insurer"], operation)[0] == Code.PERMISSION_DENIED
+    desk.do(ADMIN, operation)
+    assert desk.standing(ADMIN).administers == "hospital-a"
+    assert desk.standing(ADMIN).title == "hospital-a/chief"
+
+
+def test_a_revoked_administrator_still_administers() -> None:
+    desk = Desk()
+    desk.do(ADMIN, RegisterClient("chief", ADMIN.key, ()))
+    desk.do(ADMIN, RevokeClient("chief"))
+    desk.do(ADMIN, REGISTER)
+    with pytest.raises(Refusal):
+        desk.standing(ADMIN).require_client()
+
+
+def test_what_the_registry_writes_is_found_under_the_keys_of_the_model() -> None:
+    desk = Desk()
+    desk.do(ADMIN, REGISTER)
+    assert set(desk.records.entries) == {
+        client_key(ALICE.key),
+        name_key("hospital-a", "alice"),
+        b"count/clients",
+    }
