@@ -1,5 +1,129 @@
 """Parley: a Byzantine-fault-tolerant publish/subscribe network for organisations that do not trust each other."""
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from parley.client import (
+        Advertisement,
+        BlockingClient,
+        BlockingPublisher,
+        BlockingSubscription,
+        BrokerStatus,
+        Client,
+        ClientInfo,
+        Message,
+        PartitionInfo,
+        Pending,
+        Publisher,
+        Receipt,
+        Subscription,
+        TopicInfo,
+        connect,
+        connect_blocking,
+    )
+    from parley.client.errors import (
+        BadSignature,
+        Busy,
+        ClientClosed,
+        ClientExists,
+        ContextError,
+        Expired,
+        Invalid,
+        InvalidConstraint,
+        InvalidMessage,
+        InvalidRule,
+        LimitExceeded,
+        LyingBroker,
+        Malformed,
+        NotAuthenticated,
+        NotFound,
+        NotReady,
+        NotSubscribed,
+        OutOfSequence,
+        Oversized,
+        ParleyError,
+        PermissionDenied,
+        Pruned,
+        Refused,
+        Revoked,
+        SequenceReused,
+        Stalled,
+        TopicExists,
+        UnknownClient,
+        UnknownPartition,
+        UnknownTopic,
+        Unreachable,
+        Unsupported,
+        WrongChain,
+    )
+
+__all__ = [
+    "Advertisement",
+    "BadSignature",
+    "BlockingClient",
+    "BlockingPublisher",
+    "BlockingSubscription",
+    "BrokerStatus",
+    "Busy",
+    "Client",
+    "ClientClosed",
+    "ClientExists",
+    "ClientInfo",
+    "ContextError",
+    "Expired",
+    "Invalid",
+    "InvalidConstraint",
+    "InvalidMessage",
+    "InvalidRule",
+    "LimitExceeded",
+    "LyingBroker",
+    "Malformed",
+    "Message",
+    "NotAuthenticated",
+    "NotFound",
+    "NotReady",
+    "NotSubscribed",
+    "OutOfSequence",
+    "Oversized",
+    "ParleyError",
+    "PartitionInfo",
+    "Pending",
+    "PermissionDenied",
+    "Pruned",
+    "Publisher",
+    "Receipt",
+    "Refused",
+    "Revoked",
+    "SequenceReused",
+    "Stalled",
+    "Subscription",
+    "TopicExists",
+    "TopicInfo",
+    "UnknownClient",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+    "Unsupported",
+    "WrongChain",
+    "__version__",
+    "connect",
+    "connect_blocking",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The client is loaded when it is first used: whoever needs only a part of the package pays only for that part.
+    if name in __all__:
+        for module in ("parley.client", "parley.client.errors"):
+            if hasattr(found := import_module(module), name):
+                return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

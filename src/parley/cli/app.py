@@ -9,7 +9,29 @@ from typing import Annotated
 import typer
 
 from parley import __version__
-from parley.cli import bench, demo, output, sim
+from parley.cli import (
+    bench,
+    ceremony_commands,
+    clients,
+    contexts_commands,
+    demo,
+    local,
+    local_logs,
+    network_status,
+    output,
+    pubsub,
+    pubsub_publish,
+    sim,
+    topics,
+    verify,
+)
+from parley.client.errors import (
+    ContextError,
+    InvalidConstraint,
+    InvalidMessage,
+    InvalidRule,
+    ParleyError,
+)
 
 __all__ = ["app", "main", "run_command"]
 
@@ -19,12 +41,32 @@ app = typer.Typer(
     epilog="Exit codes: 0 done and holds, 1 a checked property does not hold, 2 wrong use, 3 network unreachable, "
     "70 a defect of parley.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(sim.app, name="sim")
-app.add_typer(bench.app, name="bench")
-app.command(name="demo")(demo.demo)
+
+_MESSAGES, _NETWORK, _ADMINISTRATION = "Messages", "Networks", "Administration"
+_MACHINES, _SIMULATION = "One node per machine", "Simulation and measurements"
+
+app.command(rich_help_panel=_MESSAGES)(pubsub_publish.pub)
+app.command(rich_help_panel=_MESSAGES)(pubsub.sub)
+app.command(rich_help_panel=_MESSAGES)(pubsub.fetch)
+app.command(rich_help_panel=_MESSAGES)(pubsub.read)
+app.command(rich_help_panel=_MESSAGES)(verify.verify)
+app.command(rich_help_panel=_NETWORK)(local.up)
+app.command(rich_help_panel=_NETWORK)(local.down)
+app.command(rich_help_panel=_NETWORK)(network_status.status)
+app.command(rich_help_panel=_NETWORK)(local_logs.logs)
+app.add_typer(contexts_commands.app, name="context", rich_help_panel=_NETWORK)
+app.add_typer(topics.app, name="topic", rich_help_panel=_ADMINISTRATION)
+app.add_typer(clients.app, name="client", rich_help_panel=_ADMINISTRATION)
+app.command(rich_help_panel=_MACHINES)(ceremony_commands.init)
+app.add_typer(ceremony_commands.genesis_app, name="genesis", rich_help_panel=_MACHINES)
+app.command(rich_help_panel=_MACHINES)(ceremony_commands.node)
+app.command(name="demo", rich_help_panel=_SIMULATION)(demo.demo)
+app.add_typer(sim.app, name="sim", rich_help_panel=_SIMULATION)
+app.add_typer(bench.app, name="bench", rich_help_panel=_SIMULATION)
+
+_WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
 
 
 def main() -> None:
@@ -44,6 +86,10 @@ def run_command() -> None:
     except (ConnectionError, TimeoutError) as error:
         output.note(f"parley: the network cannot be reached: {error}")
         sys.exit(output.ExitCode.UNREACHABLE)
+    except ParleyError as error:
+        output.note(f"parley: {error}")
+        wrong = isinstance(error, _WRONG_USE)
+        sys.exit(output.ExitCode.WRONG_USE if wrong else output.ExitCode.DOES_NOT_HOLD)
     except OSError as error:
         where = "the result cannot be written" if error.filename is None else error.filename
         output.note(f"parley: {where}: {error.strerror}")

@@ -1,0 +1,246 @@
+"""`parley bench match`: what subscriptions that do not match cost a publication."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.table import Table
+
+from parley.cli import output
+from parley.consensus.types import Block, Instance, genesis_block
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.hashing import digest
+from parley.model.batches import (
+    CONTROL,
+    FORMAT,
+    PUBLISH,
+    BatchHeader,
+    Message,
+    MessageHeader,
+    encode,
+    sign_batch,
+)
+from parley.model.genesis import APPLICATION, Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.operations import (
+    CreateTopic,
+    Operation,
+    Policy,
+    RegisterClient,
+    Subscribe,
+    encode_operation,
+)
+from parley.pubsub.application import PubSub
+
+__all__ = ["match", "measure"]
+
+GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
+TOPIC = "bench"
+BATCH = 100  # messages
+SETUP_BLOCK = 1_000  # operations
+PAYLOAD = 128
+
+
+class Case(Struct):
+    """One line of the result."""
+
+    case: str
+    value: float
+    unit: str
+    baseline: float
+    ratio: float
+    spread: float
+
+
+class Result(Struct):
+    """What `bench match` prints."""
+
+    results: list[Case]
+    goal: float
+
+
+def match(  # noqa: PLR0917 - each argument is an option of the command line
+    subscriptions: Annotated[int, typer.Option(min=1, max=60_000, help="All subscriptions.")] = 10_000,
+    matching: Annotated[int, typer.Option(min=0, max=1_000, help="Those that every message matches.")] = 10,
+    blocks: Annotated[int, typer.Option(min=1, max=1_000, help="Blocks per run.")] = 20,
+    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages per block.")] = 1_000,
+    runs: Annotated[int, typer.Option(min=1, max=100, help="Runs of which the median is taken.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="At most three runs of 5 blocks.")] = False,
+    json: output.Json = False,
+) -> None:
+    """Measure what a block of publications costs with many subscriptions of which few match.
+
+    The baseline has the matching subscriptions only. Both are applied by the real application over a store in memory;
+    making, opening and checking the batches is not part of it. The ratio should stay below 3.
+    """
+    if matching > subscriptions:
+        raise typer.BadParameter("there are fewer subscriptions than matching ones", param_hint="--matching")
+    if quick:
+        blocks, runs = min(blocks, 5), min(runs, 3)
+    cases = {
+        "no subscriptions": 0,
+        f"{matching} subscriptions": matching,
+        f"{subscriptions} subscriptions": subscriptions,
+    }
+    measured: dict[str, list[float]] = {case: [] for case in cases}
+    with output.progress("measuring", runs * len(cases)) as advance:
+        for _ in range(runs):
+            for case, size in cases.items():
+                measured[case].append(measure(size, min(matching, size), blocks, messages))
+                advance()
+    baseline = statistics.median(measured[f"{matching} subscriptions"])
+    result = Result([_case(case, times, baseline) for case, times in measured.items()], GOAL)
+    output.emit(result, lambda: _table(result), as_json=json)
+
+
+def measure(subscriptions: int, matching: int, blocks: int, messages: int) -> float:
+    """CPU-seconds to apply a block of `messages`, each of which matches `matching` of the subscriptions."""
+    chain = _Chain(subscriptions)
+    chain.subscribe([_constraint(i, matching) for i in range(subscriptions)])
+    chain.publish(messages)  # warm caches
+    return sum(chain.publish(messages) for _ in range(blocks)) / blocks
+
+
+def _constraint(i: int, matching: int) -> str:
+    if i < matching:
+        return f'kind == "wanted" and shade != {i}'
+    return f'kind == "other-{i}"'
+
+
+class _Chain:
+    """One client of one organisation, and blocks one after another; no consensus."""
+
+    def __init__(self, subscriptions: int) -> None:
+        self._admin, self._client = (
+            SecretKey.from_seed(digest("bench/match", name)) for name in (b"admin", b"client")
+        )
+        genesis = _genesis(self._admin.public, max(subscriptions, 1))
+        self._chain = genesis.chain
+        self._application = PubSub(genesis)
+        self._store = _Memory()
+        self._first = genesis_block(Instance(self._chain, 0, 0, 1), bytes(32), 0).header
+        self._height = 0
+        self._controls = defaultdict[bytes, Iterator[int]](count)
+        self._published = 0
+        headers = [encode(MessageHeader(tags=(("kind", "wanted"), ("shade", -1 - i)))) for i in range(BATCH)]
+        self._messages = [Message(bytes(16), header, "", bytes(PAYLOAD)) for header in headers]
+        client = RegisterClient("client", self._client.public, ())
+        topic = CreateTopic(TOPIC, 1, Policy(), "", "")
+        self._apply([self._control(self._admin, operation) for operation in (client, topic)])
+
+    def subscribe(self, constraints: list[str]) -> None:
+        for start in range(0, len(constraints), SETUP_BLOCK):
+            operations = [
+                Subscribe(TOPIC, constraint) for constraint in constraints[start : start + SETUP_BLOCK]
+            ]
+            self._apply([self._control(self._client, operation) for operation in operations])
+
+    def publish(self, messages: int) -> float:
+        """CPU-seconds to apply a block of so many messages."""
+        sizes = [min(BATCH, messages - start) for start in range(0, messages, BATCH)]
+        return self._apply([self._publication(size) for size in sizes])
+
+    def _control(self, key: SecretKey, operation: Operation) -> tuple[bytes, bytes]:
+        message = Message(bytes(16), encode(MessageHeader()), "", encode_operation(operation))
+        return self._sign(key, CONTROL, "", next(self._controls[key.public]), [message])
+
+    def _publication(self, size: int) -> tuple[bytes, bytes]:
+        sequence, self._published = self._published, self._published + size
+        return self._sign(self._client, PUBLISH, TOPIC, sequence, self._messages[:size])
+
+    def _sign(
+        self, key: SecretKey, kind: int, topic: str, sequence: int, messages: list[Message]
+    ) -> tuple[bytes, bytes]:
+        header = BatchHeader(
+            FORMAT,
+            self._chain,
+            kind,
+            topic,
+            0,
+            key.public,
+            bytes(16),
+            sequence,
+            len(messages),
+            self._height + 1_000,
+        )
+        return sign_batch(header, tuple(messages), key)
+
+    def _apply(self, batches: list[tuple[bytes, bytes]]) -> float:
+        for _, body in batches:
+            self._application.admit(body)
+        self._height += 1
+        header = replace(self._first, height=self._height, time=self._height)
+        block = Block(header, tuple(name for name, _ in batches))
+        begin = time.process_time()
+        outcome = self._application.apply(block, batches, self._store)
+        taken = time.process_time() - begin
+        assert all(receipt.code == "Ok" for receipt in outcome.receipts)
+        self._store.write(outcome.writes)
+        return taken
+
+
+class _Memory:
+    """A store in memory; entries of one kind lie together, so that a scan looks only at its own."""
+
+    def __init__(self) -> None:
+        self._kinds: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
+
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in entries:
+            if value is None:
+                self._kinds[key[:4]].pop(key, None)
+            else:
+                self._kinds[key[:4]][key] = value
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._kinds[key[:4]].get(key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        kind = self._kinds[prefix[:4]]
+        return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
+
+
+def _genesis(admin: bytes, subscriptions: int) -> Genesis:
+    return Genesis(
+        format=1,
+        application=APPLICATION,
+        network="bench",
+        start_time=0,
+        depth=2,
+        leaders="round-robin",
+        allow_faults=False,
+        timeouts=Timeouts(),
+        limits=Limits(subscriptions_per_client=subscriptions),
+        organisations=(Organisation("bench", bytes(32), b"none", (admin,)),),
+        brokers=(Broker("broker", "bench", bytes(32), "127.0.0.1:0"),),
+    )
+
+
+def _case(case: str, times: list[float], baseline: float) -> Case:
+    median = statistics.median(times)
+    spread = (max(times) - min(times)) / median
+    return Case(
+        case,
+        round(1e3 * median, 3),
+        "ms/block",
+        round(1e3 * baseline, 3),
+        round(median / baseline, 3),
+        round(spread, 3),
+    )
+
+
+def _table(result: Result) -> Table:
+    table = Table(title="parley bench match", title_justify="left")
+    for column in ("case", "ms per block", "ratio", "spread"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for case in result.results:
+        table.add_row(case.case, f"{case.value:.2f}", f"{case.ratio:.2f}", f"{case.spread:.0%}")
+    table.caption = f"goal: a ratio below {result.goal:.0f}"
+    return table

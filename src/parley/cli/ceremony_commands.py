@@ -1,0 +1,265 @@
+"""`parley init`, `parley genesis` and `parley node`: one real node per machine, from keys to a running broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from parley.cli import ceremony, contexts, output
+from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
+from parley.cli.contexts import ContextName, Directory
+from parley.cli.local_folder import made_whole, provisioning, require_node_extra
+from parley.cli.output import ExitCode, fail
+from parley.cli.pubsub_values import choice
+from parley.model.genesis import GenesisError, decode_genesis
+from parley.model.names import is_name
+from parley.net.tls import Address, AddressError
+
+__all__ = ["genesis_app", "init", "node"]
+
+CREDENTIAL_MS = 365 * 86_400_000
+
+genesis_app = typer.Typer(help="Make the genesis file of a network together.", no_args_is_help=True)
+
+
+def init(
+    *,
+    organisation: Annotated[str, typer.Argument(metavar="ORG", help="The name of your organisation.")],
+    address: Annotated[
+        list[str],
+        typer.Option(metavar="HOST:PORT", help="Where the others reach your broker; one per broker."),
+    ],
+    broker: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Your broker, ORG-1 if not said; repeatable.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where it listens, if not at its address.")
+    ] = None,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Make the keys of your organisation and its brokers, and the public part to hand to the others.
+
+    With --context the network is saved under that name, too.
+    """
+    require_node_extra("init")
+    home = directory or contexts.DEFAULT_DIRECTORY
+    brokers = _paired(organisation, broker or [f"{organisation}-1"], address, listen)
+    if home.exists() and any(home.iterdir()):
+        fail(f"{home} is not empty; choose another folder with --dir", ExitCode.WRONG_USE)
+    made_whole(home, lambda folder: _create(folder, organisation, brokers, listen))
+    path = _part_path(home, organisation)
+    if context is not None:
+        admin = home / "identities" / f"{organisation}-admin.json"
+        contexts.save(context, home / "genesis.json", admin, admin)
+    output.emit(
+        {"organisation": organisation, "brokers": [name for name, _ in brokers], "part": str(path)},
+        f"The keys of {organisation} are in {home}; keep them to yourself.\n"
+        f"Hand {path} to the other organisations, collect theirs, then run: parley genesis combine PART...",
+        as_json=json,
+    )
+
+
+@genesis_app.command("combine")
+def combine(
+    *,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="The parts of all organisations, or their drafts.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="What to write; default: in the folder."),
+    ] = None,
+    network: Annotated[str, typer.Option(help="The network's name; all must say the same.")] = "parley",
+    depth: Annotated[int, typer.Option(min=2, max=3, help="Commit depth; all must say the same.")] = 2,
+    leaders: Annotated[
+        str,
+        typer.Option(
+            parser=choice("round-robin", "cwa", "cwa+"), metavar="SCHEME", help="round-robin, cwa or cwa+."
+        ),
+    ] = "round-robin",
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Combine the parts into a draft and sign it; combine the drafts of all into the genesis file.
+
+    Everybody who combines the same parts gets the same draft: compare its fingerprint before you use it.
+    """
+    require_node_extra("genesis combine")
+    home = contexts.find_directory(directory, context) if context else directory or contexts.DEFAULT_DIRECTORY
+    if not is_name(network):
+        raise typer.BadParameter("use 1 to 32 of a-z, 0-9 and -.", param_hint="--network")
+    settings = Settings(network, cast("Any", depth), cast("Any", leaders))
+    with provisioning():
+        try:
+            draft = _signed_here(_draft(files, settings), home)
+            unsigned = ceremony.missing(draft)
+            data = ceremony.encode_file(draft) if unsigned else ceremony.finished(draft)
+        except (CeremonyError, GenesisError) as error:
+            fail(str(error), ExitCode.WRONG_USE)
+        path = out or home / (_draft_name(draft, home) if unsigned else "genesis.json")
+        _write(path, data)
+        if not unsigned:
+            _settle(home, draft, data)
+    result = {
+        "complete": not unsigned,
+        "file": str(path),
+        "chain": draft.genesis.chain.hex(),
+        "signed": sorted(draft.signatures),
+        "missing": unsigned,
+    }
+    output.emit(result, lambda: _tell(path, draft, unsigned), as_json=json)
+
+
+def node(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="A broker.toml; if not said, the folder's only one."),
+    ] = None,
+    directory: Directory = None,
+    context: ContextName = None,
+) -> None:
+    """Run one broker in the foreground, until it is told to stop."""
+    require_node_extra("node")
+    if config is None:
+        home = contexts.find_directory(directory, context)
+        found = sorted(home.glob("brokers/*/broker.toml"))
+        if len(found) != 1:
+            names = ", ".join(str(path) for path in found) or "none"
+            raise typer.BadParameter(
+                f"{home} has {len(found)} brokers, so say which to run: {names}.", param_hint="CONFIG"
+            )
+        config = found[0]
+    if not config.is_file():
+        raise typer.BadParameter(f"there is no file {config}.", param_hint="CONFIG")
+    # In place of this process, so that signals and supervisors reach the broker itself.
+    os.execv(sys.executable, [sys.executable, "-m", "parley.node", str(config.resolve())])  # noqa: S606
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _paired(
+    organisation: str, names: list[str], addresses: list[str], listen: str | None
+) -> list[tuple[str, str]]:
+    for name in (organisation, *names):
+        if not is_name(name):
+            raise typer.BadParameter(
+                f"{name!r} is no name: use 1 to 32 of a-z, 0-9 and -, not - at either end."
+            )
+    if len(names) != len(addresses) or len(set(names)) != len(names):
+        raise typer.BadParameter(
+            f"{len(names)} brokers and {len(addresses)} addresses: give each broker a name and an address.",
+            param_hint="--address",
+        )
+    if listen is not None and len(names) != 1:
+        raise typer.BadParameter("it can be said for one broker only.", param_hint="--listen")
+    for text in filter(None, (*addresses, listen)):
+        try:
+            Address.parse(text)
+        except AddressError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="--address") from None
+    return list(zip(names, addresses, strict=True))
+
+
+def _create(folder: Path, organisation: str, brokers: list[tuple[str, str]], listen: str | None) -> None:
+    from parley.node import keys, provision  # noqa: PLC0415 - an extra
+
+    now = time.time_ns() // 1_000_000
+    party = provision.create_organisation(folder, organisation, now=now)
+    members = tuple(
+        provision.create_broker(folder, organisation, name, address, now=now, listen=listen)
+        for name, address in brokers
+    )
+    anchor = keys.read_key(folder / "organisations" / organisation / "anchor.key")
+    part = ceremony.sign_part(party, members, now, anchor)
+    _part_path(folder, organisation).write_bytes(ceremony.encode_file(part))
+
+
+# -- drafts ---------------------------------------------------------------------------------------------------------
+
+
+def _draft(files: list[Path], settings: Settings) -> Draft:
+    read = {str(path): ceremony.read_file(path) for path in files}
+    parts = {name: file for name, file in read.items() if isinstance(file, Part)}
+    drafts = {name: file for name, file in read.items() if isinstance(file, Draft)}
+    if parts:
+        drafts = {"the combined parts": Draft(ceremony.combine(parts, settings), {}), **drafts}
+    return ceremony.merge(drafts)
+
+
+def _signed_here(draft: Draft, home: Path) -> Draft:
+    """Signed by the anchors in this folder, after a look at whether the genesis says of us what we said."""
+    from parley.node import keys  # noqa: PLC0415 - an extra
+
+    for organisation in _ours(draft, home):
+        part = ceremony.read_file(_part_path(home, organisation))
+        assert isinstance(part, Part)
+        listed = [broker for broker in draft.genesis.brokers if broker.organisation == organisation]
+        if draft.genesis.organisation(organisation) != part.organisation or set(listed) != set(part.brokers):
+            raise CeremonyError(
+                f"what these files say of {organisation} is not what {_part_path(home, organisation)} says; do not use them"
+            )
+        anchor = keys.read_key(home / "organisations" / organisation / "anchor.key")
+        draft = ceremony.sign_draft(draft, organisation, anchor)
+    return draft
+
+
+def _settle(home: Path, draft: Draft, data: bytes) -> None:
+    """Put the genesis file where our brokers look for it, with the administrator's identity and a context."""
+    from parley.node import provision  # noqa: PLC0415 - an extra
+
+    ours = _ours(draft, home)
+    if not ours:
+        return
+    _write(home / "genesis.json", data)
+    for organisation in ours:
+        if not provision.identity_path(home, organisation, provision.ADMIN).exists():
+            not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
+            key = provision.admin_key(home, organisation)
+            provision.create_identity(home, organisation, provision.ADMIN, not_after=not_after, key=key)
+    if not (home / contexts.FILE).exists():
+        provision.write_context(home, ours[0], provision.ADMIN)
+
+
+def _ours(draft: Draft, home: Path) -> list[str]:
+    names = [organisation.name for organisation in draft.genesis.organisations]
+    return [name for name in names if (home / "organisations" / name / "anchor.key").is_file()]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A finished genesis file is never replaced by another one: brokers may have started from it."""
+    if path.exists() and (there := path.read_bytes()) != data:
+        try:
+            decode_genesis(there)
+        except GenesisError:
+            pass  # an older draft, for example
+        else:
+            fail(f"{path} is the genesis file of another network; move it away first", ExitCode.WRONG_USE)
+    path.write_bytes(data)
+
+
+def _part_path(home: Path, organisation: str) -> Path:
+    return home / f"{organisation}.part.json"
+
+
+def _draft_name(draft: Draft, home: Path) -> str:
+    return f"{'-'.join(_ours(draft, home)) or draft.genesis.network}.draft.json"
+
+
+def _tell(path: Path, draft: Draft, unsigned: list[str]) -> str:
+    chain = draft.genesis.chain.hex()
+    if unsigned:
+        return (
+            f"{path}: signed by {', '.join(sorted(draft.signatures)) or 'nobody'}, missing {', '.join(unsigned)}.\n"
+            f"Compare the fingerprint with the others, {chain},\n"
+            f"then exchange drafts and run: parley genesis combine DRAFT..."
+        )
+    return f"{path} is complete: network {draft.genesis.network}, fingerprint {chain}."

@@ -1,0 +1,238 @@
+"""`parley client`: who may connect for your organisation, and the attributes that rules look at."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from parley.cli import output
+from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.local_folder import provisioning, require_node_extra
+from parley.cli.network import connected, run
+from parley.cli.output import ExitCode, fail
+from parley.cli.pubsub_values import parse_tags
+from parley.client.administration import ClientInfo
+from parley.client.contexts import read_genesis, read_identity
+from parley.client.errors import Refused
+from parley.model.credentials import issue_credential
+from parley.model.names import is_name
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Create, list, alter and revoke the clients of your organisation.", no_args_is_help=True
+)
+
+DAYS = 365
+DAY = 86_400_000  # ms
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The client, without its organisation.")]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="What rules look at; repeatable."),
+]
+
+
+@app.command()
+def create(
+    *,
+    name: Name,
+    attribute: Attributes = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="The client's public key, if it keeps its secret to itself."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="How long its credential is good.")] = DAYS,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Make a client's key and credential, and register it on the ledger.
+
+    The folder must hold your organisation's anchor. With --key only the credential is made: the client has the secret.
+    """
+    require_node_extra("client create")
+    attributes = parse_tags(attribute or [], "--attribute")
+    if not is_name(name):
+        raise typer.BadParameter("use 1 to 32 of a-z, 0-9 and -, not - at either end.", param_hint="NAME")
+    chosen = find(directory, context)
+    organisation = read_identity(chosen.speaker(who, admin=True)).credential.organisation
+    until = time.time_ns() // 1_000_000 + days * DAY
+    with provisioning():
+        path, public, is_new = _credential(chosen, organisation, name, until, key)
+
+    async def command() -> None:
+        async with connected(chosen, who, admin=True) as client:
+            await client.register_client(name, public, attributes)
+
+    try:
+        run(command())
+    except Refused:
+        if is_new:
+            path.unlink()  # after any other failure it may have been registered, and its key must not be lost
+        raise
+    if key is None:
+        _speak_as(chosen, path)
+    output.emit(
+        {
+            "client": f"{organisation}/{name}",
+            "key": public.hex(),
+            "attributes": attributes,
+            "file": str(path),
+        },
+        f"{organisation}/{name} is registered; its {'identity' if key is None else 'credential'} is in {path}",
+        as_json=json,
+    )
+
+
+@app.command("list")
+def list_clients(
+    directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
+) -> None:
+    """List the registered clients of your organisation."""
+    chosen = find(directory, context)
+
+    async def command() -> list[ClientInfo]:
+        async with connected(chosen, who, admin=True) as client:
+            return list(await client.clients())
+
+    infos = run(command())
+    output.emit({"clients": [_fields(info) for info in infos]}, lambda: _table(infos), as_json=json)
+
+
+@app.command()
+def alter(
+    *,
+    name: Name,
+    attribute: Attributes = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", "-r", metavar="NAME", help="An attribute to remove; repeatable."),
+    ] = None,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Set or remove attributes of a client."""
+    attributes, removed = parse_tags(attribute or [], "--attribute"), tuple(remove or ())
+    if not attributes and not removed:
+        raise typer.BadParameter("say what to change: --attribute NAME=VALUE or --remove NAME.")
+    chosen = find(directory, context)
+
+    async def command() -> ClientInfo:
+        async with connected(chosen, who, admin=True) as client:
+            await client.alter_client(name, set=attributes, remove=removed)
+            return await client.client_record(name)
+
+    info = run(command())
+    output.emit(_fields(info), lambda: f"{name}: {_pairs(info)}", as_json=json)
+
+
+@app.command()
+def revoke(
+    *,
+    name: Name,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Revoke a client, for ever: its key never becomes valid again."""
+    chosen = find(directory, context)
+
+    async def command() -> None:
+        async with connected(chosen, who, admin=True) as client:
+            await client.revoke_client(name)
+
+    run(command())
+    output.emit({"revoked": name}, f"{name} is revoked", as_json=json)
+
+
+def _credential(
+    chosen: Chosen, organisation: str, name: str, until: int, key: str | None
+) -> tuple[Path, bytes, bool]:
+    """The file, the public key, and whether they are new: an identity, or for somebody else's key a credential.
+
+    An identity that exists is used: an earlier attempt may have ended before the ledger answered.
+    """
+    from parley.node import keys, provision  # noqa: PLC0415 - an extra
+
+    home = chosen.directory
+    path = provision.identity_path(home, organisation, name)
+    if key is None and path.exists():
+        return path, read_identity(path).credential.key, False
+    anchor = home / "organisations" / organisation / "anchor.key"
+    if not anchor.is_file():
+        fail(
+            f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
+            f"`parley init` was run",
+            ExitCode.WRONG_USE,
+        )
+    if key is None:
+        identity = provision.create_identity(home, organisation, name, not_after=until)
+        return path, identity.credential.key, True
+    public = _public(key)
+    chain = read_genesis(chosen.file.genesis).chain
+    credential = issue_credential(
+        chain, organisation, name, public, not_after=until, anchor=keys.read_key(anchor)
+    )
+    path = home / "credentials" / path.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(credential), indent=2) + b"\n")
+    return path, public, True
+
+
+def _public(text: str) -> bytes:
+    try:
+        public = bytes.fromhex(text)
+    except ValueError:
+        public = b""
+    if len(public) != 32:
+        raise typer.BadParameter("an Ed25519 public key has 64 hexadecimal characters.", param_hint="--key")
+    return public
+
+
+def _speak_as(chosen: Chosen, identity: Path) -> None:
+    """A folder whose only identity was the administrator's speaks as its first client from now on."""
+    file = chosen.file
+    if file.path == chosen.directory / FILE and file.identity == file.admin:
+        text = file.path.read_text()
+        before, after = (
+            f'identity = "identities/{file.identity.name}"',
+            f'identity = "identities/{identity.name}"',
+        )
+        temporary = file.path.with_suffix(".new")
+        temporary.write_text(text.replace(before, after))
+        temporary.replace(file.path)
+
+
+def _fields(info: ClientInfo) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "organisation": info.organisation,
+        "key": info.key.hex(),
+        "attributes": dict(info.attributes),
+        "revoked": info.revoked,
+        "changed": info.changed,
+    }
+
+
+def _pairs(info: ClientInfo) -> str:
+    return ", ".join(f"{name}={value}" for name, value in info.attributes.items()) or "no attributes"
+
+
+def _table(infos: list[ClientInfo]) -> Table | str:
+    if not infos:
+        return "no client is registered; create one with `parley client create NAME`"
+    table = Table("client", "attributes", "key", "", box=None)
+    for info in infos:
+        state = "revoked" if info.revoked else ""
+        table.add_row(f"{info.organisation}/{info.name}", _pairs(info), info.key.hex()[:16], state)
+    return table

@@ -1,0 +1,197 @@
+"""Which network a command speaks to, and as whom.
+
+The first of these counts: --dir, --context, $PARLEY_CONTEXT, ./.parley, the current context.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import (
+    ContextFile,
+    config_home,
+    context_names,
+    context_path,
+    current_context,
+    read_context,
+)
+from parley.model.names import is_name
+
+__all__ = [
+    "DEFAULT_DIRECTORY",
+    "FILE",
+    "As",
+    "Chosen",
+    "ContextName",
+    "Directory",
+    "find",
+    "find_directory",
+    "find_genesis",
+    "meant",
+    "nearest",
+    "remove",
+    "save",
+    "saved_path",
+    "set_current",
+]
+
+DEFAULT_DIRECTORY = Path(".parley")
+FILE = "context.toml"
+VARIABLE = "PARLEY_CONTEXT"
+MAX_LISTED = 12  # names in a sentence
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="The folder of the network; default .parley")
+]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="A saved context; see `parley context list`.",
+        autocompletion=context_names,
+    ),
+]
+As = Annotated[
+    str | None,
+    typer.Option("--as", metavar="ORG/NAME", help="Another identity in the folder of the network."),
+]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A context, and how it came to be chosen."""
+
+    source: str
+    file: ContextFile
+
+    @property
+    def directory(self) -> Path:
+        """Where the network's other files are."""
+        return self.file.genesis.parent
+
+    def speaker(self, who: str | None, *, admin: bool = False) -> Path:
+        """The identity file to speak with: the one asked for, else the administrator's or the client's own."""
+        if who is None:
+            return self.file.admin if admin and self.file.admin is not None else self.file.identity
+        organisation, slash, name = who.partition("/")
+        if not (slash and is_name(organisation) and is_name(name)):
+            raise typer.BadParameter("say ORG/NAME, for example alpha/admin.", param_hint="--as")
+        path = self.directory / "identities" / f"{organisation}-{name}.json"
+        if not path.is_file():
+            known = [other.stem.replace("-", "/", 1) for other in sorted(path.parent.glob("*.json"))]
+            raise typer.BadParameter(
+                f"there is no identity of {who} in {path.parent}{meant(who, known)}", param_hint="--as"
+            )
+        return path
+
+
+def find(directory: Path | None, name: str | None) -> Chosen:
+    """The context of a command, or the end of it with a sentence on how to make one."""
+    if directory is not None and name is not None:
+        raise typer.BadParameter("say --dir or --context, not both.", param_hint="--context")
+    if directory is not None:
+        if not (directory / FILE).is_file():
+            how = "finish it: parley genesis combine" if directory.is_dir() else "make one: parley up"
+            fail(f"{directory} holds no network yet; {how} --dir {directory}", ExitCode.WRONG_USE)
+        return Chosen(f"--dir {directory}", read_context(directory / FILE))
+    if name is not None:
+        return _saved(name, f"--context {name}")
+    if chosen := os.environ.get(VARIABLE):
+        return _saved(chosen, f"{VARIABLE}={chosen}")
+    if (DEFAULT_DIRECTORY / FILE).is_file():
+        return Chosen(f"./{DEFAULT_DIRECTORY}", read_context(DEFAULT_DIRECTORY / FILE))
+    current = current_context()
+    if current is not None:
+        return _saved(current, f"the current context, {current}")
+    return fail(
+        "no network is chosen: start one here with `parley up`, or name one with --dir DIR or --context NAME, or "
+        "save one with `parley context add NAME --genesis FILE --identity FILE`",
+        ExitCode.WRONG_USE,
+    )
+
+
+def find_directory(directory: Path | None, name: str | None) -> Path:
+    """The folder of a network on this machine, which may not have a context yet."""
+    if name is None and (directory is not None or VARIABLE not in os.environ):
+        home = directory or DEFAULT_DIRECTORY
+        if home.is_dir():
+            return home
+    return find(directory, name).directory
+
+
+def find_genesis(directory: Path | None, name: str | None) -> Path:
+    """The genesis file of a folder or context; a folder needs no identity for that."""
+    if directory is not None and name is None and (directory / "genesis.json").is_file():
+        return directory / "genesis.json"
+    return find(directory, name).file.genesis
+
+
+def meant(word: str, known: list[str]) -> str:
+    """The end of a sentence about a word that nobody knows: what was probably meant, or what there is."""
+    return nearest(word, known) or (f"; there are {', '.join(known[:MAX_LISTED])}." if known else ".")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """The end of a sentence that has named what there is."""
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else "."
+
+
+# -- the user's contexts --------------------------------------------------------------------------------------------
+
+
+def saved_path(name: str) -> Path:
+    """Where a context of this name is kept. Names of ours are plain: they are typed."""
+    if not is_name(name):
+        raise typer.BadParameter(
+            f"{name!r} cannot be the name of a context: use 1 to 32 of a-z, 0-9 and -, not - at either end.",
+            param_hint="NAME",
+        )
+    return context_path(name)
+
+
+def save(
+    name: str, genesis: Path, identity: Path, admin: Path | None, brokers: Mapping[str, str] | None = None
+) -> Path:
+    """Write the user's context, whole or not at all; its paths become absolute."""
+    path = saved_path(name)
+    files = {"genesis": genesis, "identity": identity, **({} if admin is None else {"admin": admin})}
+    lines = [f"{key} = {_quoted(str(file.absolute()))}" for key, file in files.items()]
+    if brokers:
+        lines += ["", "[brokers]", *(f"{broker} = {_quoted(address)}" for broker, address in brokers.items())]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text("\n".join(lines) + "\n")
+    temporary.replace(path)
+    return path
+
+
+def set_current(name: str) -> None:
+    (config_home() / "current").write_text(f"{name}\n")
+
+
+def remove(name: str) -> None:
+    saved_path(name).unlink()
+    if current_context() == name:
+        (config_home() / "current").unlink()
+
+
+def _saved(name: str, source: str) -> Chosen:
+    path = context_path(name)
+    if not path.is_file():
+        fail(f"there is no context {name!r}{meant(name, context_names())}", ExitCode.WRONG_USE)
+    return Chosen(source, read_context(path))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

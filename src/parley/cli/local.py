@@ -1,0 +1,246 @@
+"""`parley up` and `parley down`: a whole network on this machine, one process per broker."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.cli import contexts, local_setup, output
+from parley.cli.contexts import ContextName, Directory
+from parley.cli.local_brokers import LocalBroker, is_free, local_brokers, stop
+from parley.cli.local_folder import locked, require_node_extra
+from parley.cli.network import observing, run, states
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import context_names, context_path, read_context, read_genesis
+from parley.model.genesis import MAX_BROKERS, Genesis
+
+__all__ = ["down", "up"]
+
+DEFAULT_ORGANISATIONS = 4
+START_SECONDS = 60.0
+SECONDS_PER_BROKER = 5.0  # more of that on a small machine
+POLL_SECONDS = 0.25
+WATCH_SECONDS = 1.0
+LOCAL = "local"
+
+Children = dict[LocalBroker, "subprocess.Popen[bytes]"]
+
+
+def up(
+    *,
+    orgs: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_BROKERS, help="Organisations, each with one broker; 4 if new."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Leave the brokers running.")] = False,
+    directory: Directory = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="NAME", help="Save it as this context; default: local, if in .parley"
+        ),
+    ] = None,
+    json: output.Json = False,
+) -> None:
+    """Start a local network: brokers of several organisations, a client of each, and the topic `demo`.
+
+    The folder keeps everything; a second `up` starts what does not run. Ctrl-C, or `parley down`, stops it.
+    """
+    require_node_extra("up")
+    home = directory or contexts.DEFAULT_DIRECTORY
+    created = local_setup.provision(home, orgs or DEFAULT_ORGANISATIONS)
+    genesis = read_genesis(home / "genesis.json")
+    _check(home, genesis, orgs, created=created)
+    with locked(home):
+        brokers = local_brokers(home, genesis)
+        children = _start(brokers)
+        try:
+            run(_settle(home, genesis, children))
+        except BaseException:
+            stop(children)
+            raise
+    name = _save_context(home, context)
+    result = {
+        "directory": str(home),
+        "network": genesis.network,
+        "chain": genesis.chain.hex(),
+        "created": created,
+        "started": [broker.name for broker in children],
+        "brokers": [
+            {"name": one.name, "org": one.organisation, "address": one.address, "pid": one.pid()}
+            for one in brokers
+        ],
+        "context": name,
+        "topic": local_setup.TOPIC,
+    }
+    output.emit(result, lambda: _greeting(home, genesis, len(children), name), as_json=json)
+    if not detach and children:
+        number = run(_watch(home))
+        stop(children)
+        raise typer.Exit(128 + number)
+
+
+def down(
+    *,
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Also delete the folder, with all that was published.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Stop the brokers of a local network; the folder and everything in it stays, unless --wipe is said."""
+    home = contexts.find_directory(directory, context)
+    if not (home / "genesis.json").is_file():
+        fail(f"{home} holds no network", ExitCode.WRONG_USE)
+    if (
+        wipe
+        and not yes
+        and not typer.confirm(f"Delete {home} with all keys and everything published?", err=True)
+    ):
+        raise typer.Exit(ExitCode.WRONG_USE)
+    with locked(home):
+        stopped, killed = stop(local_brokers(home, read_genesis(home / "genesis.json")))
+        if wipe:
+            _wipe(home)
+    for name in killed:
+        output.note(f"{name} did not stop in time and was killed")
+    words = f"stopped {', '.join(stopped)}" if stopped else "nothing was running"
+    result = {"directory": str(home), "stopped": stopped, "killed": killed, "wiped": wipe}
+    output.emit(result, f"{words}{f'; {home} is deleted' if wipe else ''}", as_json=json)
+
+
+# -- starting -------------------------------------------------------------------------------------------------------
+
+
+def _check(home: Path, genesis: Genesis, orgs: int | None, *, created: bool) -> None:
+    there = len(genesis.organisations)
+    if created:
+        output.note(
+            f"{home} now holds the secret keys of all {there} organisations, readable by you alone: a network to try things "
+            "out. In a real one each organisation keeps its own; see `parley init --help`."
+        )
+    elif orgs is not None and orgs != there:
+        fail(
+            f"{home} holds a network of {there} organisations already; choose another --dir, or delete it with "
+            f"`parley down --wipe --dir {home}`",
+            ExitCode.WRONG_USE,
+        )
+    if len(local_brokers(home, genesis)) < len(genesis.brokers):
+        fail(
+            f"{home} holds one organisation's part of a network; run its broker with `parley node --dir {home}`",
+            ExitCode.WRONG_USE,
+        )
+
+
+def _start(brokers: list[LocalBroker]) -> Children:
+    waiting = [broker for broker in brokers if broker.pid() is None]
+    for broker in waiting:
+        if not is_free(broker.address):
+            fail(
+                f"another program listens at {broker.address}, the address of {broker.name}; stop it first, or make a "
+                "new network in another --dir",
+                ExitCode.UNREACHABLE,
+            )
+    return {broker: broker.start() for broker in waiting}
+
+
+async def _settle(home: Path, genesis: Genesis, children: Children) -> None:
+    """Wait until every broker is ready, then put clients and topic on the ledger."""
+    count = len(genesis.brokers)
+    limit = START_SECONDS + SECONDS_PER_BROKER * count
+    try:
+        async with asyncio.timeout(limit):
+            await _ready(home, children, count)
+    except TimeoutError:
+        tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
+        fail(f"the brokers are not ready after {limit:.0f} s\n{tails}", ExitCode.UNREACHABLE)
+    await local_setup.register(home, genesis)
+
+
+async def _ready(home: Path, children: Children, count: int) -> None:
+    """Until all brokers call themselves ready, or a process of ours has ended."""
+    with output.progress("starting brokers", count) as advance:
+        async with observing(contexts.find(home, None)) as client:
+            shown = 0
+            while shown < count:
+                for broker, process in children.items():
+                    if process.poll() is not None:
+                        fail(f"{broker.name} ended at once:\n{broker.tail()}", ExitCode.UNREACHABLE)
+                ready = sum(state == "ready" for state in (await states(client)).values())
+                advance(max(0, ready - shown))
+                shown = max(shown, ready)
+                await asyncio.sleep(POLL_SECONDS)
+
+
+async def _watch(home: Path) -> int:
+    """Tell of changes until a signal comes; which one."""
+    told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, _once, told, number)
+    async with observing(contexts.find(home, None)) as client:
+        before = await states(client)
+        while not told.done():
+            await asyncio.wait([told], timeout=WATCH_SECONDS)
+            now = await states(client)
+            for name, state in now.items():
+                if state != before.get(name):
+                    output.note(f"{name} is {state}")
+            before = now
+    return told.result()
+
+
+def _once(told: asyncio.Future[int], number: int) -> None:
+    if not told.done():
+        told.set_result(number)
+
+
+# -- contexts and words ---------------------------------------------------------------------------------------------
+
+
+def _save_context(home: Path, asked: str | None) -> str | None:
+    """Save the network under the name that was asked for, or as `local` if it is in the default folder."""
+    if asked is None and home.resolve() != contexts.DEFAULT_DIRECTORY.resolve():
+        return None
+    name = asked or LOCAL
+    file = read_context(home / contexts.FILE)
+    path = contexts.saved_path(name)
+    if path.exists():
+        other = read_context(path).genesis
+        if other.resolve() != file.genesis.resolve():
+            if other.exists():
+                output.note(
+                    f"your context {name} stays with {other}; save this one under another name with --context NAME"
+                )
+                return None
+            output.note(f"your context {name} named {other}, which is gone; it now names {home}")
+    contexts.save(name, file.genesis, file.identity, file.admin, file.brokers)
+    contexts.set_current(name)
+    return name
+
+
+def _wipe(home: Path) -> None:
+    """The folder, and the user's contexts that name it."""
+    genesis = (home / "genesis.json").resolve()
+    for name in context_names():
+        if read_context(context_path(name)).genesis.resolve() == genesis:
+            contexts.remove(name)
+    shutil.rmtree(home)
+
+
+def _greeting(home: Path, genesis: Genesis, started: int, name: str | None) -> str:
+    here = "" if name is not None else f" --dir {home}"
+    running = "started" if started else "running already"
+    return (
+        f"{len(genesis.brokers)} brokers of {len(genesis.organisations)} organisations are ready, {running}; "
+        f"stop them with `parley down{here}`.\n"
+        f"Try:  parley sub {local_setup.TOPIC}{here} --from earliest\n"
+        f"      parley pub {local_setup.TOPIC}{here} hello"
+    )

@@ -1,0 +1,71 @@
+"""The folder of a network on this machine: it appears whole or not at all, and one command at a time works on it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from parley.cli.output import ExitCode, fail
+
+__all__ = ["locked", "made_whole", "provisioning", "require_node_extra"]
+
+_NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
+
+
+def require_node_extra(command: str) -> None:
+    """End the command with a sentence if only the client is installed."""
+    if not all(importlib.util.find_spec(name) for name in _NODE_LIBRARIES):
+        fail(
+            f'`parley {command}` needs what a broker needs, which is not installed; run: pip install "parley[node]"',
+            ExitCode.WRONG_USE,
+        )
+
+
+@contextmanager
+def provisioning() -> Iterator[None]:
+    """What keeps keys and certificates from being made ends the command with its sentence."""
+    from parley.node.certificates import IssueError  # noqa: PLC0415 - an extra
+    from parley.node.provision import ProvisionError  # noqa: PLC0415
+    from parley.node.secrets import SecretError  # noqa: PLC0415
+
+    try:
+        yield
+    except (IssueError, ProvisionError, SecretError) as error:
+        fail(str(error).rstrip("."), ExitCode.WRONG_USE)
+
+
+def made_whole(directory: Path, fill: Callable[[Path], None]) -> bool:
+    """Create the folder with what `fill` writes, for its owner alone; False if somebody else was faster."""
+    parent = directory.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{directory.name}."))  # with mode 700
+    try:
+        with provisioning():
+            fill(temporary)
+        temporary.rename(directory)  # fails unless the folder is empty or does not exist
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return False
+    else:
+        return True
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Wait until no other command starts or stops brokers of this folder."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""What `parley up` gives a new local network: organisations, brokers, a client each, and a topic to play with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from parley.cli.local_brokers import free_addresses
+from parley.cli.local_folder import made_whole
+from parley.cli.output import ExitCode, fail
+from parley.client.client import connect
+from parley.client.contexts import read_identity
+from parley.client.errors import ClientExists, TopicExists
+from parley.model.genesis import Genesis
+
+__all__ = ["CLIENTS", "NETWORK", "ORGANISATIONS", "TOPIC", "provision", "register"]
+
+NETWORK = "local"
+TOPIC = "demo"
+PENDING = "setup-pending"  # a file that says: not everything is on the ledger yet
+CREDENTIAL_MS = 365 * 86_400_000
+
+_ALPHABET = (
+    "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa quebec romeo "
+    "sierra tango uniform victor whiskey xray yankee zulu"
+)
+_PEOPLE = (
+    "alice bob carol dave erin frank grace heidi ivan judy kevin laura mona nina olaf peggy quinn rupert sybil trent "
+    "uma vera wendy xavier yara zoe"
+)
+# One of each for every place in the largest committee.
+ORGANISATIONS = [*_ALPHABET.split(), *(f"org-{number}" for number in range(27, 33))]
+CLIENTS = [*_PEOPLE.split(), *(f"client-{number}" for number in range(27, 33))]
+
+
+def provision(directory: Path, count: int) -> bool:
+    """Make the folder of a new network, unless there is one; whether it was made."""
+    if (directory / "genesis.json").is_file():
+        return False
+    if directory.is_dir() and any(directory.iterdir()):
+        fail(f"{directory} holds other files, and no network; choose another --dir", ExitCode.WRONG_USE)
+    addresses = free_addresses(count)
+    if len(addresses) < count:
+        fail(f"there are not {count} free ports for brokers on this machine", ExitCode.WRONG_USE)
+    return made_whole(directory, lambda folder: _fill(folder, addresses))
+
+
+def _fill(folder: Path, addresses: list[str]) -> None:
+    from parley.node import provision as parties  # noqa: PLC0415 - an extra
+
+    now = time.time_ns() // 1_000_000
+    names = ORGANISATIONS[: len(addresses)]
+    parties.provision_network(
+        folder, organisations=names, network=NETWORK, start_time=now, clients=(), addresses=addresses
+    )
+    for organisation, client in zip(names, CLIENTS, strict=False):
+        parties.create_identity(folder, organisation, client, not_after=now + CREDENTIAL_MS)
+    (folder / "context.toml").unlink()  # it names the administrator, as there were no clients yet
+    parties.write_context(folder, names[0], CLIENTS[0])
+    (folder / PENDING).touch()
+
+
+async def register(directory: Path, genesis: Genesis) -> None:
+    """Put the clients and the topic of a new network on its ledger, once; an attempt that was cut short is finished."""
+    if not (directory / PENDING).exists():
+        return
+    pairs = zip((party.name for party in genesis.organisations), CLIENTS, strict=False)
+    await asyncio.gather(*(_register(directory, organisation, client) for organisation, client in pairs))
+    (directory / PENDING).unlink()
+
+
+async def _register(directory: Path, organisation: str, client: str) -> None:
+    identities = directory / "identities"
+    key = read_identity(identities / f"{organisation}-{client}.json").credential.key
+    admin = identities / f"{organisation}-admin.json"
+    async with connect(genesis=directory / "genesis.json", identity=admin) as connection:
+        with suppress(ClientExists):
+            await connection.register_client(client, key, {})
+        if client == CLIENTS[0]:
+            with suppress(TopicExists):
+                await connection.create_topic(TOPIC)

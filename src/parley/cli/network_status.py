@@ -1,0 +1,112 @@
+"""`parley status`: what each broker says of itself, asked of all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import typer
+from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from parley.cli import output
+from parley.cli.contexts import As, ContextName, Directory, find
+from parley.cli.local_brokers import local_brokers
+from parley.cli.network import observing, run
+from parley.client.administration import BrokerStatus
+from parley.client.contexts import read_genesis
+from parley.model.genesis import Genesis
+
+__all__ = ["status"]
+
+DATA, SHARD = "data", "0"  # until there is governance, a network is one shard (P26)
+
+
+class Member(Struct):
+    """One broker; `height` and what follows only if it answers, `pid` only if it runs from this folder."""
+
+    name: str
+    org: str
+    address: str
+    state: str
+    height: int | None
+    pid: int | None
+    note: str
+
+
+class Shard(Struct):
+    epoch: int
+    view: int
+    height: int
+    leader: str | None
+    governance_pin: int
+    brokers: list[Member]
+
+
+def status(
+    directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
+) -> None:
+    """Show how the network is: view, height, leader, and the state of every broker.
+
+    Ends with 3 if no broker answers.
+    """
+    chosen = find(directory, context)
+    genesis = read_genesis(chosen.file.genesis)
+
+    async def command() -> list[BrokerStatus]:
+        async with observing(chosen, who) as client:
+            return await client.status()
+
+    found = run(command())
+    pids = {broker.name: broker.pid() for broker in local_brokers(chosen.directory, genesis)}
+    shard = _shard(found, pids)
+    output.emit(
+        {"network": genesis.network, "layers": {DATA: {"shards": {SHARD: shard}}}},
+        lambda: _table(genesis, shard),
+        as_json=json,
+    )
+    if all(member.height is None for member in shard.brokers):
+        raise typer.Exit(output.ExitCode.UNREACHABLE)
+
+
+def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:
+    answers = [one.status for one in found if one.status is not None]
+    newest = max(answers, key=lambda answer: (answer.height, answer.view), default=None)
+    members = [
+        Member(
+            one.name,
+            one.organisation,
+            one.address,
+            "down" if one.status is None else one.status.state,
+            None if one.status is None else one.status.height,
+            pids.get(one.name),
+            one.problem if one.status is None else one.status.note,
+        )
+        for one in found
+    ]
+    return Shard(
+        epoch=0 if newest is None else newest.epoch,
+        view=0 if newest is None else newest.view,
+        height=0 if newest is None else newest.height,
+        leader=None if newest is None else newest.leader or None,
+        governance_pin=0,
+        brokers=members,
+    )
+
+
+def _table(genesis: Genesis, shard: Shard) -> RenderableType:
+    title = (
+        f"network {genesis.network}: height {shard.height}, view {shard.view}, leader {shard.leader or '-'}"
+    )
+    table = Table("broker", "organisation", "address", "state", "height", "process", "", box=None)
+    for member in shard.brokers:
+        table.add_row(
+            member.name,
+            member.org,
+            member.address,
+            member.state,
+            "-" if member.height is None else str(member.height),
+            "-" if member.pid is None else str(member.pid),
+            member.note,
+        )
+    return Group(title, "", table)

@@ -1,0 +1,193 @@
+"""`parley pub`, `sub`, `fetch` and `read`, with the habits of kcat: stdin lines in, a line per message out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.cli import output
+from parley.cli.contexts import As, ContextName, Directory, find
+from parley.cli.network import Verify, connected, run, write
+from parley.cli.pubsub_format import Render, as_json, compile_format, visible
+from parley.cli.pubsub_values import Start, check_constraint, parse_start
+from parley.client.client import Client
+from parley.client.messages import Message
+from parley.ledger.publication import encode_publication
+from parley.model.expressions import parse_constraint
+
+__all__ = ["fetch", "read", "sub"]
+
+MAX_COUNT = 2**31
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+From = Annotated[str, typer.Option("--from", "-o", metavar="POSITION", help="earliest, latest or an offset.")]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=1, max=MAX_COUNT, help="Stop after so many.")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help=r"How to print a message, for example '%o %k %s\n'; as in kcat."),
+]
+Where = Annotated[str, typer.Option(metavar="EXPR", help="""Only what matches: ward == "er" and level > 3""")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object per message.")]
+ShowEmpty = Annotated[
+    bool, typer.Option("--show-empty", help="Tell of messages that a rule hides from you, on stderr.")
+]
+
+
+def sub(
+    *,
+    topic: Topic,
+    where: Where = "",
+    start: From = "latest",
+    count: Count = None,
+    ending: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of what there is.")] = False,
+    form: Format = None,
+    show_empty: ShowEmpty = False,
+    verify: Verify = "certified",
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: JsonLines = False,
+) -> None:
+    """Subscribe to a topic and print what is published, in its certified order.
+
+    Ends after --count messages, at the end of the topic with --exit, or at Ctrl-C.
+    """
+    printer = _Printer(form, show_empty=show_empty, as_json=json)
+    constraint, position = check_constraint(where), parse_start(start)
+    chosen = find(directory, context)
+
+    async def command() -> None:
+        async with connected(chosen, who, verify=verify) as client:
+            if ending:
+                await printer.show(_history(client, topic, position, constraint), count)
+                return
+            async with client.subscribe(topic, where=constraint, start=position) as subscription:
+                await printer.show(subscription, count)
+
+    run(command())
+
+
+def fetch(
+    *,
+    topic: Topic,
+    partition: Partition = None,
+    start: From = "earliest",
+    count: Count = None,
+    form: Format = None,
+    show_empty: ShowEmpty = False,
+    verify: Verify = "certified",
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: JsonLines = False,
+) -> None:
+    """Pull what a topic holds, by offset and without a subscription, to its end."""
+    printer = _Printer(form, show_empty=show_empty, as_json=json)
+    position = parse_start(start)
+    chosen = find(directory, context)
+
+    async def command() -> None:
+        async with connected(chosen, who, verify=verify) as client:
+            await printer.show(_history(client, topic, position, "", partition), count)
+
+    run(command())
+
+
+def read(
+    *,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC[@OFFSET]", help="The topic, and where in it.")],
+    offset: Annotated[int | None, typer.Argument(metavar="OFFSET", min=0, help="Where.")] = None,
+    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Of this partition.")] = 0,
+    proof: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write its proof, for `parley verify`.")
+    ] = None,
+    form: Format = None,
+    verify: Verify = "certified",
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: JsonLines = False,
+) -> None:
+    """Read one publication: `parley read demo@7`."""
+    name, at, text = topic.rpartition("@")
+    if at and offset is None:
+        if not text.isdecimal():
+            raise typer.BadParameter(f"{text!r} is no offset.", param_hint="TOPIC@OFFSET")
+        topic, offset = name, int(text)
+    if offset is None:
+        raise typer.BadParameter("say which: TOPIC@OFFSET, or TOPIC OFFSET.", param_hint="OFFSET")
+    printer = _Printer(form, show_empty=True, as_json=json)
+    chosen, place = find(directory, context), offset
+
+    async def command() -> Message:
+        async with connected(chosen, who, verify=verify) as client:
+            return await client.read(topic, place, partition=partition)
+
+    message = run(command())
+    if proof is not None:
+        data = encode_publication(message.proof())
+        proof.write_bytes(data)
+        output.note(f"proof: {proof}")
+    printer.print(message)
+
+
+class _Printer:
+    """Writes each message at once: whoever reads a pipe wants it now."""
+
+    def __init__(self, form: str | None, *, show_empty: bool, as_json: bool) -> None:
+        if form is not None and as_json:
+            raise typer.BadParameter("say --format or --json, not both.", param_hint="--format")
+        self._as_json = as_json
+        self._show_empty = show_empty
+        self._render: Render = as_json_line if as_json else _plain() if form is None else compile_format(form)
+
+    async def show(self, messages: AsyncIterator[Message], count: int | None) -> None:
+        """Print messages up to a count; empties count in JSON only, where they are lines."""
+        left = count
+        async for message in messages:
+            left = left - 1 if left is not None and self.print(message) else left
+            if left == 0:
+                return
+
+    def print(self, message: Message) -> bool:
+        """Whether the message took a line on stdout."""
+        if message.empty and not self._as_json:
+            if self._show_empty:
+                _tell_empty(message)
+            return False
+        write(self._render(message))
+        return True
+
+
+as_json_line: Render = as_json
+
+
+async def _history(
+    client: Client, topic: str, start: Start, where: str, partition: int | None = None
+) -> AsyncIterator[Message]:
+    """What a topic holds now, partition by partition, filtered here: no subscription is needed for the past (P6)."""
+    matches = parse_constraint(where).matches if where else None
+    everywhere = range((await client.topic(topic)).partitions)
+    for number in everywhere if partition is None else [partition]:
+        async for message in client.fetch(topic, partition=number, start=start):
+            if matches is None or (not message.empty and matches(message.tags)):
+                yield message
+
+
+def _plain() -> Render:
+    """The value and a newline; on a terminal with place and publisher before it, and without control characters."""
+    if not sys.stdout.isatty():
+        return lambda message: message.value + b"\n"
+    return lambda message: (
+        f"\x1b[2m{message.partition}@{message.offset} {message.publisher}\x1b[0m {visible(message.value)}\n"
+    ).encode()
+
+
+def _tell_empty(message: Message) -> None:
+    where = f"{message.topic} {message.partition}@{message.offset}"
+    output.stderr().print(f"{where}: hidden from you by the rule {message.rule}", style="dim")

@@ -1,0 +1,148 @@
+"""What people type for a message: tags, headers, positions, and lines on stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Literal
+
+import typer
+
+from parley.cli.contexts import nearest
+from parley.model.batches import MAX_BATCH_BYTES
+from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
+from parley.model.names import Value
+
+__all__ = [
+    "CHUNK",
+    "Start",
+    "check_constraint",
+    "check_rule",
+    "choice",
+    "parse_headers",
+    "parse_start",
+    "parse_tags",
+    "stdin_lines",
+]
+
+Start = Literal["earliest", "latest"] | int
+
+CHUNK = 64 * 1024
+CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
+_POSITIONS = ["earliest", "latest"]
+
+
+def parse_tags(texts: Sequence[str], option: str = "--tag") -> dict[str, Value]:
+    """`name=value`: integers, true and false get their type, anything in double quotes stays a text."""
+    found: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or _NAME.fullmatch(name) is None:
+            raise typer.BadParameter(
+                f"{text!r} is not name=value, where a name has letters, digits, _ and dots.",
+                param_hint=option,
+            )
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice.", param_hint=option)
+        found[name] = _typed(value)
+    return found
+
+
+def parse_headers(texts: Sequence[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not name=value.", param_hint="--header")
+        found[name] = value.encode(errors="surrogateescape")
+    return found
+
+
+def parse_start(text: str) -> Start:
+    if text.isdecimal():
+        return int(text)
+    match text:
+        case "earliest" | "latest":
+            return text
+        case _:
+            raise typer.BadParameter(
+                f"{text!r} is neither earliest nor latest nor an offset{nearest(text, _POSITIONS)}",
+                param_hint="--from",
+            )
+
+
+def choice(*known: str) -> Callable[[str], str]:
+    """A parser of an option that takes one of these words."""
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{nearest(text, list(known))}")
+        return text
+
+    return parse
+
+
+def check_rule(text: str, option: str) -> str:
+    """The rule in its canonical form; the end of the command if it is not a rule."""
+    try:
+        return parse_rule(text).text if text else ""
+    except ExpressionError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def check_constraint(text: str) -> str:
+    try:
+        return parse_constraint(text).text if text else ""
+    except ExpressionError as error:
+        raise typer.BadParameter(str(error), param_hint="--where") from None
+
+
+async def stdin_lines(delimiter: bytes = b"\n") -> AsyncIterator[bytes]:
+    """The lines of stdin as they come, without their ends. A last line without an end counts, too."""
+    rest = b""
+    async for chunk in _chunks():
+        *lines, rest = (rest + chunk).split(delimiter)
+        for line in lines:
+            yield line
+        if len(rest) > MAX_BATCH_BYTES:
+            raise typer.BadParameter(
+                f"a line on stdin is longer than the {MAX_BATCH_BYTES} bytes of a message"
+            )
+    if rest:
+        yield rest
+
+
+async def _chunks() -> AsyncIterator[bytes]:
+    # A thread, because a file as stdin cannot be waited for; a daemon, because nobody can interrupt its read.
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    ahead = threading.Semaphore(CHUNKS_AHEAD)
+
+    def read() -> None:
+        chunk = b"more"
+        while chunk:
+            ahead.acquire()
+            chunk = os.read(0, CHUNK)
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, chunk)
+            except RuntimeError:  # the loop has ended: nobody wants more
+                return
+
+    threading.Thread(target=read, daemon=True).start()
+    while chunk := await queue.get():
+        ahead.release()
+        yield chunk
+
+
+def _typed(text: str) -> Value:
+    if text in {"true", "false"}:
+        return text == "true"
+    if re.fullmatch(r"[+-]?[0-9]+", text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    return text

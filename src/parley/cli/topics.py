@@ -1,0 +1,213 @@
+"""`parley topic`: streams, who owns them, and the rules over who may publish and subscribe."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from parley.cli import output
+from parley.cli.contexts import As, ContextName, Directory, find
+from parley.cli.network import connected, run
+from parley.cli.pubsub_values import check_rule
+from parley.client.administration import TopicInfo
+from parley.model.operations import MAX_PARTITIONS
+
+__all__ = ["app", "parse_retention"]
+
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Partitions = Annotated[int | None, typer.Option(min=1, max=MAX_PARTITIONS, help="How many; they only grow.")]
+PublishRule = Annotated[
+    str | None, typer.Option("--publish", metavar="RULE", help="Who may publish; any client if empty.")
+]
+SubscribeRule = Annotated[
+    str | None, typer.Option("--subscribe", metavar="RULE", help="Who may read; any client if empty.")
+]
+Retention = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How long bodies stay: 30m, 12h, 7d or forever.")
+]
+
+
+@app.command()
+def create(
+    *,
+    topic: Name,
+    partitions: Partitions = 1,
+    publish: PublishRule = "",
+    subscribe: SubscribeRule = "",
+    retention: Retention = "forever",
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Create a topic; it belongs to your organisation, whose administrators may change it."""
+    rules = check_rule(publish or "", "--publish"), check_rule(subscribe or "", "--subscribe")
+    lasting = parse_retention(retention or "forever")
+    chosen = find(directory, context)
+
+    async def command() -> TopicInfo:
+        async with connected(chosen, who, admin=True) as client:
+            await client.create_topic(
+                topic, partitions=partitions or 1, publish=rules[0], subscribe=rules[1], retention=lasting
+            )
+            return await client.topic(topic)
+
+    info = run(command())
+    output.emit(_fields(info), lambda: f"topic {topic} is there\n{_words(info)}", as_json=json)
+
+
+@app.command("list")
+def list_topics(
+    directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
+) -> None:
+    """List the topics that you may see."""
+    chosen = find(directory, context)
+
+    async def command() -> list[TopicInfo]:
+        async with connected(chosen, who) as client:
+            return list(await client.topics())
+
+    infos = run(command())
+    output.emit({"topics": [_fields(info) for info in infos]}, lambda: _table(infos), as_json=json)
+
+
+@app.command()
+def describe(
+    *,
+    topic: Name,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Describe a topic: owner, rules, partitions."""
+    chosen = find(directory, context)
+
+    async def command() -> TopicInfo:
+        async with connected(chosen, who) as client:
+            return await client.topic(topic)
+
+    info = run(command())
+    output.emit(_fields(info), lambda: _words(info), as_json=json)
+
+
+@app.command()
+def alter(
+    *,
+    topic: Name,
+    partitions: Partitions = None,
+    publish: PublishRule = None,
+    subscribe: SubscribeRule = None,
+    retention: Retention = None,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Change a topic's rules, partitions or retention; what is not said stays."""
+    if partitions is None and publish is None and subscribe is None and retention is None:
+        raise typer.BadParameter("say what to change: --partitions, --publish, --subscribe or --retention.")
+    publishing = None if publish is None else check_rule(publish, "--publish")
+    subscribing = None if subscribe is None else check_rule(subscribe, "--subscribe")
+    lasting = None if retention is None else parse_retention(retention)
+    chosen = find(directory, context)
+
+    async def command() -> TopicInfo:
+        async with connected(chosen, who, admin=True) as client:
+            await client.alter_topic(
+                topic, partitions=partitions, publish=publishing, subscribe=subscribing, retention=lasting
+            )
+            return await client.topic(topic)
+
+    info = run(command())
+    output.emit(_fields(info), lambda: _words(info), as_json=json)
+
+
+@app.command()
+def delete(
+    *,
+    topic: Name,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Delete a topic; its history can still be proved, and its offsets are never given again."""
+    chosen = find(directory, context)
+
+    async def command() -> None:
+        async with connected(chosen, who, admin=True) as client:
+            await client.delete_topic(topic)
+
+    run(command())
+    output.emit({"deleted": topic}, f"topic {topic} is deleted", as_json=json)
+
+
+def parse_retention(text: str) -> int:
+    """In ms of block time; 0 is for ever."""
+    if text == "forever":
+        return 0
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(
+            f"{text!r} is no time: say 30m, 12h, 7d or forever.", param_hint="--retention"
+        )
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _lasting(milliseconds: int) -> str:
+    if milliseconds == 0:
+        return "forever"
+    unit = max((unit for unit, size in _UNITS.items() if milliseconds % size == 0), key=_UNITS.__getitem__)
+    return f"{milliseconds // _UNITS[unit]}{unit}"
+
+
+def _fields(info: TopicInfo) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "organisation": info.organisation,
+        "partitions": info.partitions,
+        "publish": info.publish,
+        "subscribe": info.subscribe,
+        "matching": info.matching,
+        "payload": info.payload,
+        "retention": info.retention,
+        "offsets": [{"partition": one.partition, "start": one.start, "end": one.end} for one in info.heads],
+    }
+
+
+def _words(info: TopicInfo) -> str:
+    return "\n".join(
+        [
+            f"  owner       {info.organisation}",
+            f"  partitions  {info.partitions}",
+            f"  publish     {info.publish or 'any client'}",
+            f"  subscribe   {info.subscribe or 'any client'}",
+            f"  policy      {info.matching} matching, {info.payload} payload",
+            f"  retention   {_lasting(info.retention)}",
+            *(f"  offsets     {one.start} up to {one.end}, partition {one.partition}" for one in info.heads),
+        ]
+    )
+
+
+def _table(infos: list[TopicInfo]) -> Table | str:
+    if not infos:
+        return "there is no topic that you may see"
+    table = Table("topic", "owner", "partitions", "publish", "subscribe", "retention", box=None)
+    for info in infos:
+        table.add_row(
+            info.name,
+            info.organisation,
+            str(info.partitions),
+            info.publish or "any client",
+            info.subscribe or "any client",
+            _lasting(info.retention),
+        )
+    return table

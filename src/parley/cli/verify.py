@@ -1,0 +1,132 @@
+"""`parley verify`: what a third party checks of a proof file, offline, with the genesis file alone (P7)."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from parley.cli import output
+from parley.cli.contexts import ContextName, Directory, find_genesis
+from parley.client.contexts import read_genesis
+from parley.crypto.qc import voters
+from parley.ledger.proofs import ProofError, Trust
+from parley.ledger.publication import MAX_PROOF, PublicationProof, check_publication, decode_publication
+from parley.model.batches import decode_message_header
+from parley.model.genesis import Genesis
+
+__all__ = ["Verdict", "judge", "verify"]
+
+MAX_SHOWN = 200  # bytes of a payload
+
+
+class Verdict(Struct, omit_defaults=True):
+    """What `verify` prints; the fields after `reason` only if the file is valid."""
+
+    valid: bool
+    what: str
+    height: int | None
+    reason: str | None
+    genesis: str
+    network: str
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    count: int | None = None
+    publisher: str | None = None
+    time: int | None = None
+    certified_height: int | None = None
+    signers: list[str] | None = None
+
+
+def verify(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A receipt or proof file; - reads stdin.")],
+    genesis: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The genesis file to trust; if not said, the context's."),
+    ] = None,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Check a receipt or proof file offline, against the genesis file and nothing else.
+
+    Ends with 0 if it proves what it says, with 1 if it does not.
+    """
+    path = genesis or find_genesis(directory, context)
+    trusted = read_genesis(path)
+    verdict, proof = judge(_read(file), trusted, str(path))
+    output.emit(verdict, lambda: _tell(verdict, proof), as_json=json)
+    if not verdict.valid:
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
+
+
+def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, PublicationProof | None]:
+    """Whether the bytes prove a publication in the network of this genesis file."""
+    try:
+        proof = decode_publication(data)
+        check_publication(proof, Trust(genesis))
+    except ProofError as error:
+        return Verdict(False, "publication", None, str(error), path, genesis.network), None
+    bitmap = proof.anchor.qc.votes.bitmap
+    signers = [genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()]
+    verdict = Verdict(
+        valid=True,
+        what="publication",
+        height=proof.height,
+        reason=None,
+        genesis=path,
+        network=genesis.network,
+        topic=proof.topic,
+        partition=proof.partition,
+        offset=proof.offset,
+        count=proof.count,
+        publisher=proof.publisher,
+        time=proof.time,
+        certified_height=proof.anchor.header.executed_height,
+        signers=signers,
+    )
+    return verdict, proof
+
+
+def _read(file: str) -> bytes:
+    """At most one byte more than a proof may have: the decoder then says that it is too long."""
+    if file == "-":
+        return sys.stdin.buffer.read(MAX_PROOF + 1)
+    with Path(file).open("rb") as stream:
+        return stream.read(MAX_PROOF + 1)
+
+
+def _tell(verdict: Verdict, proof: PublicationProof | None) -> str:
+    used = f"Checked against {verdict.genesis}, the genesis file of network {verdict.network}."
+    if proof is None or verdict.signers is None:
+        return f"NOT VALID: {verdict.reason}\n{used}"
+    last = proof.offset + proof.count - 1
+    what = f"message {proof.offset}" if proof.count == 1 else f"messages {proof.offset} to {last}"
+    moment = datetime.fromtimestamp(proof.time / 1000, UTC)
+    lines = [
+        f"Valid: {proof.publisher} published {what} of topic {proof.topic}, partition {proof.partition}.",
+        f"It stands in block {proof.height} of {moment:%Y-%m-%d %H:%M:%S} UTC, signed by its publisher.",
+        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}.",
+        *_content(proof),
+        used,
+    ]
+    return "\n".join(lines)
+
+
+def _content(proof: PublicationProof) -> list[str]:
+    """What was said, as far as it can be shown on one line of any terminal."""
+    if proof.message is None:
+        return ["The file proves the whole batch by its hash; it does not hold the messages."]
+    message = proof.message.message
+    header = decode_message_header(message.header)
+    lines = [f"Content: {len(message.payload)} bytes, {message.payload[:MAX_SHOWN]!r}"]
+    if header.tags:
+        lines.append("Tags: " + ", ".join(f"{name}={value!r}" for name, value in header.tags))
+    if message.rule:
+        lines.append(f"Access rule: {message.rule}")
+    return lines

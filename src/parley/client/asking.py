@@ -1,0 +1,259 @@
+"""Asks brokers until as many as it takes agree: one that proves its answer, f+1, or some of one's own organisation.
+
+Whatever goes wrong with one broker leads to the next. A refusal without proof is believed when f+1 brokers say it, one
+of which is honest, or when nobody else is left to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from parley.client.beliefs import Belief, Reader, Stale
+from parley.client.brokers import Brokers
+from parley.client.connection import Asked, Connection, Declined, Gone
+from parley.client.errors import ParleyError, Stalled, Unreachable, refused
+from parley.ledger.proofs import ProofError
+from parley.model.errors import Code
+from parley.model.genesis import Timeouts
+from parley.net.messages import Fetch, Fetched, Proven, Receipted, Submit
+
+__all__ = ["PASSING", "PATIENCE", "Panel", "Request", "agreed", "pause"]
+
+PATIENCE = 15.0  # seconds for which all brokers may be unreachable before that is an error
+FIRST_PAUSE = 0.05  # seconds between two rounds of asking, doubled each time
+LONGEST_PAUSE = 2.0
+ANSWER_SECONDS = 10.0
+RECEIPT_SECONDS = 70.0  # brokers themselves give up after 60
+
+# What only says that this broker cannot answer now.
+PASSING = frozenset({Code.BUSY, Code.NOT_READY, Code.NOT_FOUND})
+
+A = TypeVar("A", bound=Receipted | Fetched | Proven)
+R = TypeVar("R")
+
+log = logging.getLogger("parley.client")
+
+
+def agreed(answers: Sequence[R], needed: int) -> R | None:
+    """An answer that enough brokers gave."""
+    return next((answer for answer in answers if answers.count(answer) >= needed), None)
+
+
+def pause(number: int) -> float:
+    """Seconds to wait after the round of this number."""
+    return min(FIRST_PAUSE * (1 << min(number, 16)), LONGEST_PAUSE)
+
+
+@dataclass(frozen=True)
+class Request(Generic[A, R]):
+    """A question and how its answer is read. `read` raises `ProofError` or `Stale`.
+
+    `judge` looks into a refusal: it raises `Refused` if the refusal is proven, `ProofError` if it is a lie.
+    """
+
+    what: str  # in words, for errors
+    question: Asked
+    kind: type[A]
+    read: Callable[[Belief, A], R]
+    combine: Callable[[Sequence[R], int], R | None] = agreed
+    judge: Callable[[Connection, Declined], Awaitable[None]] | None = None
+
+
+class Panel:
+    """`needed` of the `eligible` brokers must agree; `height` is the highest certified one that they have shown."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        reader: Reader,
+        timeouts: Timeouts,
+        *,
+        needed: int,
+        faults: int,
+        eligible: Sequence[str],
+        timeout: float | None,
+        on_stalled: Callable[[ParleyError], None],
+    ) -> None:
+        self.brokers = brokers
+        self.reader = reader
+        self.timeouts = timeouts
+        self.needed = needed
+        self.faults = faults
+        self.timeout = timeout
+        self.height = 0
+        self._eligible = frozenset(eligible)
+        self._on_stalled = on_stalled
+
+    def candidates(self, skip: int = 0) -> list[str]:
+        """Whom to ask, in this order; `skip` moves the first ones to the end."""
+        names = [name for name in self.brokers.preferred() if name in self._eligible]
+        skip %= max(1, len(names))
+        return names[skip:] + names[:skip]
+
+    @property
+    def enough_to_refuse(self) -> int:
+        """How many must refuse alike to be believed without proof."""
+        return self.needed if self.reader.level == "trusted" else self.faults + 1
+
+    def report(self, trouble: ParleyError) -> None:
+        log.warning("%s", trouble)
+        self._on_stalled(trouble)
+
+    async def ask(
+        self,
+        request: Request[A, R],
+        *,
+        needed: int | None = None,
+        skip: int = 0,
+        patience: float = PATIENCE,
+        trouble: Callable[[ParleyError], None] | None = None,
+    ) -> R:
+        """Ask until enough agree. With `trouble`, go on for ever, and say there what else would be raised."""
+        talk = _Talk(self, request, needed or self.needed)
+        limit = asyncio.timeout(self.timeout if trouble is None else None)
+        try:
+            async with limit:
+                return await talk.until_agreed(skip, patience, trouble)
+        except TimeoutError:
+            if limit.expired():
+                raise talk.problem() from None
+            raise
+
+
+class _Talk(Generic[A, R]):
+    """One request to the panel, round after round."""
+
+    def __init__(self, panel: Panel, request: Request[A, R], needed: int) -> None:
+        self._panel = panel
+        self._request = request
+        self._needed = needed
+        self._reported = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._answers: dict[str, tuple[R, int]] = {}
+        self._reasons: dict[str, str] = {}
+        self._denials: defaultdict[Code, dict[str, str]] = defaultdict(dict)
+        self._reached = False
+
+    async def until_agreed(
+        self, skip: int, patience: float, trouble: Callable[[ParleyError], None] | None
+    ) -> R:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        for number in count():
+            self._forget()
+            found = await self._round(self._panel.candidates(skip + number))
+            if found is not None:
+                return found
+            problem = self.problem()
+            if trouble is not None:
+                trouble(problem)
+            elif isinstance(problem, Unreachable) and clock() - began >= patience:
+                raise problem
+            await asyncio.sleep(pause(number))
+        raise AssertionError("counting does not end")
+
+    def problem(self) -> ParleyError:
+        if not self._reached and self._reasons:
+            return Unreachable(self._reasons)
+        return Stalled(self._request.what, self._reasons)
+
+    async def _round(self, candidates: list[str]) -> R | None:
+        """Ask each broker at most once, no more at a time than it takes; None if they do not agree."""
+        waiting = deque(candidates)
+        running: dict[asyncio.Task[tuple[R, int]], str] = {}
+        extra = 0
+        question = self._request.question
+        hedge = (self._panel.timeouts.ack + (question.wait if isinstance(question, Fetch) else 0)) / 1_000
+        try:
+            while True:
+                wanted = max(1, self._needed - len(self._answers)) + extra
+                while waiting and len(running) < wanted:
+                    name = waiting.popleft()
+                    running[asyncio.create_task(self._ask(name))] = name
+                if not running:
+                    self._require_undecided()
+                    return None
+                done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    extra += max(1, self._panel.faults)  # a silent broker may be censoring (P4)
+                    self._report_silence(waiting)
+                for task in done:
+                    self._note(running.pop(task), task)
+                if (found := self._found()) is not None:
+                    return found
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _ask(self, name: str) -> tuple[R, int]:
+        request, panel = self._request, self._panel
+        connection = await panel.brokers.connection(name)
+        self._reached = True
+        try:
+            async with asyncio.timeout(_seconds(request.question)):
+                answer = await connection.ask(request.question, request.kind)
+        except Declined as declined:
+            if request.judge is not None and declined.code not in PASSING:
+                await request.judge(connection, declined)
+            raise
+        belief = panel.reader.believe(answer.anchor)
+        return request.read(belief, answer), belief.height
+
+    def _note(self, name: str, task: asyncio.Task[tuple[R, int]]) -> None:
+        brokers = self._panel.brokers
+        try:
+            self._answers[name] = task.result()
+        except ProofError as error:
+            brokers.distrust(name, str(error))
+            self._reasons[name] = f"it lies: {error}"
+        except Stale as error:
+            self._reasons[name] = str(error)
+        except Declined as declined:
+            if declined.code in PASSING:
+                self._reasons[name] = str(declined)
+            else:
+                self._denials[declined.code][name] = declined.detail
+        except (Gone, TimeoutError) as error:
+            brokers.failed(name)
+            self._reasons[name] = str(error) or "it does not answer"
+
+    def _found(self) -> R | None:
+        for code, said in self._denials.items():
+            if len(said) >= self._panel.enough_to_refuse:
+                raise refused(code, next(iter(said.values())))
+        if not self._answers:
+            return None
+        found = self._request.combine([answer for answer, _ in self._answers.values()], self._needed)
+        if found is not None:
+            self._panel.height = max(self._panel.height, min(height for _, height in self._answers.values()))
+        return found
+
+    def _require_undecided(self) -> None:
+        """Everybody was asked. If some refused and the others cannot say, the refusal stands."""
+        if self._denials and not self._answers:
+            code, said = max(self._denials.items(), key=lambda one: len(one[1]))
+            raise refused(code, next(iter(said.values())))
+
+    def _report_silence(self, waiting: deque[str]) -> None:
+        if not waiting and not self._reported:
+            self._reported = True
+            self._panel.report(Stalled(self._request.what, self._reasons))
+
+
+def _seconds(question: Asked) -> float:
+    """How long a broker may take."""
+    match question:
+        case Submit():
+            return RECEIPT_SECONDS
+        case Fetch():
+            return ANSWER_SECONDS + question.wait / 1_000
+        case _:
+            return ANSWER_SECONDS

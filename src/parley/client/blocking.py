@@ -1,0 +1,289 @@
+"""The same client without `await`: one background thread runs its loop, so it works in scripts and in notebooks alike."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from parley.client.client import Client, connect
+from parley.client.compose import MAX_CONTENT
+from parley.client.errors import LyingBroker, ParleyError
+from parley.client.messages import Level, Message, Receipt
+from parley.client.publisher import Pending, Publisher
+from parley.client.subscription import Start, Subscription
+from parley.model.credentials import Identity
+from parley.model.genesis import Genesis
+from parley.model.names import Value
+
+__all__ = [
+    "BlockingClient",
+    "BlockingPending",
+    "BlockingPublisher",
+    "BlockingSubscription",
+    "connect_blocking",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def connect_blocking(
+    context: str | None = None,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    genesis: Genesis | str | os.PathLike[str] | None = None,
+    identity: Identity | str | os.PathLike[str] | None = None,
+    brokers: Mapping[str, str] | Sequence[str] | None = None,
+    verify: Level = "certified",
+    trusted: int = 1,
+    timeout: float | None = None,
+    on_stalled: Callable[[ParleyError], None] | None = None,
+) -> BlockingClient:
+    """Like `connect`, for code without `async`: use it with `with`."""
+    client = connect(
+        context,
+        directory=directory,
+        genesis=genesis,
+        identity=identity,
+        brokers=brokers,
+        verify=verify,
+        trusted=trusted,
+        timeout=timeout,
+        on_stalled=on_stalled,
+    )
+    return BlockingClient(client)
+
+
+class Thread:
+    """A thread with a loop of its own, in which coroutines are run from other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="parley-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def run(self, work: Awaitable[T]) -> T:
+        """Wait for the result here, while it is worked out there; if waiting is interrupted, so is the work."""
+        future = asyncio.run_coroutine_threadsafe(_coroutine(work), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+async def _coroutine(work: Awaitable[T]) -> T:
+    return await work
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingClient, P], T]:
+    """The method of the same name, waited for."""
+
+    @wraps(method)
+    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.thread.run(method(self.client, *args, **kwargs))
+
+    return call
+
+
+class BlockingClient:
+    """Made by `connect_blocking`. Any thread may use it, inside `with`."""
+
+    publish = _blocking(Client.publish)
+    publish_json = _blocking(Client.publish_json)
+    read = _blocking(Client.read)
+    advertise = _blocking(Client.advertise)
+    advertisements = _blocking(Client.advertisements)
+    create_topic = _blocking(Client.create_topic)
+    alter_topic = _blocking(Client.alter_topic)
+    delete_topic = _blocking(Client.delete_topic)
+    topics = _blocking(Client.topics)
+    topic = _blocking(Client.topic)
+    register_client = _blocking(Client.register_client)
+    alter_client = _blocking(Client.alter_client)
+    revoke_client = _blocking(Client.revoke_client)
+    clients = _blocking(Client.clients)
+    client_record = _blocking(Client.client_record)
+    status = _blocking(Client.status)
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.thread = Thread()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        try:
+            self.thread.run(self.client.__aenter__())
+        except BaseException:
+            self.thread.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self.thread.run(self.client.close())
+        finally:
+            self.thread.stop()
+
+    @property
+    def name(self) -> str:
+        return self.client.name
+
+    @property
+    def organisation(self) -> str:
+        return self.client.organisation
+
+    @property
+    def genesis(self) -> Genesis:
+        return self.client.genesis
+
+    @property
+    def height(self) -> int:
+        return self.client.height
+
+    @property
+    def misbehaviour(self) -> tuple[LyingBroker, ...]:
+        return self.client.misbehaviour
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.005,
+        batch_size: int = 100,
+        max_bytes: int = MAX_CONTENT,
+        in_flight: int = 16,
+    ) -> BlockingPublisher:
+        made = self.client.publisher(
+            topic, linger=linger, batch_size=batch_size, max_bytes=max_bytes, in_flight=in_flight
+        )
+        return BlockingPublisher(self.thread, made)
+
+    def subscribe(self, topic: str, where: str = "", start: Start = "latest") -> BlockingSubscription:
+        return BlockingSubscription(self.thread, self.client.subscribe(topic, where, start))
+
+    def fetch(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        start: Literal["earliest", "latest"] | int = "earliest",
+        count: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[Message]:
+        messages = self.client.fetch(topic, partition=partition, start=start, count=count, follow=follow)
+        return _iterate(self.thread, messages)
+
+
+class BlockingPending:
+    """A message on its way."""
+
+    def __init__(self, thread: Thread, pending: Pending) -> None:
+        self._thread = thread
+        self._pending = pending
+
+    def receipt(self) -> Receipt:
+        """Wait for the receipt, or raise why there is none."""
+        return self._thread.run(self._pending)
+
+
+class BlockingPublisher:
+    """Messages for one topic, in batches: use it with `with`."""
+
+    def __init__(self, thread: Thread, publisher: Publisher) -> None:
+        self._thread = thread
+        self._publisher = publisher
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._publisher.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.run(self._publisher.__aexit__(kind, error, traceback))
+
+    def send(
+        self,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> BlockingPending:
+        work = self._publisher.send(
+            value, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+        )
+        return BlockingPending(self._thread, self._thread.run(work))
+
+    def flush(self) -> None:
+        self._thread.run(self._publisher.flush())
+
+
+class BlockingSubscription:
+    """A plain iterator over messages: use it with `with`."""
+
+    def __init__(self, thread: Thread, subscription: Subscription) -> None:
+        self._thread = thread
+        self._subscription = subscription
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._subscription.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.run(self._subscription.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        return self._thread.run(self._subscription.__anext__())
+
+
+def _iterate(thread: Thread, messages: AsyncIterator[Message]) -> Iterator[Message]:
+    while True:
+        try:
+            message = thread.run(anext(messages))
+        except StopAsyncIteration:
+            return
+        yield message

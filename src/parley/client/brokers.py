@@ -1,0 +1,84 @@
+"""The brokers that a client may ask: connected when needed, its own organisation's first, those that failed or lied last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+
+from parley.client.connection import Connection, Dialler
+from parley.client.errors import ClientClosed, LyingBroker
+from parley.net.tls import Address
+
+__all__ = ["MAX_MISBEHAVIOUR", "Brokers"]
+
+MAX_MISBEHAVIOUR = 256  # lies that are remembered
+FIRST_PENALTY = 0.25  # seconds after a failure during which others are preferred, doubled each time
+LONGEST_PENALTY = 60.0
+LIE_PENALTY = 300.0
+
+log = logging.getLogger("parley.client")
+
+
+class Brokers:
+    """One connection to each broker that is in use, shared by everything that the client does."""
+
+    def __init__(self, dialler: Dialler, addresses: Mapping[str, Address], preference: Sequence[str]) -> None:
+        self._dialler = dialler
+        self.addresses = addresses
+        self._preference = preference
+        self._known = {broker.name: broker for broker in dialler.genesis.brokers}
+        self._connections: dict[str, Connection] = {}
+        self._dialling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._avoided: dict[str, float] = {}  # until when, by the loop's clock
+        self._closed = False
+        self.misbehaviour: deque[LyingBroker] = deque(maxlen=MAX_MISBEHAVIOUR)
+
+    def preferred(self) -> list[str]:
+        """All of them, the one to ask first first."""
+        now = asyncio.get_running_loop().time()
+        avoided = {name: until for name, until in self._avoided.items() if until > now}
+        return sorted(self._preference, key=lambda name: avoided.get(name, 0.0))
+
+    def organisation(self, name: str) -> str:
+        return self._known[name].organisation
+
+    async def connection(self, name: str) -> Connection:
+        """Raises `Gone` or `Declined`."""
+        async with self._dialling[name]:
+            found = self._connections.get(name)
+            if found is not None and found.is_open:
+                return found
+            if self._closed:
+                raise ClientClosed("The client is closed.")
+            made = await self._dialler.connect(self._known[name], self.addresses[name])
+            self._connections[name] = made
+            self._failures.pop(name, None)
+            self._avoided.pop(name, None)
+            return made
+
+    def failed(self, name: str) -> None:
+        """It did not answer: others come first for a while."""
+        wait = min(FIRST_PENALTY * 2 ** self._failures[name], LONGEST_PENALTY)
+        self._failures[name] += 1
+        self._avoid(name, wait)
+
+    def distrust(self, name: str, problem: str) -> None:
+        """It lied: keep the record, cut the connection, and ask others."""
+        lie = LyingBroker(name, problem)
+        log.warning("%s", lie)
+        self.misbehaviour.append(lie)
+        self._avoid(name, LIE_PENALTY)
+        if (connection := self._connections.pop(name, None)) is not None:
+            connection.abandon(str(lie))
+
+    async def close(self) -> None:
+        self._closed = True
+        connections = [*self._connections.values()]
+        self._connections.clear()
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    def _avoid(self, name: str, seconds: float) -> None:
+        self._avoided[name] = max(self._avoided.get(name, 0.0), asyncio.get_running_loop().time() + seconds)

@@ -1,0 +1,417 @@
+"""The client: one object per identity, through which an application publishes, subscribes, reads and administers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from parley.client.administration import (
+    Advertisement,
+    BrokerStatus,
+    ClientInfo,
+    Records,
+    TopicInfo,
+)
+from parley.client.asking import Panel
+from parley.client.beliefs import Reader
+from parley.client.brokers import Brokers
+from parley.client.compose import MAX_CONTENT, canonical_rule, compose, constraint, partition_of
+from parley.client.connection import Dialler
+from parley.client.contexts import Context, resolve
+from parley.client.errors import LyingBroker, Malformed, ParleyError, Stalled
+from parley.client.feed import Subject
+from parley.client.history import History
+from parley.client.lines import Applied, Author, Line
+from parley.client.messages import Level, Message, Receipt
+from parley.client.publisher import Pending, Publisher, Publishing
+from parley.client.subscription import Start, Subscribing, Subscription
+from parley.consensus.committee import faults
+from parley.ledger.proofs import Trust
+from parley.model.batches import CONTROL, PUBLISH, MessageHeader, encode
+from parley.model.batches import Message as BatchMessage
+from parley.model.credentials import Identity
+from parley.model.errors import Refusal
+from parley.model.genesis import Genesis
+from parley.model.names import Value, sorted_pairs
+from parley.model.operations import (
+    Advertise,
+    AlterClient,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Operation,
+    Policy,
+    RegisterClient,
+    RevokeClient,
+    decode_operation,
+    encode_operation,
+)
+from parley.model.records import client_key
+
+__all__ = ["Client", "connect"]
+
+MAX_LINES = 10_000  # partitions that one client publishes to at a time
+SALT_SIZE = 16
+
+
+def connect(
+    context: str | None = None,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    genesis: Genesis | str | os.PathLike[str] | None = None,
+    identity: Identity | str | os.PathLike[str] | None = None,
+    brokers: Mapping[str, str] | Sequence[str] | None = None,
+    verify: Level = "certified",
+    trusted: int = 1,
+    timeout: float | None = None,
+    on_stalled: Callable[[ParleyError], None] | None = None,
+) -> Client:
+    """A client of the network that a context, a directory or files name: use it with `async with`.
+
+    `brokers` changes addresses (a mapping) or says which brokers to use (names, in order of preference). `verify` is
+    what it takes to believe an answer: `certified` checks every proof, `quorum` compares f+1 answers, `trusted` compares
+    `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
+    hears of it.
+    """
+    found = resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers)
+    return Client(found, verify=verify, trusted=trusted, timeout=timeout, on_stalled=on_stalled)
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Client:
+    """Made by `connect`. Everything it returns was verified; what did not verify is in `misbehaviour`."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        verify: Level = "certified",
+        trusted: int = 1,
+        timeout: float | None = None,
+        on_stalled: Callable[[ParleyError], None] | None = None,
+        clock: Callable[[], int] = _clock,
+        rng: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.genesis = context.genesis
+        self.name = context.identity.credential.name
+        self.organisation = context.identity.credential.organisation
+        self._key = context.identity.key()
+        self._rng = rng
+        self._clock = clock
+        self._turn = 0
+        self._lines: dict[tuple[str, int], Line] = {}
+        self._interests: Counter[tuple[str, bytes]] = Counter()
+        preference = _preference(context, self.organisation, rng)
+        own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
+        f = faults(len(self.genesis.brokers))
+        needed = _needed(verify, f, trusted, len(own), self.organisation)
+        self._brokers = Brokers(Dialler(self.genesis, context.identity, clock), context.brokers, preference)
+        self._panel = Panel(
+            self._brokers,
+            Reader(Trust(self.genesis), self._key.public, verify),
+            self.genesis.timeouts,
+            needed=needed,
+            faults=f,
+            eligible=own if verify == "trusted" else preference,
+            timeout=timeout,
+            on_stalled=on_stalled or (lambda _: None),
+        )
+        self._history = History(self._panel, clock)
+        self._records = Records(self._panel, self._history)
+        self._author = Author(self.genesis.chain, self._key, rng)
+        self._control = Line(self._panel, self._author, CONTROL)
+        self._publishing = Publishing(self._panel, rng, self._line, self._records.partitions)
+        self._subscribing = Subscribing(self._history, self._operate, self._enter, self._leave)
+
+    async def __aenter__(self) -> Self:
+        try:
+            # Batches are signed for a range of heights, so one certified height has to be known first.
+            await self._records.prove([client_key(self._key.public)], patience=0)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cut all connections; whatever has no receipt yet fails with `ClientClosed`."""
+        for line in (self._control, *self._lines.values()):
+            line.close()
+        await self._brokers.close()
+
+    @property
+    def height(self) -> int:
+        """The highest certified height that was seen."""
+        return self._panel.height
+
+    @property
+    def verify(self) -> Level:
+        return self._panel.reader.level
+
+    @property
+    def misbehaviour(self) -> tuple[LyingBroker, ...]:
+        """The lies that brokers were caught at, oldest first; only the newest are kept."""
+        return tuple(self._brokers.misbehaviour)
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> Receipt:
+        """Publish one message and wait for its certified receipt. For many messages, `publisher` is far faster.
+
+        A message with a key goes to the key's partition, one without goes to each partition in turn. If waiting is given
+        up, the message may be published all the same.
+        """
+        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._rng)
+        if partition is None:
+            partitions = await self._records.partitions(topic)
+            if key is None:
+                partition, self._turn = self._turn % partitions, self._turn + 1
+            else:
+                partition = partition_of(key.encode() if isinstance(key, str) else key, partitions)
+        pending = Pending(self._publishing, message)
+        pending.sent(self._line(topic, partition).submit((message,)), 0)
+        return await pending
+
+    async def publish_json(
+        self,
+        topic: str,
+        value: Any,  # noqa: ANN401 - JSON is anything
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> Receipt:
+        """Publish a value as JSON."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return await self.publish(
+            topic, text, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+        )
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.005,
+        batch_size: int = 100,
+        max_bytes: int = MAX_CONTENT,
+        in_flight: int = 16,
+    ) -> Publisher:
+        """For many messages: batches of up to `batch_size`, sent after `linger` seconds at the latest."""
+        return Publisher(
+            self._publishing,
+            topic,
+            linger=linger,
+            batch_size=batch_size,
+            max_bytes=max_bytes,
+            in_flight=in_flight,
+        )
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, where: str = "", start: Start = "latest") -> Subscription:
+        """Messages whose tags satisfy `where`, in order, as they come; from `start` on if that lies in the past."""
+        return Subscription(
+            self._subscribing, Subject(self._panel, self._clock, topic, constraint(where)), start
+        )
+
+    async def fetch(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        start: Literal["earliest", "latest"] | int = "earliest",
+        count: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[Message]:
+        """Messages of a partition by offset: `count` of them, up to the end, or, to `follow`, beyond it."""
+        if isinstance(start, int):
+            offset = start
+        else:
+            head = await self._history.head(topic, partition)
+            offset = head.log_start_offset if start == "earliest" else head.next_offset
+        async for message in self._history.messages(topic, partition, offset, count, follow=follow):
+            yield message
+
+    async def read(self, topic: str, offset: int, *, partition: int = 0) -> Message:
+        """One publication with its proof; empty if its rule hides it from this client."""
+        return await self._history.read(topic, partition, offset)
+
+    async def advertise(self, topic: str, text: str) -> int:
+        """Say what one publishes, to whoever may subscribe; an empty text withdraws it."""
+        return await self._done(Advertise(topic, text))
+
+    async def advertisements(self, topic: str) -> list[Advertisement]:
+        return await self._records.advertisements(topic)
+
+    # -- administration: each returns the height at which it took effect -----------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        publish: str = "",
+        subscribe: str = "",
+        retention: int = 0,
+        policy: Policy | None = None,
+    ) -> int:
+        """A topic of one's own organisation; `publish` and `subscribe` are rules over attributes, empty for any client."""
+        policy = policy or Policy(retention=retention)
+        rules = canonical_rule(publish), canonical_rule(subscribe)
+        return await self._done(CreateTopic(name, partitions, policy, *rules))
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention: int | None = None,
+        publish: str | None = None,
+        subscribe: str | None = None,
+    ) -> int:
+        """Change what is given. Partitions only grow."""
+        rules = [None if rule is None else canonical_rule(rule) for rule in (publish, subscribe)]
+        return await self._done(AlterTopic(name, partitions, retention, *rules))
+
+    async def delete_topic(self, name: str) -> int:
+        return await self._done(DeleteTopic(name))
+
+    async def topics(self) -> list[TopicInfo]:
+        """Those that this client may publish or subscribe to, or administers."""
+        return await self._records.topics()
+
+    async def topic(self, name: str) -> TopicInfo:
+        """A topic with the ends of its partitions."""
+        return await self._records.topic(name)
+
+    async def register_client(
+        self, name: str, key: bytes, attributes: Mapping[str, Value] | None = None
+    ) -> int:
+        """A client of one's own organisation, with the attributes that rules look at."""
+        return await self._done(RegisterClient(name, key, sorted_pairs(dict(attributes or {}))))
+
+    async def alter_client(
+        self,
+        name: str,
+        *,
+        set: Mapping[str, Value] | None = None,  # noqa: A002 - the word of the operation
+        remove: Sequence[str] = (),
+    ) -> int:
+        """Set some attributes and remove others."""
+        return await self._done(AlterClient(name, sorted_pairs(dict(set or {})), tuple(remove)))
+
+    async def revoke_client(self, name: str) -> int:
+        """For ever: its key never becomes valid again."""
+        return await self._done(RevokeClient(name))
+
+    async def clients(self) -> list[ClientInfo]:
+        """The live clients of one's own organisation."""
+        return await self._records.clients(self.organisation)
+
+    async def client_record(self, name: str | None = None) -> ClientInfo:
+        """A client of one's own organisation, by default oneself."""
+        return await self._records.client(self.organisation, name or self.name)
+
+    async def status(self) -> list[BrokerStatus]:
+        """What each broker says of itself, in the order of the genesis file."""
+        return await self._records.status()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _done(self, operation: Operation) -> int:
+        return (await self._operate(operation)).ordered.height
+
+    async def _operate(self, operation: Operation) -> Applied:
+        """Order an operation and wait for its certified receipt."""
+        payload = encode_operation(operation)
+        try:
+            decode_operation(payload)
+        except Refusal as refusal:
+            raise Malformed(refusal.detail) from None
+        message = BatchMessage(self._rng(SALT_SIZE), _EMPTY_HEADER, "", payload)
+        done = self._control.submit((message,))
+        finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
+        if not finished:
+            raise Stalled("an operation (it may still take effect)", {})
+        return done.result()
+
+    def _line(self, topic: str, partition: int) -> Line:
+        found = self._lines.get((topic, partition))
+        if found is None:
+            if len(self._lines) >= MAX_LINES:
+                self._lines = {place: line for place, line in self._lines.items() if not line.is_idle}
+            found = self._lines[topic, partition] = Line(self._panel, self._author, PUBLISH, topic, partition)
+        return found
+
+    def _enter(self, subject: Subject) -> None:
+        self._interests[subject.topic, subject.constraint.id] += 1
+
+    def _leave(self, subject: Subject) -> bool:
+        interest = (subject.topic, subject.constraint.id)
+        self._interests[interest] -= 1
+        last = not self._interests[interest]
+        if last:
+            del self._interests[interest]
+        return last
+
+
+_EMPTY_HEADER = encode(MessageHeader())
+
+
+def _organisation(genesis: Genesis, broker: str) -> str:
+    return next(one.organisation for one in genesis.brokers if one.name == broker)
+
+
+def _preference(context: Context, organisation: str, rng: Callable[[int], bytes]) -> list[str]:
+    """As given, or one's own organisation's brokers first and the others from a random one on, to spread the load."""
+    names = list(context.brokers)
+    if context.chosen:
+        return names
+    own = [name for name in names if _organisation(context.genesis, name) == organisation]
+    others = deque(name for name in names if name not in own)
+    others.rotate(rng(1)[0])
+    return [*own, *others]
+
+
+def _needed(verify: str, f: int, trusted: int, own: int, organisation: str) -> int:
+    match verify:
+        case "certified":
+            return 1
+        case "quorum":
+            return f + 1
+        case "trusted":
+            if not 1 <= trusted <= own:
+                raise ParleyError(
+                    f"{organisation} runs {own} of the brokers in use, so its word cannot be asked for {trusted} times."
+                )
+            return trusted
+        case _:
+            raise ParleyError(f"verify is 'certified', 'quorum' or 'trusted', not {verify!r}.")

@@ -1,0 +1,293 @@
+"""One connection to one broker: proved to it, answers matched to questions, streams within their credit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from parley.ledger.proofs import ProofError
+from parley.model.credentials import Identity, possession
+from parley.model.errors import Code
+from parley.model.genesis import Broker, Genesis
+from parley.net import tls
+from parley.net.frames import FrameError, FrameStream
+from parley.net.messages import (
+    MAX_ANSWER,
+    VERSION,
+    Answer,
+    Authenticate,
+    Challenge,
+    CloseStream,
+    Credit,
+    Delivery,
+    Failure,
+    Fetch,
+    Head,
+    ListKeys,
+    OpenStream,
+    Prove,
+    StatusRequest,
+    Submit,
+    Welcome,
+    WireError,
+    decode_answer,
+    decode_opening,
+    encode,
+)
+
+__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "Stream"]
+
+CONNECT_SECONDS = 5.0  # for TCP and TLS
+OPENING_SECONDS = 5.0  # for the broker to take the credential
+MAX_IN_FLIGHT = 512  # questions of one connection that wait for an answer
+MAX_QUEUED = 2_048  # pieces of a stream that wait to be looked at
+MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last one may overshoot
+CREDIT = 1_000  # messages that a broker may push ahead of their reader
+
+A = TypeVar("A", bound=Answer)
+Asked = Submit | Fetch | Prove | ListKeys | StatusRequest
+
+
+class Gone(Exception):  # noqa: N818 - it names what happened
+    """The broker cannot be reached, or its connection broke; what was asked may be asked of another."""
+
+
+class Declined(Exception):  # noqa: N818 - it names what happened
+    """One broker's word, without proof, that it cannot or will not answer."""
+
+    def __init__(self, code: Code, detail: str) -> None:
+        super().__init__(f"{code.value}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Dialler:
+    """What it takes to reach the brokers of one network as one client."""
+
+    genesis: Genesis
+    identity: Identity
+    clock: Callable[[], int]
+
+    async def connect(self, broker: Broker, address: tls.Address) -> Connection:
+        """Raises `Gone` or `Declined`."""
+        organisation = self.genesis.organisation(broker.organisation)
+        assert organisation is not None, "a genesis file is consistent"
+        name = tls.tls_name(broker.name, broker.organisation)
+        try:
+            context = tls.client_context(organisation.tls_ca)
+            stream = await tls.connect(address, context, name, timeout=CONNECT_SECONDS)
+        except (tls.ConnectError, tls.ContextError) as error:
+            raise Gone(str(error)) from error
+        try:
+            async with asyncio.timeout(OPENING_SECONDS):
+                await self._open(stream, broker.name)
+        except BaseException as error:
+            stream.close()
+            if isinstance(error, TimeoutError):
+                raise Gone(f"it took longer than {OPENING_SECONDS:g} s to accept the credential") from None
+            if isinstance(error, FrameError | WireError):
+                raise Gone(str(error)) from error
+            raise
+        stream.limit = MAX_FRAME
+        return Connection(broker.name, stream, self.clock)
+
+    async def _open(self, stream: FrameStream, name: str) -> None:
+        chain = self.genesis.chain
+        challenge = await _opening(stream)
+        if not isinstance(challenge, Challenge) or challenge.version != VERSION:
+            raise Gone("it does not speak this version of the protocol")
+        if challenge.chain != chain:
+            raise Gone("it belongs to another network; compare the genesis files")
+        assert stream.peer_certificate is not None, "TLS clients see the server's certificate"
+        certificate = tls.certificate_hash(stream.peer_certificate)
+        # Over the broker's own certificate: nobody in between can use the answer (P4).
+        signature = self.identity.key().sign(possession(chain, challenge.nonce, certificate))
+        stream.write(encode(Authenticate(self.identity.credential, signature)))
+        welcome = await _opening(stream)
+        if not isinstance(welcome, Welcome) or welcome.broker != name:
+            raise Gone("it answers under another broker's name")
+
+
+async def _opening(stream: FrameStream) -> Challenge | Welcome:
+    frame = await stream.read()
+    if frame is None:
+        raise Gone("it closed the connection before it took the credential")
+    match decode_opening(frame):
+        case Failure(code=code, detail=detail):
+            raise Declined(code, detail)
+        case Challenge() | Welcome() as opening:
+            return opening
+        case _:
+            raise Gone("it does not speak this version of the protocol")
+
+
+class Connection:
+    """Made by a `Dialler`. Everything that waits on it learns when it is lost."""
+
+    def __init__(self, broker: str, stream: FrameStream, clock: Callable[[], int]) -> None:
+        self.broker = broker
+        self._stream = stream
+        self._clock = clock
+        self._last_id = 0
+        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._streams: dict[int, Stream] = {}
+        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._lost: Exception | None = None
+        self._word = ""  # what the broker said before it closed the connection
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None
+
+    async def ask(self, question: Asked, kind: type[A]) -> A:
+        """The answer. Raises `Declined` for a failure, `Gone`, and `ProofError` for an answer of another kind."""
+        async with self._room:
+            number = self._number()
+            waiting = self._pending[number] = asyncio.get_running_loop().create_future()
+            try:
+                await self._send(replace(question, id=number))
+                answer = await waiting
+            finally:
+                self._pending.pop(number, None)
+        if isinstance(answer, Failure):
+            raise Declined(answer.code, answer.detail)
+        if not isinstance(answer, kind):
+            raise ProofError(f"it answered a {type(question).__name__} with a {type(answer).__name__}")
+        return answer
+
+    async def open(self, question: OpenStream) -> Stream:
+        number = self._number()
+        stream = self._streams[number] = Stream(self, number, question.credit, self._clock)
+        await self._send(replace(question, id=number))
+        return stream
+
+    def abandon(self, reason: str) -> None:
+        """Close it without waiting for that."""
+        self._lose(Gone(reason))
+
+    async def close(self) -> None:
+        self.abandon("the client closed it")
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        await self._stream.wait_closed()
+
+    def write(self, question: Credit | CloseStream) -> None:
+        if self._lost is None:
+            self._stream.write(encode(question))
+
+    def forget(self, number: int) -> None:
+        if self._streams.pop(number, None) is not None:
+            self.write(CloseStream(number))
+
+    def _number(self) -> int:
+        if self._lost is not None:
+            raise self._lost
+        while True:
+            self._last_id = self._last_id % (2**32 - 1) + 1
+            if self._last_id not in self._pending and self._last_id not in self._streams:
+                return self._last_id
+
+    async def _send(self, question: Asked | OpenStream) -> None:
+        self._stream.write(encode(question))
+        try:
+            await self._stream.drain()
+        except FrameError as error:
+            raise Gone(str(error)) from error
+
+    async def _read(self) -> None:
+        try:
+            while frames := await self._stream.read_many():
+                for frame in frames:
+                    self._take(decode_answer(frame))
+            self._lose(Gone(self._word or "it closed the connection"))
+        except FrameError as error:
+            self._lose(Gone(self._word or str(error)))
+        except WireError as error:
+            self._lose(ProofError(f"it sent bytes that are no answer: {error}"))
+        except ProofError as error:
+            self._lose(error)
+
+    def _take(self, answer: Answer) -> None:
+        if (stream := self._streams.get(answer.id)) is not None:
+            stream.put(answer)
+        elif (waiting := self._pending.get(answer.id)) is not None:
+            if not waiting.done():
+                waiting.set_result(answer)
+        elif answer.id == 0 and isinstance(answer, Failure):
+            self._word = f"{answer.code.value}: {answer.detail}"
+        # Anything else answers a question that was given up.
+
+    def _lose(self, reason: Exception) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        for waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_exception(reason)
+        for stream in self._streams.values():
+            stream.lose(reason)
+        self._stream.close()
+
+
+@dataclass(eq=False)
+class Stream:
+    """What a broker pushes, in the order in which it came; each piece with the time of its arrival."""
+
+    _connection: Connection
+    _number: int
+    outstanding: int  # messages that the broker may still send
+    _clock: Callable[[], int]
+    _queue: deque[tuple[Delivery | Head, int]] = field(default_factory=deque)
+    _end: Exception | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def next(self) -> tuple[Delivery | Head, int]:
+        """Raises `Declined` when the broker ends the stream, and whatever ends the connection."""
+        while not self._queue:
+            if self._end is not None:
+                raise self._end
+            self._wake.clear()
+            await self._wake.wait()
+        return self._queue.popleft()
+
+    def grant(self, messages: int) -> None:
+        self.outstanding += messages
+        self._connection.write(Credit(self._number, messages))
+
+    def close(self) -> None:
+        self._connection.forget(self._number)
+
+    def put(self, answer: Answer) -> None:
+        match answer:
+            case Delivery():
+                self._charge(sum(len(block.contents) for block in answer.blocks))
+                self._queue.append((answer, self._clock()))
+            case Head():
+                # Of heads in a row only the newest matters, so a slow reader does not pile them up.
+                if self._queue and isinstance(self._queue[-1][0], Head):
+                    self._queue.pop()
+                self._queue.append((answer, self._clock()))
+            case Failure():
+                self._end = Declined(answer.code, answer.detail)
+            case _:
+                raise ProofError(f"it sent a {type(answer).__name__} where a stream was open")
+        if len(self._queue) > MAX_QUEUED:
+            raise ProofError("it pushes more than any credit allows")
+        self._wake.set()
+
+    def lose(self, reason: Exception) -> None:
+        self._end = self._end or reason
+        self._wake.set()
+
+    def _charge(self, messages: int) -> None:
+        # A block's messages come together, so the last ones may overdraw; after that there is nothing left.
+        if messages and self.outstanding <= 0:
+            raise ProofError("it pushes messages without credit")
+        self.outstanding -= messages

@@ -1,0 +1,320 @@
+"""The live order of a subscription: pushed by as many brokers as must agree, each watched, each replaced when it fails.
+
+A broker that shows no fresh proof of completeness for `freshness` is left for another (P7). What was handed out is never
+handed out again, whoever pushes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from parley.client.asking import PASSING, Panel, pause
+from parley.client.beliefs import Stale, is_fresh
+from parley.client.connection import CREDIT, Declined, Gone, Stream
+from parley.client.denials import Judge
+from parley.client.errors import ParleyError, Stalled, Unreachable, refused
+from parley.client.messages import Message
+from parley.client.verification import Completeness, Ended, Order, Place
+from parley.ledger.proofs import ProofError
+from parley.model.errors import Code
+from parley.model.expressions import Constraint
+from parley.net.messages import Delivery, Head, OpenStream, StreamPosition
+
+__all__ = ["Feed", "Over", "Subject"]
+
+MARGIN = 2.0  # seconds beyond `freshness` that a proof may take to arrive
+GRANT = CREDIT // 4  # messages for which credit is given back at once
+
+# What a broker says of an order that has ended; subscribing again shows whether it has.
+_ENDS = frozenset({Code.NOT_FOUND, Code.NOT_SUBSCRIBED})
+
+Piece = tuple[Message, ...] | Ended
+
+
+class Over(Exception):  # noqa: N818 - it names the condition
+    """An order has ended, or somebody says so (`suspect`): subscribe again to learn where it goes on."""
+
+    def __init__(self, suspect: str | None = None) -> None:
+        super().__init__("the order of the subscription has ended")
+        self.suspect = suspect
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is followed."""
+
+    panel: Panel
+    clock: Callable[[], int]
+    topic: str
+    constraint: Constraint
+
+
+class Feed:
+    """`places` are where the reader stands; they move on as blocks are taken with `next`."""
+
+    def __init__(self, subject: Subject, places: Iterable[Place]) -> None:
+        self._subject = subject
+        self.places = {place.partition: place for place in places}
+        self._expected = {partition: place.next_ps for partition, place in self.places.items()}
+        self._sources: dict[str, _Source] = {}
+        self._votes: defaultdict[tuple[int, int], dict[Piece, list[_Source]]] = defaultdict(dict)
+        self._ready: deque[tuple[tuple[Message, ...], list[_Source]]] = deque()
+        self._failed: dict[str, str] = {}  # brokers that were tried in this round, and why they did not do
+        self._denials: defaultdict[Code, dict[str, str]] = defaultdict(dict)
+        self._reached = False
+        self._round = 0
+        self._extra = 0
+        self._over: Over | None = None
+        self._wake = asyncio.Event()
+        self._fresh_at = asyncio.get_running_loop().time()
+        self.floor = subject.panel.height
+
+    async def next(self) -> tuple[Message, ...]:
+        """What the next block added. Raises `Over`, `Refused`, and with a timeout `Stalled` or `Unreachable`."""
+        while not self._ready:
+            if self._over is not None:
+                raise self._over
+            self._wake.clear()
+            self._bury()
+            if self._staffed():
+                await self._sleep()
+            else:
+                await self._rest()
+        block, sources = self._ready.popleft()
+        last = block[-1]
+        assert last.ps is not None, "a feed is in the order of ps"
+        place = self.places[last.partition]
+        self.places[last.partition] = replace(place, next_ps=last.ps + 1, next_offset=last.offset + 1)
+        for source in sources:
+            source.taken(len(block))
+        return block
+
+    def interrupt(self) -> None:
+        """Make whoever waits subscribe again."""
+        self._over = Over()
+        self._wake.set()
+
+    def resume(self) -> None:
+        """The order goes on after all."""
+        self._over = None
+
+    def avoid(self, name: str, reason: str) -> None:
+        """Try others first."""
+        self._failed[name] = reason
+
+    async def close(self) -> None:
+        sources = list(self._sources.values())
+        self._sources.clear()
+        for source in sources:
+            source.task.cancel()
+        if sources:
+            await asyncio.wait([source.task for source in sources])
+
+    # -- what sources tell -------------------------------------------------------------------------------------------
+
+    def offer(self, source: _Source, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Ended):
+                self._vote(source, piece.partition, piece.ps, piece)
+            else:
+                first = piece[0]
+                assert first.ps is not None, "a feed is in the order of ps"
+                self._vote(source, first.partition, first.ps, piece)
+
+    def show_fresh(self) -> None:
+        """Some broker has proved that nothing is missing."""
+        self._fresh_at = asyncio.get_running_loop().time()
+        self._round = 0
+        self._failed.clear()
+        self._denials.clear()
+
+    def reach(self) -> None:
+        self._reached = True
+
+    def _vote(self, source: _Source, partition: int, ps: int, piece: Piece) -> None:
+        size = 0 if isinstance(piece, Ended) else len(piece)
+        if ps < self._expected[partition]:
+            source.taken(size)  # others were faster
+            return
+        voters = self._votes[partition, ps].setdefault(piece, [])
+        voters.append(source)
+        if len(voters) < self._subject.panel.needed:
+            return
+        del self._votes[partition, ps]
+        self._extra = 0
+        if isinstance(piece, Ended):
+            self._over = Over()
+        else:
+            self._expected[partition] = ps + size
+            self._ready.append((piece, voters))
+        self._wake.set()
+
+    # -- who pushes --------------------------------------------------------------------------------------------------
+
+    def _staffed(self) -> bool:
+        """Start sources until there are enough; whether there are."""
+        wanted = self._subject.panel.needed + self._extra
+        for name in self._subject.panel.candidates():
+            if len(self._sources) >= wanted:
+                break
+            if name not in self._failed and name not in self._sources:
+                self._sources[name] = _Source(self, self._subject, name, self._wake.set)
+        return len(self._sources) >= min(wanted, self._subject.panel.needed)
+
+    def _bury(self) -> None:
+        """Learn from the sources that have ended."""
+        for name, source in list(self._sources.items()):
+            if source.task.done():
+                del self._sources[name]
+                self._note(name, source.task)
+
+    def _note(self, name: str, task: asyncio.Task[None]) -> None:
+        brokers = self._subject.panel.brokers
+        try:
+            task.result()
+        except ProofError as error:
+            brokers.distrust(name, str(error))
+            self._failed[name] = f"it lies: {error}"
+        except Gone as error:
+            brokers.failed(name)
+            self._failed[name] = str(error)
+        except Stale as error:
+            self._failed[name] = str(error)
+        except Declined as declined:
+            self._failed[name] = str(declined)
+            if declined.code in _ENDS:
+                raise Over(name) from None
+            if declined.code not in PASSING:
+                self._deny(name, declined)
+
+    def _deny(self, name: str, declined: Declined) -> None:
+        said = self._denials[declined.code]
+        said[name] = declined.detail
+        if len(said) >= self._subject.panel.enough_to_refuse:
+            raise refused(declined.code, declined.detail)
+
+    async def _sleep(self) -> None:
+        """Until something happens; if brokers disagree for too long, more of them are asked."""
+        undecided = self._subject.panel.timeouts.freshness / 1_000 if self._votes else None
+        left = self._left()
+        waits = [wait for wait in (undecided, left) if wait is not None]
+        try:
+            async with asyncio.timeout(min(waits, default=None)):
+                await self._wake.wait()
+        except TimeoutError:
+            self._extra += bool(self._votes)
+            self._require_time()
+
+    async def _rest(self) -> None:
+        """Nobody is left in this round: say so, wait a little, begin another."""
+        if self._denials and not self._sources:
+            code, said = max(self._denials.items(), key=lambda one: len(one[1]))
+            raise refused(code, next(iter(said.values())))
+        if (
+            asyncio.get_running_loop().time() - self._fresh_at
+            > self._subject.panel.timeouts.freshness / 1_000
+        ):
+            self._subject.panel.report(self._trouble())
+        self._require_time()
+        self._round += 1
+        self._failed.clear()
+        await asyncio.sleep(pause(self._round))
+
+    def _left(self) -> float | None:
+        timeout = self._subject.panel.timeout
+        return None if timeout is None else self._fresh_at + timeout - asyncio.get_running_loop().time()
+
+    def _require_time(self) -> None:
+        left = self._left()
+        if left is not None and left <= 0:
+            raise self._trouble()
+
+    def _trouble(self) -> ParleyError:
+        if not self._reached and self._failed:
+            return Unreachable(self._failed)
+        return Stalled(f"following {self._subject.topic}", self._failed)
+
+
+class _Source:
+    """One broker's stream, checked piece by piece, in a task of its own."""
+
+    def __init__(self, feed: Feed, subject: Subject, name: str, ended: Callable[[], None]) -> None:
+        self._feed = feed
+        self._subject = subject
+        self._name = name
+        self._patience = subject.panel.timeouts.freshness / 1_000 + MARGIN
+        self._stream: Stream | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._owed = 0
+        self._due = 0.0  # when the next proof has to be here
+        self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(lambda _: ended())
+
+    def taken(self, messages: int) -> None:
+        """The reader has taken in so many of its messages."""
+        self._owed += messages
+        if self._stream is None or self._owed < GRANT:
+            return
+        if self._stream.outstanding <= 0:  # it could show nothing, and now it can
+            self._due = self._deadline()
+            if self._limit is not None:
+                self._limit.reschedule(self._due)
+        self._stream.grant(self._owed)
+        self._owed = 0
+
+    async def _run(self) -> None:
+        feed, subject, panel = self._feed, self._subject, self._subject.panel
+        places = list(feed.places.values())
+        order = Order(panel.reader, subject.topic, subject.constraint, places, feed.floor)
+        positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
+        question = OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
+        connection = await panel.brokers.connection(self._name)
+        feed.reach()
+        self._stream = await connection.open(question)
+        try:
+            await self._follow(self._stream, order)
+        except Declined as declined:
+            if declined.code not in PASSING | _ENDS:
+                await Judge(panel, subject.clock, subject.topic)(connection, declined)
+            raise
+        finally:
+            self._stream.close()
+
+    async def _follow(self, stream: Stream, order: Order) -> None:
+        panel = self._subject.panel
+        self._due = self._deadline()
+        state = Completeness.BEHIND
+        while True:
+            piece, arrived = await self._next(stream, state)
+            belief = panel.reader.believe(piece.anchor)
+            if isinstance(piece, Delivery):
+                self._feed.offer(self, order.delivered(belief, piece))
+            else:
+                state = order.completeness(belief, piece)
+                if state is Completeness.ENDED:
+                    raise Declined(Code.NOT_SUBSCRIBED, "the order has ended")
+                if state is Completeness.COMPLETE and is_fresh(belief, arrived, panel.timeouts.freshness):
+                    self._feed.show_fresh()
+                    self._due = self._deadline()
+            if panel.reader.level == "certified":
+                self._feed.floor = max(self._feed.floor, order.floor)
+                panel.height = max(panel.height, order.floor)
+
+    async def _next(self, stream: Stream, state: Completeness) -> tuple[Delivery | Head, int]:
+        # While the reader takes nothing the broker can show nothing, and no proof is due.
+        self._limit = asyncio.timeout_at(self._due if stream.outstanding > 0 else None)
+        try:
+            async with self._limit:
+                return await stream.next()
+        except TimeoutError:
+            if state is Completeness.MISSING:
+                raise ProofError("it proves that there is more to this order than it shows") from None
+            raise Stale(f"it has shown no fresh proof for {self._patience:g} s") from None
+        finally:
+            self._limit = None
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._patience

@@ -1,0 +1,242 @@
+"""Sequence lines: every batch is signed once, kept as it is until its receipt is certified, and takes effect once (P3).
+
+A batch is signed anew only when it is certain that the old one was not applied and never will be. That is then done
+under a new session, in which nothing of the old one can take a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from parley.client.asking import PATIENCE, Panel, Request, pause
+from parley.client.beliefs import Belief, Ordered, check_receipt
+from parley.client.errors import ClientClosed, ParleyError, Refused, Unreachable, refused
+from parley.client.messages import Evidence
+from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
+from parley.model import receipts
+from parley.model.batches import FORMAT, BatchHeader, Message, sign_batch
+from parley.model.errors import Code
+from parley.net.messages import Receipted, Submit
+
+__all__ = ["Applied", "Author", "Line"]
+
+SESSION_SIZE = 16
+VALID = 10_000  # heights that a batch is given to be applied
+
+# After these the batch may still be applied (P3).
+_NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who signs batches, and for which network."""
+
+    chain: bytes
+    key: SecretKey
+    rng: Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A batch that took effect, with its certified receipt."""
+
+    ordered: Ordered
+    header: BatchHeader
+    messages: tuple[Message, ...]
+    signature: bytes
+
+    def evidence(self, panel: Panel) -> Evidence:
+        leaves = tuple(message.leaf() for message in self.messages)
+        ordered = self.ordered
+        proof = (ordered.block, 0)
+        return Evidence(
+            panel.reader.trust, self.header, leaves, self.signature, ordered.receipt, proof, ordered.anchor
+        )
+
+
+@dataclass(eq=False)
+class _Entry:
+    messages: tuple[Message, ...]
+    done: asyncio.Future[Applied]
+    header: BatchHeader
+    digest: bytes = b""
+    data: bytes = b""
+    task: asyncio.Task[None] | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Line:
+    """The batches of one session for one partition, or its operations, in their order."""
+
+    def __init__(self, panel: Panel, author: Author, kind: int, topic: str = "", partition: int = 0) -> None:
+        self._panel = panel
+        self._author = author
+        self._place = (kind, topic, partition)
+        self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
+        self._closed = False
+        self._begin_session()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._entries
+
+    def submit(self, messages: tuple[Message, ...]) -> asyncio.Future[Applied]:
+        """Sign and send. The future may fail with `Unreachable` while the batch is still being sent."""
+        done: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(asyncio.Future.exception)  # whoever does not wait for it need not hear of it
+        if self._closed:
+            done.set_exception(ClientClosed("The client is closed."))
+            return done
+        entry = _Entry(messages, done, self._header(len(messages)))
+        self._entries.append(entry)
+        self._send(entry)
+        return done
+
+    def close(self) -> None:
+        self._closed = True
+        while self._entries:
+            entry = self._entries[0]
+            assert entry.task is not None
+            entry.task.cancel()
+            self._settle(entry, ClientClosed("The client was closed before the receipt came."))
+
+    def _begin_session(self) -> None:
+        self._session = self._author.rng(SESSION_SIZE)
+        self._next = 0
+        self._reached = 0  # the height at which the last batch of this session was settled
+
+    def _header(self, messages: int) -> BatchHeader:
+        kind, topic, partition = self._place
+        first, self._next = self._next, self._next + messages
+        author = self._author
+        return BatchHeader(
+            FORMAT,
+            author.chain,
+            kind,
+            topic,
+            partition,
+            author.key.public,
+            self._session,
+            first,
+            messages,
+            self._panel.height + VALID,
+        )
+
+    def _send(self, entry: _Entry) -> None:
+        entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
+        entry.task = asyncio.create_task(self._drive(entry))
+
+    async def _drive(self, entry: _Entry) -> None:
+        try:
+            await self._until_final(entry)
+        except Refused as refusal:  # before order, by brokers of which one is honest
+            self._settle(entry, refusal)
+            self._renew()
+
+    async def _until_final(self, entry: _Entry) -> None:
+        """Send the batch until it has a receipt that no later one can change."""
+        trouble = self._trouble(entry)
+        for number in count():
+            ordered = await self._panel.ask(self._request(entry), skip=number, trouble=trouble)
+            outcome = ordered.receipt.outcome
+            if not isinstance(outcome, receipts.Duplicate | receipts.Refused):
+                signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
+                self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
+                return
+            if isinstance(outcome, receipts.Refused) and outcome.code not in _NOT_FINAL:
+                self._refuse(entry, ordered.height, outcome)
+                return
+            await self._predecessor(entry)
+            if isinstance(outcome, receipts.Refused) and await self._is_void(entry, ordered, outcome):
+                self._renew()
+                return
+            await asyncio.sleep(pause(number))
+
+    def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
+        name = entry.digest
+
+        def read(belief: Belief, answer: Receipted) -> Ordered:
+            return check_receipt(belief, answer, name)
+
+        _, topic, partition = self._place
+        what = f"publishing to partition {partition} of {topic}" if topic else "an operation"
+        return Request(what, Submit(0, entry.data), Receipted, read)
+
+    def _refuse(self, entry: _Entry, height: int, outcome: receipts.Refused) -> None:
+        """A refusal is final and, from those who have a line, uses the sequence up."""
+        self._reached = max(self._reached, height)
+        self._settle(entry, refused(outcome.code, outcome.detail))
+        if outcome.next_sequence <= entry.header.sequence:
+            self._renew()
+
+    async def _predecessor(self, entry: _Entry) -> None:
+        """Wait until nothing before the entry is open."""
+        while self._entries[0] is not entry:
+            await self._entries[0].settled.wait()
+
+    async def _is_void(self, entry: _Entry, ordered: Ordered, outcome: receipts.Refused) -> bool:
+        """Whether the first open batch of the line was certainly not applied and certainly never will be."""
+        sequence = entry.header.sequence
+        if outcome.code is Code.OUT_OF_SEQUENCE:
+            # All before it were applied by then, so the network has forgotten the line: it was idle for very long. An
+            # older receipt of this kind says nothing. Nobody will ever bring the forgotten line up to this sequence.
+            return outcome.next_sequence < sequence and ordered.height > self._reached
+        if outcome.code is Code.EXPIRED and ordered.height > entry.header.not_after:
+            # A line that stands where the batch begins never had it. Without a line, it may have been applied and
+            # forgotten: brokers keep the receipts, and one of f+1 is honest.
+            return outcome.next_sequence == sequence > 0 or await self._was_never_applied(entry)
+        return False
+
+    async def _was_never_applied(self, entry: _Entry) -> bool:
+        request = self._request(entry)
+
+        def combine(answers: Sequence[Ordered], needed: int) -> Ordered | None:
+            other = [one for one in answers if one.receipt.code is not Code.EXPIRED]
+            return other[0] if other else (answers[0] if len(answers) >= needed else None)
+
+        strict = Request(request.what, request.question, request.kind, request.read, combine)
+        found = await self._panel.ask(
+            strict, needed=max(self._panel.needed, self._panel.faults + 1), trouble=self._trouble(entry)
+        )
+        return found.receipt.code is Code.EXPIRED
+
+    def _renew(self) -> None:
+        """Sign whatever is open anew, under a new session."""
+        self._begin_session()
+        for entry in self._entries:
+            if entry.task is not None and entry.task is not asyncio.current_task():
+                entry.task.cancel()
+            entry.header = self._header(len(entry.messages))
+            self._send(entry)
+
+    def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
+        self._entries.remove(entry)
+        entry.settled.set()
+        if isinstance(result, Applied):
+            self._reached = max(self._reached, result.ordered.height)
+        if entry.done.done():
+            return
+        if isinstance(result, Applied):
+            entry.done.set_result(result)
+        else:
+            entry.done.set_exception(result)
+
+    def _trouble(self, entry: _Entry) -> Callable[[ParleyError], None]:
+        """Sending goes on for as long as the client is open, but who waits is told when nobody can be reached."""
+        clock = asyncio.get_running_loop().time
+        since: list[float] = []
+
+        def note(problem: ParleyError) -> None:
+            if not isinstance(problem, Unreachable):
+                since.clear()
+                return
+            since.append(clock())
+            del since[1:-1]
+            if since[-1] - since[0] >= PATIENCE and not entry.done.done():
+                entry.done.set_exception(problem)
+
+        return note

@@ -1,0 +1,219 @@
+"""Publishing: messages of one partition are gathered into batches, each batch is signed once, each message gets a receipt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from parley.client.asking import Panel
+from parley.client.compose import MAX_CONTENT, compose, partition_of, size_of
+from parley.client.errors import ClientClosed, Stalled
+from parley.client.lines import Applied, Line
+from parley.client.messages import Receipt
+from parley.model.batches import MAX_MESSAGES, Message
+from parley.model.names import Value
+from parley.model.receipts import Published
+
+__all__ = ["Pending", "Publisher", "Publishing"]
+
+MAX_FAILED = 64  # failures that are kept for `flush`
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What publishers need of their client."""
+
+    panel: Panel
+    rng: Callable[[int], bytes]
+    line: Callable[[str, int], Line]
+    partitions: Callable[[str], Awaitable[int]]
+
+
+class Pending:
+    """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
+
+    def __init__(self, publishing: Publishing, message: Message) -> None:
+        self._publishing = publishing
+        self._message = message
+        self._index = 0
+        self._sent: asyncio.Future[asyncio.Future[Applied]] = asyncio.get_running_loop().create_future()
+        self.seen = False  # whether somebody has waited for it
+
+    def sent(self, done: asyncio.Future[Applied], index: int) -> None:
+        self._index = index
+        self._sent.set_result(done)
+
+    def __await__(self) -> Generator[object, None, Receipt]:
+        return self._receipt().__await__()
+
+    async def _receipt(self) -> Receipt:
+        self.seen = True
+        done = await asyncio.shield(self._sent)
+        timeout = self._publishing.panel.timeout
+        finished, _ = await asyncio.wait([done], timeout=timeout)
+        if not finished:
+            raise Stalled("publishing (the message may still be published)", {})
+        return self._made(done.result())
+
+    def _made(self, applied: Applied) -> Receipt:
+        ordered = applied.ordered
+        receipt = ordered.receipt
+        assert isinstance(receipt.outcome, Published), "a batch of messages is published or refused"
+        return Receipt(
+            receipt.topic,
+            receipt.partition,
+            receipt.outcome.first_offset + self._index,
+            ordered.height,
+            ordered.time,
+            receipt.client,
+            self._publishing.panel.reader.level,
+            self._message,
+            self._index,
+            partial(applied.evidence, self._publishing.panel),
+        )
+
+
+@dataclass
+class _Batch:
+    """One that is still open."""
+
+    messages: list[Message] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    size: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Publisher:
+    """Messages for one topic. A batch goes out when it is full or `linger` seconds old; `in_flight` bounds how many wait."""
+
+    def __init__(
+        self,
+        publishing: Publishing,
+        topic: str,
+        *,
+        linger: float = 0.005,
+        batch_size: int = 100,
+        max_bytes: int = MAX_CONTENT,
+        in_flight: int = 16,
+    ) -> None:
+        if not 1 <= batch_size <= MAX_MESSAGES:
+            raise ValueError(f"batch_size must be 1 to {MAX_MESSAGES}, not {batch_size}")
+        if not 1 <= max_bytes <= MAX_CONTENT:
+            raise ValueError(f"max_bytes must be 1 to {MAX_CONTENT}, not {max_bytes}")
+        if in_flight < 1 or linger < 0:
+            raise ValueError("in_flight must be at least 1, and linger not negative")
+        self.topic = topic
+        self._publishing = publishing
+        self._linger = linger
+        self._batch_size = batch_size
+        self._max_bytes = max_bytes
+        self._room = asyncio.Semaphore(in_flight)
+        self._open: dict[int, _Batch] = {}
+        self._unsettled: set[asyncio.Future[Applied]] = set()
+        self._failed: list[Pending] = []
+        self._turn = 0  # the partition of messages without a key, for one batch at a time
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self._publishing.partitions(self.topic)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        if error is None:
+            await self.flush()
+        else:
+            for partition in list(self._open):
+                self._dispatch(partition)
+
+    async def send(
+        self,
+        value: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> Pending:
+        """Put a message on its way. This waits only while too many batches are in flight."""
+        if self._closed:
+            raise ClientClosed("The publisher is closed.")
+        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        if partition is None:
+            partition = await self._partition(key)
+        pending = Pending(self._publishing, message)
+        batch = await self._batch(partition, size_of(message))
+        batch.messages.append(message)
+        batch.pending.append(pending)
+        batch.size += size_of(message)
+        if len(batch.messages) >= self._batch_size:
+            self._dispatch(partition)
+        return pending
+
+    async def flush(self) -> None:
+        """Send what is gathered and wait for all receipts; raises the first failure that nobody has waited for."""
+        for partition in list(self._open):
+            self._dispatch(partition)
+        if self._unsettled:
+            _, late = await asyncio.wait(self._unsettled, timeout=self._publishing.panel.timeout)
+            if late:
+                raise Stalled(f"publishing {len(late)} batches to {self.topic}", {})
+        failed, self._failed = self._failed, []
+        for pending in failed:
+            if not pending.seen:
+                await pending
+
+    async def _partition(self, key: bytes | str | None) -> int:
+        partitions = await self._publishing.partitions(self.topic)
+        if key is None:
+            self._turn %= partitions
+            return self._turn
+        return partition_of(key.encode() if isinstance(key, str) else key, partitions)
+
+    async def _batch(self, partition: int, size: int) -> _Batch:
+        """The open batch of the partition, with room for so many bytes."""
+        while (batch := self._open.get(partition)) is None or batch.size + size > self._max_bytes:
+            if batch is not None and batch.messages:
+                self._dispatch(partition)
+            await self._room.acquire()
+            if partition in self._open:  # somebody else was here first
+                self._room.release()
+            else:
+                loop = asyncio.get_running_loop()
+                made = self._open[partition] = _Batch()
+                made.timer = loop.call_later(self._linger, self._dispatch, partition)
+                return made
+        return batch
+
+    def _dispatch(self, partition: int) -> None:
+        batch = self._open.pop(partition, None)
+        if batch is None:
+            return
+        if batch.timer is not None:
+            batch.timer.cancel()
+        if not batch.messages:
+            self._room.release()
+            return
+        if partition == self._turn:
+            self._turn += 1
+        done = self._publishing.line(self.topic, partition).submit(tuple(batch.messages))
+        self._unsettled.add(done)
+        done.add_done_callback(partial(self._settled, batch))
+        for index, pending in enumerate(batch.pending):
+            pending.sent(done, index)
+
+    def _settled(self, batch: _Batch, done: asyncio.Future[Applied]) -> None:
+        self._unsettled.discard(done)
+        self._room.release()
+        if done.exception() is not None and len(self._failed) < MAX_FAILED:
+            self._failed.append(batch.pending[0])

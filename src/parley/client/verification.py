@@ -1,0 +1,307 @@
+"""What a broker shows of publications, checked against what it proves (P6, P7). Pure: no clock and no network.
+
+A message is believed if its leaf is the one in a receipt; an order if its numbers have no gap; an empty if this reader's
+own certified attributes do not satisfy its rule. A message in full whose rule would not allow this reader is believed
+as well: it is what was published, and secrecy cannot be restored where it is received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from parley.client.beliefs import Belief, Reader, record_of, require_hidden, require_recent
+from parley.client.messages import Evidence, Message
+from parley.consensus.types import Header
+from parley.ledger.proofs import BlockProof, ProofError, StateEntry
+from parley.model import batches
+from parley.model.batches import MessageHeader, Withheld, batch_digest, decode_message_header, is_signed
+from parley.model.errors import Refusal
+from parley.model.expressions import Constraint
+from parley.model.names import Position, Value
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
+from parley.model.records import ConstraintRecord, PartitionRecord, constraint_key, partition_key
+from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
+
+__all__ = ["Completeness", "Ended", "Order", "Page", "Place", "Question", "check_fetched"]
+
+
+class _Contents:
+    """Turns the contents of one answer into messages; empties only where this reader's own attributes call for them."""
+
+    def __init__(self, belief: Belief, reader: Reader, answer: Fetched | Delivery, floor: int) -> None:
+        self._belief = belief
+        self._reader = reader
+        self._entry = answer.reader
+        self._floor = floor
+        self._attributes: list[
+            Mapping[str, Value] | None
+        ] = []  # looked up when the first message is withheld
+
+    def message(
+        self,
+        content: batches.Message | Withheld,
+        leaf: bytes,
+        receipt: BatchReceipt,
+        block: Header,
+        *,
+        offset: int,
+        ps: int | None = None,
+    ) -> Message:
+        shown = None if isinstance(content, Withheld) else content
+        if isinstance(content, Withheld):
+            self._require_hidden(content)
+        header = _NOTHING if shown is None else _header_of(shown)
+        return Message(
+            receipt.topic,
+            receipt.partition,
+            offset,
+            ps,
+            header.key,
+            b"" if shown is None else shown.payload,
+            dict(header.tags),
+            dict(header.headers),
+            content.rule,
+            receipt.client,
+            block.height,
+            block.time,
+            self._reader.level,
+            shown is None,
+            leaf,
+            shown,
+        )
+
+    def _require_hidden(self, content: Withheld) -> None:
+        if not self._attributes:
+            self._attributes.append(self._reader.attributes(self._belief, self._entry, self._floor))
+        require_hidden(content, self._attributes[0])
+
+
+def _header_of(message: batches.Message) -> MessageHeader:
+    try:
+        return decode_message_header(message.header)
+    except Refusal as refusal:
+        raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
+
+
+_NOTHING = MessageHeader()
+
+
+# -- reading by offset -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked for: a partition from an offset on, not to be called empty or hidden as of before `floor`."""
+
+    topic: str
+    partition: int
+    offset: int
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages from the asked offset on, without a gap, and the limits of the partition then."""
+
+    messages: tuple[Message, ...]
+    head: PartitionRecord
+
+
+def check_fetched(belief: Belief, answer: Fetched, reader: Reader, question: Question) -> Page:
+    """The messages, each as its publisher signed it and where its receipt puts it."""
+    key = partition_key(question.topic, question.partition)
+    head = record_of(PartitionRecord, belief.value(answer.head, key))
+    if head is None:
+        raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
+    contents = _Contents(belief, reader, answer, question.floor)
+    messages: list[Message] = []
+    for block in answer.blocks:
+        leaves = belief.leaves(block.proof)
+        if len(leaves) != len(block.batches):
+            raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
+        for at, batch in enumerate(block.batches):
+            receipt, first = _published(leaves[at], question.topic, question.partition)
+            evidence = _evidence(belief, reader, batch, receipt, (block.proof, at))
+            _require_next(first, receipt.count, question.offset, question.offset + len(messages))
+            messages += _fetched(contents, evidence, batch, first, question.offset)
+    if not messages:
+        if question.offset < head.next_offset:
+            raise ProofError(
+                f"there are offsets up to {head.next_offset}, and none from {question.offset} on is shown"
+            )
+        require_recent(belief, question.floor)
+    return Page(tuple(messages), head)
+
+
+def _published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
+    """The receipt of a batch of this partition, and the offset of its first message."""
+    if not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
+        raise ProofError("what is shown as the receipt of a published batch is none")
+    if (leaf.topic, leaf.partition) != (topic, partition):
+        raise ProofError("a receipt is of another topic or partition")
+    return leaf, leaf.outcome.first_offset
+
+
+def _evidence(
+    belief: Belief, reader: Reader, batch: FetchedBatch, receipt: BatchReceipt, proof: tuple[BlockProof, int]
+) -> Evidence:
+    header, leaves = batch.header, tuple(content.leaf() for content in batch.contents)
+    if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
+        raise ProofError("a batch is not the one that its receipt names")
+    if not is_signed(header, receipt.digest, batch.signature):
+        raise ProofError("a batch is not signed by its publisher")
+    return Evidence(reader.trust, header, leaves, batch.signature, receipt, proof, belief.anchor)
+
+
+def _require_next(first: int, count: int, asked: int, expected: int) -> None:
+    """Batches follow on one another; only the first may begin before the offset that was asked for."""
+    if first != expected and not (expected == asked and first < expected < first + count):
+        raise ProofError(f"offset {expected} was to come next, not a batch of {count} from {first} on")
+
+
+def _fetched(
+    contents: _Contents, evidence: Evidence, batch: FetchedBatch, first: int, asked: int
+) -> Iterator[Message]:
+    for index, content in enumerate(batch.contents):
+        offset = first + index
+        if offset < asked:
+            continue
+        if isinstance(content, Skipped):
+            raise ProofError(f"offset {offset} is left out")
+        made = contents.message(
+            content, evidence.leaves[index], evidence.receipt, evidence.block, offset=offset
+        )
+        yield replace(made, _index=index, _evidence=evidence)
+
+
+# -- the order of a subscription ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a subscriber stands in one partition: the next number and the lowest offset that can have it."""
+
+    partition: int
+    incarnation: Position
+    next_ps: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The order of a partition was closed; no number from `ps` on will be given in this incarnation."""
+
+    partition: int
+    ps: int
+
+
+class Completeness(Enum):
+    """What a certified head says of what this subscriber holds."""
+
+    COMPLETE = "it holds everything"
+    BEHIND = "the head is older than what it holds"
+    MISSING = "there is more than it was shown"
+    ENDED = "the order was closed"
+
+
+class Order:
+    """One broker's stream, block by block: what it may show next, and nothing else."""
+
+    def __init__(
+        self, reader: Reader, topic: str, constraint: Constraint, places: Iterable[Place], floor: int
+    ) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._constraint = constraint
+        self._places = {place.partition: place for place in places}
+        self.floor = floor  # the highest certified height seen
+
+    def delivered(self, belief: Belief, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
+        """The messages that each block added, or the end that it put to an order."""
+        contents = _Contents(belief, self._reader, delivery, self.floor)
+        shown: list[tuple[Message, ...] | Ended] = []
+        for block in delivery.blocks:
+            *receipts, last = belief.leaves(block.proof)
+            match last:
+                case Match():
+                    shown.append(tuple(self._matched(contents, block, receipts, last)))
+                case Closed():
+                    shown.append(self._closed(block, receipts, last))
+                case _:
+                    raise ProofError("the last leaf of a delivered block is neither a match nor an end")
+        self.floor = max(self.floor, belief.height)
+        return shown
+
+    def completeness(self, belief: Belief, head: Head) -> Completeness:
+        """Whether the head of every partition is what was delivered."""
+        entries = {entry.key: entry for entry in head.entries}
+        found = {self._head(belief, entries, place) for place in self._places.values()}
+        self.floor = max(self.floor, belief.height)
+        for worst in (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED):
+            if worst in found:
+                return worst
+        return Completeness.COMPLETE
+
+    def _head(self, belief: Belief, entries: Mapping[bytes, StateEntry], place: Place) -> Completeness:
+        key = constraint_key(self._topic, place.partition, self._constraint.id)
+        if key not in entries:
+            raise ProofError(f"the head of partition {place.partition} is not shown")
+        record = record_of(ConstraintRecord, belief.value(entries[key], key))
+        if record is None or record.incarnation != place.incarnation:
+            began, _ = place.incarnation
+            return Completeness.BEHIND if belief.height < began else Completeness.ENDED
+        if record.next_ps == place.next_ps:
+            return Completeness.COMPLETE
+        return Completeness.MISSING if record.next_ps > place.next_ps else Completeness.BEHIND
+
+    def _matched(
+        self, contents: _Contents, block: DeliveredBlock, receipts: list[Leaf], match: Match
+    ) -> Iterator[Message]:
+        place = self._place(match)
+        if match.first_ps != place.next_ps:
+            raise ProofError(f"number {place.next_ps} was to come next, not {match.first_ps}")
+        if not match.items or len(block.contents) != len(match.items):
+            raise ProofError(f"{len(block.contents)} messages are shown where {len(match.items)} matched")
+        batches_of = [_published(leaf, self._topic, place.partition) for leaf in receipts]
+        for content, (offset, leaf) in zip(block.contents, match.items, strict=True):
+            if content.leaf() != leaf:
+                raise ProofError(f"the message at offset {offset} is not the one that was published")
+            if offset < place.next_offset:
+                raise ProofError(f"offset {offset} comes after {place.next_offset - 1}")
+            receipt = _covering(batches_of, offset)
+            message = contents.message(
+                content, leaf, receipt, block.proof.header, offset=offset, ps=place.next_ps
+            )
+            if not message.empty and not self._constraint.matches(message.tags):
+                raise ProofError(f"the tags at offset {offset} do not match {self._constraint.text}")
+            place = replace(place, next_ps=place.next_ps + 1, next_offset=offset + 1)
+            yield message
+        self._places[place.partition] = place
+
+    def _closed(self, block: DeliveredBlock, receipts: list[Leaf], closed: Closed) -> Ended:
+        place = self._place(closed)
+        if closed.final_ps != place.next_ps:
+            raise ProofError(
+                f"the order ends at number {closed.final_ps}, and {place.next_ps} was to come next"
+            )
+        if receipts or block.contents:
+            raise ProofError("messages are shown after the end of an order")
+        return Ended(place.partition, closed.final_ps)
+
+    def _place(self, leaf: Match | Closed) -> Place:
+        """Where this subscriber stands in the order of the leaf, which must be its own."""
+        place = self._places.get(leaf.partition)
+        if place is None or (leaf.topic, leaf.constraint) != (self._topic, self._constraint.id):
+            raise ProofError("a leaf is of another topic, partition or constraint")
+        if leaf.incarnation != place.incarnation:
+            raise ProofError("a leaf is of another incarnation of this order")
+        return place
+
+
+def _covering(batches_of: list[tuple[BatchReceipt, int]], offset: int) -> BatchReceipt:
+    for receipt, first in batches_of:
+        if first <= offset < first + receipt.count:
+            return receipt
+    raise ProofError(f"no receipt shows who published offset {offset}")

@@ -1,0 +1,65 @@
+import stat
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Network
+
+from parley.cli.output import ExitCode
+from parley.crypto.ed25519 import SecretKey
+
+
+def test_a_client_gets_rights_by_its_attributes_and_loses_them(network: Network) -> None:
+    topic = network.topic("nurses", "--publish", 'role == "nurse"')
+    made = network.run("client", "create", "nina", "--attribute", "role=nurse", "--json").json()
+    assert (made["client"], made["attributes"]) == ("alpha/nina", {"role": "nurse"})
+    assert stat.S_IMODE(Path(made["file"]).stat().st_mode) == 0o600
+    network.run("pub", topic, "by nina", who="alpha/nina", code=0)
+    altered = network.run("client", "alter", "nina", "--remove", "role", "-a", "level=3", "--json").json()
+    assert altered["attributes"] == {"level": 3}
+    refused = network.run("pub", topic, "again", who="alpha/nina", code=ExitCode.DOES_NOT_HOLD)
+    assert "PermissionDenied: " in refused.err
+    assert 'role == "nurse"' in refused.err
+    network.run("client", "revoke", "nina", code=0)
+    refused = network.run("pub", "demo", "last", who="alpha/nina", code=ExitCode.DOES_NOT_HOLD)
+    assert "Revoked" in refused.err
+
+
+def test_the_clients_of_one_s_own_organisation_are_listed(network: Network) -> None:
+    names = {client["name"] for client in network.run("client", "list", "--json").json()["clients"]}
+    assert "alice" in names
+    assert "bob" not in names
+    assert "bravo/bob" in network.run("client", "list", who="bravo/admin", code=0).out
+
+
+def test_a_client_can_keep_its_secret_to_itself(network: Network) -> None:
+    public = SecretKey.generate().public.hex()
+    made = network.run("client", "create", "own-key", "--key", public, "--json").json()
+    assert made["key"] == public
+    assert '"seed"' not in Path(made["file"]).read_text()
+
+
+def test_a_name_is_given_once_and_the_identity_stays(network: Network) -> None:
+    identity = network.directory / "identities" / "alpha-alice.json"
+    before = identity.read_bytes()
+    ended = network.run("client", "create", "alice", code=ExitCode.DOES_NOT_HOLD)
+    assert "ClientExists" in ended.err
+    assert identity.read_bytes() == before
+
+
+def test_who_is_no_administrator_creates_nobody_and_leaves_no_file(network: Network) -> None:
+    network.run("client", "create", "eve", who="alpha/alice", code=ExitCode.DOES_NOT_HOLD)
+    assert not (network.directory / "identities" / "alpha-eve.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["create", "No Name"], "a-z"),
+        (["create", "x", "--key", "abc"], "64 hexadecimal"),
+        (["create", "x", "-a", "role"], "name=value"),
+        (["alter", "alice"], "say what to change"),
+        (["revok", "alice"], "Did you mean 'revoke'?"),
+    ],
+)
+def test_wrong_use_says_what_was_meant(words: list[str], told: str, network: Network) -> None:
+    assert told in network.misuse("client", *words)

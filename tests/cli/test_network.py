@@ -1,0 +1,177 @@
+import json
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import flat, parley, start
+from tests.cli.conftest import Network
+
+from parley.cli.local_brokers import HOST, LocalBroker, free_addresses, is_free, stop
+from parley.cli.local_setup import CLIENTS, ORGANISATIONS
+from parley.cli.output import ExitCode
+from parley.model.genesis import MAX_BROKERS
+from parley.model.names import is_name
+
+
+def test_up_makes_four_organisations_with_a_client_each(network: Network) -> None:
+    assert [broker["name"] for broker in network.started["brokers"]] == [
+        "alpha-1",
+        "bravo-1",
+        "charlie-1",
+        "delta-1",
+    ]
+    names = {path.stem for path in (network.directory / "identities").iterdir()}
+    assert {"alpha-alice", "bravo-bob", "charlie-carol", "delta-dave", "delta-admin"} <= names
+
+
+def test_secrets_are_for_their_owner_alone(network: Network) -> None:
+    assert stat.S_IMODE(network.directory.stat().st_mode) == 0o700
+    secrets = [*network.directory.glob("**/*.key"), *network.directory.glob("identities/*.json")]
+    assert len(secrets) >= 4 * 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+
+
+def test_up_elsewhere_leaves_the_user_s_contexts_alone(network: Network) -> None:
+    assert network.started["context"] is None
+    assert not (network.home / ".config").exists()
+
+
+def test_a_second_up_changes_nothing(network: Network) -> None:
+    again = network.run("up", "--detach", "--json").json()
+    assert (again["created"], again["started"]) == (False, [])
+    assert again["brokers"] == network.started["brokers"]
+
+
+def test_up_does_not_change_how_many_organisations_there_are(network: Network) -> None:
+    ended = network.run("up", "--orgs", "7", "--detach", code=ExitCode.WRONG_USE)
+    assert "holds a network of 4 organisations already" in ended.err
+
+
+def test_status_tells_of_every_broker(network: Network) -> None:
+    shard = network.run("status", "--json").json()["layers"]["data"]["shards"]["0"]
+    assert set(shard) >= {"epoch", "view", "height", "leader", "governance_pin", "brokers"}
+    assert shard["height"] > 0
+    assert shard["leader"] in {"alpha-1", "bravo-1", "charlie-1", "delta-1"}
+    pids = {broker["name"]: broker["pid"] for broker in network.started["brokers"]}
+    for broker in shard["brokers"]:
+        assert set(broker) >= {"name", "org", "address", "state", "height", "pid"}
+        assert (broker["state"], broker["pid"]) == ("ready", pids[broker["name"]])
+    assert "leader" in network.run("status", code=0).out
+
+
+def test_logs_are_merged_by_time_and_readable(network: Network) -> None:
+    entries = network.run("logs", "--json", "-n", "1000").lines()
+    times = [entry["time"] for entry in entries]
+    assert times == sorted(times)
+    assert {entry["broker"] for entry in entries} == {"alpha-1", "bravo-1", "charlie-1", "delta-1"}
+    text = network.run("logs", "bravo-1", "-n", "1000", code=0).out
+    assert "started" in text
+    assert "alpha-1" not in {line.split()[1] for line in text.splitlines()}
+    assert len(network.run("logs", "-n", "2", code=0).out.splitlines()) == 2
+
+
+def test_logs_of_nobody_say_whose_there_are(network: Network) -> None:
+    ended = network.run("logs", "bravo1", code=ExitCode.WRONG_USE)
+    assert "did you mean bravo-1?" in ended.err
+
+
+@pytest.mark.parametrize(
+    "words", [["up", "--org", "3"], ["staus"], ["up", "--orgs", "33"], ["up", "--orgs", "0"]]
+)
+def test_wrong_use_says_what_was_meant(words: list[str], network: Network) -> None:
+    told = network.misuse(*words)
+    assert "--orgs" in told or "'status'" in told
+
+
+def test_a_network_comes_and_goes(tmp_path: Path) -> None:
+    """One story, because every start takes seconds: the default folder, both ways of running, loss and the end."""
+    up = parley("up", "--orgs", "1", "--detach", home=tmp_path, code=0)
+    assert "secret keys of all 1 organisations" in up.err
+    current = tmp_path / ".config" / "parley" / "current"
+    assert current.read_text() == "local\n"
+    assert parley("pub", "demo", "kept", home=tmp_path, code=0).out
+    stopped = parley("down", "--json", home=tmp_path).json()
+    assert (stopped["stopped"], stopped["killed"]) == (["alpha-1"], [])
+    assert parley("down", home=tmp_path, code=0).out == "nothing was running\n"
+    # Everything is down: a status that can be read, and the exit code of an unreachable network.
+    status = parley("status", "--json", home=tmp_path, code=ExitCode.UNREACHABLE)
+    (broker,) = json.loads(status.out)["layers"]["data"]["shards"]["0"]["brokers"]
+    assert (broker["state"], broker["height"], broker["pid"]) == ("down", None, None)
+    # Its port is taken by somebody else.
+    with socket.socket() as taken:
+        host, _, port = broker["address"].rpartition(":")
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, int(port)))
+        taken.listen()
+        refused = parley("up", "--detach", home=tmp_path, code=ExitCode.UNREACHABLE)
+    assert f"another program listens at {broker['address']}" in refused.err
+    # In the foreground, from another folder by the saved context; Ctrl-C stops it; the data is still there.
+    running = start("up", "--json", home=tmp_path)
+    assert running.stdout is not None
+    assert json.loads(running.stdout.readline())["started"] == ["alpha-1"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = parley("fetch", "demo", home=tmp_path, where=elsewhere, code=0)
+    assert kept.out == "kept\n"
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 130
+    running.communicate()
+    assert is_free(broker["address"])
+    # Asked and refused, then wiped.
+    parley("down", "--wipe", home=tmp_path, stdin=b"n\n", code=ExitCode.WRONG_USE)
+    assert (tmp_path / ".parley").is_dir()
+    parley("down", "--wipe", "--yes", home=tmp_path, code=0)
+    assert not (tmp_path / ".parley").exists()
+    assert not current.exists()
+    assert "parley up" in parley("sub", "demo", home=tmp_path, code=ExitCode.WRONG_USE).err
+
+
+def test_a_broker_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None:
+    parley("up", "--orgs", "1", "--detach", home=tmp_path, code=0)
+    parley("down", home=tmp_path, code=0)
+    config = tmp_path / ".parley" / "brokers" / "alpha-1" / "broker.toml"
+    config.write_text(config.read_text().replace("listen", "lisen"))
+    ended = parley("up", "--detach", home=tmp_path, code=ExitCode.UNREACHABLE)
+    assert "did you mean 'listen'?" in ended.err
+
+
+def test_up_does_not_touch_a_folder_with_other_things(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    ended = parley("up", "--detach", "--dir", "full", home=tmp_path, code=ExitCode.WRONG_USE)
+    assert "holds other files" in ended.err
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_no_process_is_stopped_because_of_its_number_alone(tmp_path: Path) -> None:
+    broker = LocalBroker("alpha-1", "alpha", tmp_path, f"{HOST}:1")
+    (tmp_path / "pid").write_text(f"{os.getpid()}\n")
+    assert broker.pid() is None
+    assert stop([broker]) == ([], [])
+
+
+@pytest.mark.parametrize("text", ["", "none", "-1", "999999999"])
+def test_a_pid_file_that_makes_no_sense_is_nobody_s(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text(text)
+    assert LocalBroker("alpha-1", "alpha", tmp_path, f"{HOST}:1").pid() is None
+
+
+def test_free_addresses_are_distinct_and_free() -> None:
+    found = free_addresses(5)
+    assert len(set(found)) == 5
+    assert all(is_free(address) for address in found)
+
+
+def test_there_are_names_for_the_largest_network() -> None:
+    for names in (ORGANISATIONS, CLIENTS):
+        assert len(set(names)) == MAX_BROKERS
+        assert all(is_name(name) for name in names)
+
+
+def test_a_command_without_a_network_says_how_to_get_one(tmp_path: Path) -> None:
+    ended = parley("status", home=tmp_path, code=ExitCode.WRONG_USE)
+    assert "parley up" in flat(ended.err)

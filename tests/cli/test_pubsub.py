@@ -1,0 +1,247 @@
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import parley, start
+from tests.cli.conftest import Network
+
+from parley.cli.output import ExitCode
+from parley.client.contexts import read_genesis
+from parley.ledger.proofs import ProofError, Trust
+from parley.ledger.publication import check_publication, decode_publication
+
+
+def test_a_message_arrives_certified_and_its_receipt_convinces_a_stranger(
+    network: Network, tmp_path: Path
+) -> None:
+    subscriber = start(
+        "sub",
+        "demo",
+        "-n",
+        "1",
+        "--from",
+        "earliest",
+        "--json",
+        "--dir",
+        network.directory,
+        home=network.home,
+    )
+    published = network.run("pub", "demo", "hello", "--json").json()
+    out, err = subscriber.communicate(timeout=60)
+    assert subscriber.returncode == 0, err
+    received = json.loads(out)
+    assert (received["value"], received["verified"], received["empty"]) == ("hello", True, False)
+    assert received["publisher"] == "alpha/alice"
+    place = ("topic", "partition", "offset", "height")
+    assert [received[key] for key in place] == [published[key] for key in place]
+    # A stranger has the two files and nothing else: no context, no network.
+    receipt = tmp_path / "receipt.json"
+    receipt.write_bytes(Path(published["receipt"]).read_bytes())
+    genesis = tmp_path / "genesis.json"
+    genesis.write_bytes((network.directory / "genesis.json").read_bytes())
+    verdict = parley("verify", receipt, "--genesis", genesis, "--json", home=tmp_path).json()
+    assert (verdict["valid"], verdict["what"], verdict["height"], verdict["reason"]) == (
+        True,
+        "publication",
+        published["height"],
+        None,
+    )
+    assert verdict["publisher"] == "alpha/alice"
+    assert 3 <= len(verdict["signers"]) <= 4
+    told = parley("verify", receipt, "--genesis", genesis, home=tmp_path, code=0).out
+    assert "alpha/alice published message" in told
+    assert "hello" in told
+
+
+def test_a_receipt_fails_after_any_single_byte_is_changed(network: Network, tmp_path: Path) -> None:
+    published = network.run("pub", "demo", "bytes", "--tag", "n=1", "--json").json()
+    trust = Trust(read_genesis(network.directory / "genesis.json"))
+    data = Path(published["receipt"]).read_bytes()
+    check_publication(decode_publication(data), trust)
+    for place in range(len(data)):
+        for changed in (data[place] ^ 1, data[place] ^ 0x20, 0):
+            flipped = data[:place] + bytes([changed]) + data[place + 1 :]
+            with pytest.raises(ProofError):
+                check_publication(decode_publication(flipped), trust)
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(data.replace(b"alpha/alice", b"bravo/alice"))
+    verdict = network.run("verify", broken, "--json", code=ExitCode.DOES_NOT_HOLD)
+    found = json.loads(verdict.out)
+    assert (found["valid"], found["what"], found["height"]) == (False, "publication", None)
+    assert found["reason"]
+
+
+def test_lines_of_stdin_are_published_in_order(network: Network) -> None:
+    topic = network.topic("lines")
+    lines = [f"line {number}" for number in range(250)]
+    ended = network.run("pub", topic, stdin="\n".join(lines).encode() + b"\n", code=0)
+    assert "250 messages published to lines: partition 0 from 0 to 249" in ended.out
+    assert network.run("sub", topic, "--from", "earliest", "-e", code=0).out.splitlines() == lines
+    assert network.run("fetch", topic, "--from", "240", "-n", "3", code=0).out.splitlines() == lines[240:243]
+
+
+def test_json_of_stdin_is_a_line_per_message(network: Network) -> None:
+    topic = network.topic("json-lines")
+    many = network.run("pub", topic, "-", "--json", stdin=b"a\nb\nc\n").lines()
+    assert [(line["offset"], line["receipt"]) for line in many] == [(0, None), (1, None), (2, None)]
+    (single,) = network.run("pub", topic, "--json", stdin=b"only").lines()
+    assert Path(single["receipt"]).is_file()
+
+
+def test_everything_of_a_message_arrives(network: Network) -> None:
+    topic = network.topic("whole")
+    options = ["-k", "k1", "-t", "ward=er", "-t", "level=3", "-t", "open=true", "-t", 'n="5"', "-H", "v=1"]
+    network.run("pub", topic, "hello", *options, code=0)
+    (message,) = network.run("fetch", topic, "--json").lines()
+    assert message["key"] == "k1"
+    assert message["tags"] == {"ward": "er", "level": 3, "open": True, "n": "5"}
+    assert message["headers"] == {"v": "1"}
+    assert set(message) >= {
+        "topic",
+        "partition",
+        "offset",
+        "ps",
+        "publisher",
+        "tags",
+        "value",
+        "verified",
+        "empty",
+    }
+    form = network.run("fetch", topic, "--format", r"%t %p %o %k %s %S %h %P\n", code=0)
+    assert form.out == "whole 0 0 k1 hello 5 v=1 alpha/alice\n"
+
+
+def test_keys_come_out_of_lines(network: Network) -> None:
+    topic = network.topic("keyed")
+    network.run("pub", topic, "-K", ":", stdin=b"k1:one\nk2:two:three\nfour", code=0)
+    assert network.run("fetch", topic, "-f", r"%k=%s\n", code=0).out == "k1=one\nk2=two:three\n=four\n"
+
+
+def test_bytes_that_are_no_text_survive(network: Network) -> None:
+    topic = network.topic("bytes")
+    network.run("pub", topic, stdin=b"\xff\xfe", code=0)
+    (message,) = network.run("fetch", topic, "--json").lines()
+    assert (message["value"], message["encoding"]) == ("//4=", "base64")
+
+
+def test_constraints_choose(network: Network) -> None:
+    topic = network.topic("chosen")
+    network.run("pub", topic, "urgent", "-t", "level=5", code=0)
+    network.run("pub", topic, "calm", "-t", "level=1", code=0)
+    network.run("pub", topic, "panic", "-t", "level=9", code=0)
+    for ending in (["-e"], ["-n", "2"]):
+        shown = network.run("sub", topic, "--where", "level > 3", "--from", "earliest", *ending, code=0)
+        assert shown.out == "urgent\npanic\n"
+
+
+def test_rules_hide_what_they_say(network: Network) -> None:
+    topic = network.topic("ruled")
+    network.run("pub", topic, "for bravo", "--rule", 'org == "bravo"', code=0)
+    network.run("pub", topic, "for all", code=0)
+    hidden, seen = network.run("fetch", topic, "--json").lines()
+    assert (hidden["empty"], hidden["value"], hidden["rule"]) == (True, None, 'org == "bravo"')
+    assert (seen["empty"], seen["value"]) == (False, "for all")
+    told = network.run("fetch", topic, "--show-empty", code=0)
+    assert told.out == "for all\n"
+    assert 'ruled 0@0: hidden from you by the rule org == "bravo"' in told.err
+    assert network.run("fetch", topic, who="bravo/bob", code=0).out == "for bravo\nfor all\n"
+
+
+def test_one_publication_is_read_with_its_proof(network: Network, tmp_path: Path) -> None:
+    topic = network.topic("read")
+    network.run("pub", topic, "first", "second", code=0)
+    proof = tmp_path / "proof.json"
+    assert network.run("read", f"{topic}@1", "--proof", proof, code=0).out == "second\n"
+    assert network.run("read", topic, "0", "--json").json()["value"] == "first"
+    verdict = network.run("verify", proof, "--json").json()
+    assert (verdict["topic"], verdict["offset"]) == (topic, 1)
+
+
+def test_receipts_go_where_they_are_told_to(network: Network, tmp_path: Path) -> None:
+    topic = network.topic("some/receipts")
+    kept = network.run("pub", topic, "a", "--receipt", tmp_path / "a.json", "--json").json()
+    assert kept["receipt"] == str(tmp_path / "a.json")
+    assert network.run("pub", topic, "b", "--receipt", "none", "--json").json()["receipt"] is None
+    shown = network.run("pub", topic, "c", "--receipt", "-", code=0)
+    check_publication(
+        decode_publication(shown.out.encode()), Trust(read_genesis(network.directory / "genesis.json"))
+    )
+    network.run("pub", topic, "--receipt", tmp_path / "many", stdin=b"d\ne\n", code=0)
+    names = sorted(path.name for path in (tmp_path / "many").iterdir())
+    assert names == ["parley-receipt-some_receipts-0-3.json", "parley-receipt-some_receipts-0-4.json"]
+
+
+def test_partitions_are_read_one_after_the_other(network: Network) -> None:
+    topic = network.topic("split", "--partitions", "3")
+    for partition in ("2", "0", "1"):
+        network.run("pub", topic, f"in {partition}", "-p", partition, code=0)
+    assert network.run("fetch", topic, code=0).out == "in 0\nin 1\nin 2\n"
+    assert network.run("fetch", topic, "-p", "1", code=0).out == "in 1\n"
+
+
+def test_ctrl_c_ends_a_subscription_with_130(network: Network) -> None:
+    topic = network.topic("endless")
+    network.run("pub", topic, "first", code=0)
+    subscriber = start("sub", topic, "--from", "earliest", "--dir", network.directory, home=network.home)
+    assert subscriber.stdout is not None
+    assert subscriber.stdout.readline() == b"first\n"
+    subscriber.send_signal(signal.SIGINT)
+    assert subscriber.wait(timeout=30) == 130
+    subscriber.communicate()
+
+
+def test_a_reader_that_leaves_is_no_error_of_the_network(network: Network) -> None:
+    topic = network.topic("unread")
+    network.run("pub", topic, "one", "two", code=0)
+    subscriber = start("sub", topic, "--from", "earliest", "--dir", network.directory, home=network.home)
+    assert subscriber.stdout is not None
+    assert subscriber.stderr is not None
+    assert subscriber.stdout.readline() == b"one\n"
+    subscriber.stdout.close()
+    network.run("pub", topic, "three", "four", code=0)
+    assert subscriber.wait(timeout=30) == 141
+    assert subscriber.stderr.read() == b""
+    subscriber.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pub", "demo", "x", "--rule", "role = nurse"], "--rule"),
+        (["pub", "demo", "x", "-t", "ward"], "name=value"),
+        (["sub", "demo", "--where", "ward =="], "--where"),
+        (["sub", "demo", "--from", "erliest"], "did you mean earliest?"),
+        (["sub", "demo", "--verify", "certfied"], "did you mean certified?"),
+        (["sub", "demo", "--fromm", "earliest"], "--from"),
+        (["sub", "demo", "--format", "%z"], "no token %z"),
+        (["sub", "demo", "--format", "%s", "--json"], "not both"),
+        (["read", "demo"], "TOPIC@OFFSET"),
+        (["read", "demo@x"], "no offset"),
+        (["sub", "demo", "--as", "alpha/alise"], "did you mean alpha/alice?"),
+        (["subb", "demo"], "Did you mean 'sub'?"),
+    ],
+)
+def test_wrong_use_says_what_was_meant(words: list[str], told: str, network: Network) -> None:
+    assert told in network.misuse(*words)
+
+
+@pytest.mark.parametrize("words", [["pub", "nowhere", "x"], ["fetch", "nowhere"], ["sub", "nowhere", "-e"]])
+def test_an_unknown_topic_is_refused_by_its_name(words: list[str], network: Network) -> None:
+    ended = network.run(*words, code=ExitCode.DOES_NOT_HOLD)
+    assert re.search(r"UnknownTopic: .*nowhere", ended.err)
+
+
+def test_who_may_not_publish_is_told_the_rule(network: Network) -> None:
+    topic = network.topic("guarded", "--publish", 'role == "nurse"', "--subscribe", 'org == "alpha"')
+    refused = network.run("pub", topic, "x", code=ExitCode.DOES_NOT_HOLD)
+    assert re.search(r'PermissionDenied: .*role == "nurse"', refused.err)
+    refused = network.run("fetch", topic, who="bravo/bob", code=ExitCode.DOES_NOT_HOLD)
+    assert re.search(r'PermissionDenied: .*org == "alpha"', refused.err)
+
+
+def test_an_offset_that_does_not_exist_is_refused(network: Network) -> None:
+    topic = network.topic("short")
+    ended = network.run("read", f"{topic}@99", code=ExitCode.DOES_NOT_HOLD)
+    assert "99" in ended.err

@@ -1,0 +1,138 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parley.cli.pubsub_values import (
+    CHUNK,
+    check_constraint,
+    check_rule,
+    choice,
+    parse_headers,
+    parse_start,
+    parse_tags,
+)
+from parley.cli.topics import parse_retention
+from parley.model.batches import MAX_BATCH_BYTES
+
+
+def test_tags_get_the_type_that_they_look_like() -> None:
+    given_texts = ["ward=er", "level=3", "cold=-4", "open=true", "shut=false", "room=x=y", "none="]
+    assert parse_tags(given_texts) == {
+        "ward": "er",
+        "level": 3,
+        "cold": -4,
+        "open": True,
+        "shut": False,
+        "room": "x=y",
+        "none": "",
+    }
+
+
+@pytest.mark.parametrize("text", ["3", "true", "false", "-1", 'a"b', ""])
+def test_quotes_keep_a_tag_a_text(text: str) -> None:
+    assert parse_tags([f'name="{text}"']) == {"name": text}
+
+
+def test_an_integer_that_no_tag_can_hold_stays_a_text() -> None:
+    assert parse_tags([f"big={2**63}", f"small={-(2**63)}"]) == {"big": str(2**63), "small": -(2**63)}
+
+
+@pytest.mark.parametrize("texts", [["ward"], ["=er"], ["9ward=er"], ["wa rd=er"], ["a=1", "a=2"]])
+def test_what_is_no_tag_is_refused_with_the_option(texts: list[str]) -> None:
+    with pytest.raises(typer.BadParameter) as refused:
+        parse_tags(texts)
+    assert refused.value.param_hint == "--tag"
+
+
+def test_headers_are_bytes_up_to_the_first_equals_sign() -> None:
+    assert parse_headers(["v=1", "e==", "raw=\udcff"]) == {"v": b"1", "e": b"=", "raw": b"\xff"}
+    with pytest.raises(typer.BadParameter, match="name=value"):
+        parse_headers(["nothing"])
+
+
+@given(st.integers(min_value=0, max_value=2**62))
+def test_a_position_is_a_word_or_an_offset(offset: int) -> None:
+    assert parse_start(str(offset)) == offset
+    assert (parse_start("earliest"), parse_start("latest")) == ("earliest", "latest")
+
+
+@pytest.mark.parametrize(("text", "meant"), [("erliest", "earliest"), ("last", "latest"), ("-5", "offset")])
+def test_a_wrong_position_says_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(typer.BadParameter, match=meant):
+        parse_start(text)
+
+
+def test_a_wrong_word_says_what_was_meant() -> None:
+    parse = choice("certified", "quorum", "trusted")
+    assert parse("quorum") == "quorum"
+    with pytest.raises(typer.BadParameter, match="did you mean certified"):
+        parse("certifed")
+    with pytest.raises(typer.BadParameter, match="certified, quorum, trusted"):
+        parse("zzz")
+
+
+def test_expressions_are_checked_before_anything_is_sent() -> None:
+    assert check_rule("", "--rule") == ""
+    assert check_rule('role=="nurse"', "--rule") == 'role == "nurse"'
+    assert check_constraint("") == ""
+    with pytest.raises(typer.BadParameter) as refused:
+        check_rule("role = nurse", "--publish")
+    assert refused.value.param_hint == "--publish"
+    with pytest.raises(typer.BadParameter):
+        check_constraint("ward ==")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("forever", 0), ("5ms", 5), ("30m", 1_800_000), ("7d", 604_800_000)]
+)
+def test_retention_has_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_retention(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "0d", "d", "7 days", "-1d", "9999999999d"])
+def test_retention_without_a_sensible_unit_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="forever"):
+        parse_retention(text)
+
+
+LINES = """
+import asyncio, sys
+from parley.cli.pubsub_values import stdin_lines
+
+async def main():
+    async for line in stdin_lines():
+        sys.stdout.write(line.decode() + "|")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", ""),
+        (b"a\nb\n", "a|b|"),
+        (b"a\n\nb", "a||b|"),
+        (b"long" * 100_000 + b"\nend", "long" * 100_000 + "|end|"),
+    ],
+)
+def test_stdin_is_read_line_by_line(data: bytes, lines: str, tmp_path: Path) -> None:
+    piped = subprocess.run([sys.executable, "-c", LINES], input=data, capture_output=True, check=True)
+    assert piped.stdout.decode() == lines
+    file = tmp_path / "lines"
+    file.write_bytes(data)
+    with file.open("rb") as stdin:
+        filed = subprocess.run([sys.executable, "-c", LINES], stdin=stdin, capture_output=True, check=True)
+    assert filed.stdout.decode() == lines
+
+
+def test_a_line_that_no_message_can_hold_is_refused_before_memory_is_full() -> None:
+    endless = b"x" * (MAX_BATCH_BYTES + 2 * CHUNK)
+    ended = subprocess.run([sys.executable, "-c", LINES], input=endless, capture_output=True, check=False)
+    assert ended.returncode != 0
+    assert b"a line on stdin is longer" in ended.stderr

@@ -1,0 +1,51 @@
+import re
+
+import pytest
+from tests.cli.conftest import Network
+
+from parley.cli.output import ExitCode
+
+
+def test_a_topic_is_created_described_altered_and_deleted(network: Network) -> None:
+    made = network.run("topic", "create", "wards/er", "--publish", 'role=="nurse"', "--json").json()
+    assert (made["name"], made["organisation"], made["partitions"]) == ("wards/er", "alpha", 1)
+    assert made["publish"] == 'role == "nurse"'
+    network.run(
+        "topic", "alter", "wards/er", "--partitions", "2", "--publish", "", "--retention", "7d", code=0
+    )
+    described = network.run("topic", "describe", "wards/er", "--json").json()
+    assert (described["partitions"], described["publish"], described["retention"]) == (2, "", 604_800_000)
+    assert "retention   7d" in network.run("topic", "describe", "wards/er", code=0).out
+    listed = network.run("topic", "list", "--json").json()
+    assert {"demo", "wards/er"} <= {topic["name"] for topic in listed["topics"]}
+    network.run("topic", "delete", "wards/er", code=0)
+    listed = network.run("topic", "list", "--json").json()
+    assert "wards/er" not in {topic["name"] for topic in listed["topics"]}
+
+
+def test_only_the_owner_s_administrators_change_a_topic(network: Network) -> None:
+    topic = network.topic("owned")
+    for who in ("bravo/admin", "alpha/alice"):
+        ended = network.run("topic", "delete", topic, who=who, code=ExitCode.DOES_NOT_HOLD)
+        assert re.search(r"PermissionDenied: ", ended.err)
+
+
+def test_a_name_is_taken_once(network: Network) -> None:
+    topic = network.topic("taken")
+    ended = network.run("topic", "create", topic, code=ExitCode.DOES_NOT_HOLD)
+    assert "TopicExists" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["create", "x", "--publish", "role ="], "--publish"),
+        (["create", "x", "--partitions", "1000"], "--partitions"),
+        (["create", "x", "--retention", "soon"], "forever"),
+        (["alter", "demo"], "say what to change"),
+        (["crate", "x"], "Did you mean 'create'?"),
+        (["create", "x", "--partition", "2"], "--partitions"),
+    ],
+)
+def test_wrong_use_says_what_was_meant(words: list[str], told: str, network: Network) -> None:
+    assert told in network.misuse("topic", *words)
