@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import Ended, flat, parley
+from tests.cli.commands import Ended, flat, parley, shell
 from typer.testing import CliRunner
 
 from parley.cli.app import app
@@ -44,8 +44,8 @@ class Network:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     home = tmp_path_factory.mktemp("home")
     directory = home / "network"
-    up = parley("up", "--detach", "--dir", directory, "--json", home=home)
+    up = shell("up", "--detach", "--dir", directory, "--json", home=home)
     try:
         yield Network(home, directory, up.json())
     finally:
-        parley("down", "--dir", directory, home=home, code=0)
+        shell("down", "--dir", directory, home=home, code=0)

@@ -31,7 +31,7 @@ def test_four_machines_make_a_network_by_exchanging_public_files_only(tmp_path: 
     machines = [tmp_path / name for name in NAMES]
     mail = tmp_path / "mail"
     mail.mkdir()
-    for machine, address in zip(machines, free_addresses(4), strict=True):
+    for machine, address in zip(machines, free_addresses(4, tmp_path), strict=True):
         machine.mkdir()
         part = parley("init", machine.name, "--address", address, "--json", home=machine).json()["part"]
         shutil.copy(machine / part, mail)
@@ -54,6 +54,7 @@ def test_four_machines_make_a_network_by_exchanging_public_files_only(tmp_path: 
     assert not any(secret.strip() in path.read_bytes() for path in mail.iterdir() for secret in secrets)
     with nodes(machines):
         alpha, bravo = machines[:2]
+        parley("status", "--wait", "60", home=alpha, code=0)
         parley("client", "create", "alice", "-a", "role=nurse", home=alpha, code=0)
         parley("client", "create", "bob", home=bravo, code=0)
         parley("topic", "create", "shared", "--publish", 'role == "nurse"', home=alpha, code=0)

@@ -6,11 +6,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import flat, parley, start
+from tests.cli.commands import flat, parley, shell, start
 from tests.cli.conftest import Network
 
 from parley.cli.local_brokers import HOST, LocalBroker, free_addresses, is_free, stop
-from parley.cli.local_setup import CLIENTS, ORGANISATIONS
+from parley.cli.local_setup import CLIENTS, ORGANISATIONS, provision
 from parley.cli.output import ExitCode
 from parley.model.genesis import MAX_BROKERS
 from parley.model.names import is_name
@@ -88,7 +88,7 @@ def test_wrong_use_says_what_was_meant(words: list[str], network: Network) -> No
 
 def test_a_network_comes_and_goes(tmp_path: Path) -> None:
     """One story, because every start takes seconds: the default folder, both ways of running, loss and the end."""
-    up = parley("up", "--orgs", "1", "--detach", home=tmp_path, code=0)
+    up = shell("up", "--orgs", "1", "--detach", home=tmp_path, code=0)
     assert "secret keys of all 1 organisations" in up.err
     current = tmp_path / ".config" / "parley" / "current"
     assert current.read_text() == "local\n"
@@ -130,11 +130,10 @@ def test_a_network_comes_and_goes(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None:
-    parley("up", "--orgs", "1", "--detach", home=tmp_path, code=0)
-    parley("down", home=tmp_path, code=0)
+    provision(tmp_path / ".parley", 1)
     config = tmp_path / ".parley" / "brokers" / "alpha-1" / "broker.toml"
     config.write_text(config.read_text().replace("listen", "lisen"))
-    ended = parley("up", "--detach", home=tmp_path, code=ExitCode.UNREACHABLE)
+    ended = shell("up", "--detach", home=tmp_path, code=ExitCode.UNREACHABLE)
     assert "did you mean 'listen'?" in ended.err
 
 
@@ -160,8 +159,8 @@ def test_a_pid_file_that_makes_no_sense_is_nobody_s(text: str, tmp_path: Path) -
     assert LocalBroker("alpha-1", "alpha", tmp_path, f"{HOST}:1").pid() is None
 
 
-def test_free_addresses_are_distinct_and_free() -> None:
-    found = free_addresses(5)
+def test_free_addresses_are_distinct_and_free(tmp_path: Path) -> None:
+    found = free_addresses(5, tmp_path)
     assert len(set(found)) == 5
     assert all(is_free(address) for address in found)
 

@@ -220,6 +220,8 @@ def test_a_write_that_fails_is_not_done_and_no_other_is_taken(path: Path, sync: 
         assert store.get(b"a") == b"before"
         with pytest.raises(StoreFailed, match="takes no writes since one failed"):
             store.write([(b"c", b"")], sync=sync)
+        with pytest.raises(StoreFailed, match="takes no writes since one failed"):
+            store.sync()
     with opened(path, create=False) as store:
         assert list(store.scan(b"")) == [(b"a", b"before")]
 
@@ -248,6 +250,8 @@ def test_a_closed_store_says_so(path: Path) -> None:
         store.get(b"a")
     with pytest.raises(StoreFailed, match="is closed"):
         store.scan(b"a")
+    with pytest.raises(StoreFailed, match="is closed"):
+        store.sync()
     with pytest.raises(StoreFailed, match="is closed"):
         store.write([(b"a", b"")], sync=False)
 

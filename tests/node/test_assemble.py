@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import authenticated, message, reach
+from tests.node.raw_client import authenticate, authenticated, message, opening, reach
 
 from parley.model.batches import MAX_BATCH_BYTES
+from parley.model.errors import Code
 from parley.model.operations import CreateTopic, Policy, RegisterClient
 from parley.model.receipts import Done, Published
 from parley.net import messages as net
+from parley.net.listener import ListenError
 from parley.net.tls import load_certificate
 from parley.node.assemble import run
 from parley.node.certificates import Authority, issue
@@ -30,11 +32,12 @@ from parley.node.provision import broker_directory
 class OneBroker(LocalNetwork):
     """A network of one broker, which needs nobody else."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, organisations=("solo",))
+    def __init__(self, directory: Path, settings: str = "") -> None:
+        super().__init__(directory, organisations=("solo",), settings=settings)
 
     def is_running(self, name: str) -> bool:
-        return True
+        """Its broker runs in this process, or outside the network's sight."""
+        return name == "solo-1"
 
 
 @pytest.fixture
@@ -91,11 +94,43 @@ def test_a_stop_ends_the_connections_of_clients(network: OneBroker) -> None:
     asyncio.run(story())
 
 
+def test_a_client_uses_no_more_than_the_limits_say(tmp_path: Path) -> None:
+    settings = "[limits]\nconnections_per_client = 1\nquestions_in_flight = 2\n"
+    network = OneBroker(tmp_path / "net", settings)
+
+    async def story() -> None:
+        identity = network.identity("solo", "admin")
+        async with running(network):
+            admin = await authenticated(network, "solo-1", await reach(network, "solo-1"), identity)
+            key = network.identity("solo", "alice").credential.key
+            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            assert (
+                await admin.operate(RegisterClient("root", identity.credential.key, ()))
+            ).outcome == Done()
+            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+            for id_ in (1, 2, 3, 1):
+                admin.send(net.Fetch(id_, "t", 0, 0, 1_000, 60_000))
+            busy, used = await admin.receive(net.Failure), await admin.receive(net.Failure)
+            assert (busy.id, busy.code) == (3, Code.BUSY)
+            assert (used.id, used.code) == (1, Code.INVALID)
+            second = await reach(network, "solo-1")
+            assert isinstance(await authenticate(network, second, identity), net.Welcome)
+            refused = await opening(second)
+            assert isinstance(refused, net.Failure)
+            assert (refused.code, "1 connections" in refused.detail) == (Code.BUSY, True)
+            for stream in (second, admin.stream):
+                await stream.wait_closed()
+
+    asyncio.run(story())
+
+
 def test_an_address_that_is_taken_is_named(network: OneBroker) -> None:
     port = int(network.addresses[0].rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(ConfigError, match=r"listen: 127\.0\.0\.1:\d+ cannot be used: .*in use"):
-            asyncio.run(run(load(network.config("solo-1")), asyncio.Event()))
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ListenError, match=r"cannot listen on 127\.0\.0\.1:\d+: .*in use"),
+    ):
+        asyncio.run(run(load(network.config("solo-1")), asyncio.Event()))
 
 
 def test_a_certificate_that_others_would_refuse_is_refused_at_the_start(network: OneBroker) -> None:
@@ -114,11 +149,10 @@ def test_a_certificate_that_others_would_refuse_is_refused_at_the_start(network:
 
 
 def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:
-    def little_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, 3 * 1024 * 1024))
-
     command = [sys.executable, "-m", "parley.node", str(network.config("solo-1"))]
-    process = subprocess.Popen(command, preexec_fn=little_room)
+    process = subprocess.Popen(command)
+    little = 3 * 1024 * 1024  # for a file; the log of the store needs more
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (little, little))
 
     async def story() -> None:
         stream = await reach(network, "solo-1")

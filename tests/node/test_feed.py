@@ -49,13 +49,13 @@ def test_everybody_who_waits_for_a_batch_is_told() -> None:
 
 def test_a_ticket_that_was_forgotten_is_not_called() -> None:
     waiting, heard = Waiting(), list[Position]()
-    ticket, other = Ticket(A, heard.append), Ticket(A, lambda place: heard.append((0, 0)))
+    ticket, other = Ticket(A, heard.append), Ticket(A, lambda place: heard.append((-place[0], 0)))
     waiting.wait(ticket)
     waiting.wait(other)
     waiting.forget(ticket)
     waiting.applied(1, receipts(A))
     waiting.certified(1)
-    assert heard == [(0, 0)]
+    assert heard == [(-1, 0)]
     waiting.forget(other)
     assert len(waiting) == 0
 

@@ -155,6 +155,23 @@ def test_a_client_that_sends_garbage_is_cut_off_and_kept_out_for_a_while(network
     asyncio.run(story())
 
 
+def test_a_client_that_asks_for_much_and_reads_nothing_costs_little(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "beta-1", "alpha", "alice") as alice:
+            for _ in range(4):
+                await alice.submit(alice.publication("news", message(bytes(MEGABYTE - 1_000))))
+            before = network.memory("beta-1")
+            async with client(network, "beta-1", "alpha", "mallory") as mallory:
+                for id_ in range(500):  # answers of two gigabytes
+                    mallory.send(net.Fetch(id_, "news", 0, 0, net.MAX_ANSWER, 0))
+                for _ in range(20):
+                    await alice.submit(alice.publication("news", message(b"still served")))
+                assert network.memory("beta-1") - before < 64 * MEGABYTE
+                mallory.stream._writer.transport.abort()
+
+    asyncio.run(story())
+
+
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 

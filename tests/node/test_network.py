@@ -229,7 +229,7 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
                 (net.ListKeys(1, b"client/", b""), Code.PERMISSION_DENIED),
                 (open_question("news", bytes(32), (1, 0)), Code.NOT_FOUND),
                 (open_question("news", bytes(32), (2**40, 0)), Code.NOT_READY),
-                (open_question("secret", bytes(32), (1, 0)), Code.NOT_FOUND),
+                (open_question("secret", bytes(32), (1, 0)), Code.PERMISSION_DENIED),
             ]
             for question, code in questions:
                 answer = await bob.ask(question, object)

@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from parley.cli import output
+from parley.cli import bench_match, output
 from parley.consensus.record import COPIES, SLOTS, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
@@ -190,6 +190,4 @@ def _table(result: Result) -> Table:
     return table
 
 
-@app.callback()
-def _group() -> None:
-    pass
+app.command(name="match")(bench_match.match)

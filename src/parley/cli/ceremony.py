@@ -76,7 +76,7 @@ class Settings(Struct, frozen=True):
 
     network: Name
     depth: Literal[2, 3] = 2
-    leaders: Literal["round-robin", "cwa", "cwa+"] = "round-robin"
+    leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+"
 
 
 def sign_part(

@@ -83,7 +83,7 @@ def combine(
         typer.Option(
             parser=choice("round-robin", "cwa", "cwa+"), metavar="SCHEME", help="round-robin, cwa or cwa+."
         ),
-    ] = "round-robin",
+    ] = "cwa+",
     directory: Directory = None,
     context: ContextName = None,
     json: output.Json = False,

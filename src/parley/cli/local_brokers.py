@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from parley.crypto.hashing import digest
 from parley.model.genesis import Genesis
 
 __all__ = ["LocalBroker", "free_addresses", "is_free", "local_brokers", "stop"]
 
 HOST = "127.0.0.1"
-PORTS = range(7101, 8100)
+PORTS = range(7_101, 32_000)  # below those that the system gives to outgoing connections
 TAIL_BYTES = 4_096
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.05
@@ -92,9 +93,15 @@ def stop(brokers: Iterable[LocalBroker], seconds: float = STOP_SECONDS) -> tuple
     return stopped, [broker.name for broker in alive]
 
 
-def free_addresses(count: int) -> list[str]:
-    """Loopback addresses where nobody listens now."""
-    free = (address for port in PORTS if is_free(address := f"{HOST}:{port}"))
+def free_addresses(count: int, home: Path) -> list[str]:
+    """Loopback addresses where nobody listens now.
+
+    Where the search begins depends on the folder: networks in different folders rarely want each other's ports, even
+    while some of their brokers do not run.
+    """
+    begin = int.from_bytes(digest("local/ports", os.fsencode(home.absolute()))[:4], "big") % len(PORTS)
+    ports = itertools.chain(PORTS[begin:], PORTS[:begin])
+    free = (address for port in ports if is_free(address := f"{HOST}:{port}"))
     return list(itertools.islice(free, count))
 
 

@@ -41,7 +41,7 @@ def provision(directory: Path, count: int) -> bool:
         return False
     if directory.is_dir() and any(directory.iterdir()):
         fail(f"{directory} holds other files, and no network; choose another --dir", ExitCode.WRONG_USE)
-    addresses = free_addresses(count)
+    addresses = free_addresses(count, directory)
     if len(addresses) < count:
         fail(f"there are not {count} free ports for brokers on this machine", ExitCode.WRONG_USE)
     return made_whole(directory, lambda folder: _fill(folder, addresses))

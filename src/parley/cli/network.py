@@ -12,10 +12,11 @@ from typing import Annotated, TypeVar, cast
 
 import typer
 
-from parley.cli.contexts import Chosen
+from parley.cli.contexts import Chosen, meant
 from parley.cli.output import note
 from parley.cli.pubsub_values import choice
 from parley.client.client import Client, connect
+from parley.client.errors import UnknownTopic
 from parley.client.messages import Level
 
 __all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "states", "write"]
@@ -38,11 +39,22 @@ Verify = Annotated[
 
 @asynccontextmanager
 async def connected(
-    chosen: Chosen, who: str | None = None, *, admin: bool = False, verify: str = "certified"
+    chosen: Chosen,
+    who: str | None = None,
+    *,
+    topic: str | None = None,
+    admin: bool = False,
+    verify: str = "certified",
 ) -> AsyncIterator[Client]:
-    """A client of the chosen network, speaking as the identity that was asked for."""
+    """A client of the chosen network, speaking as the identity that was asked for; `topic` is what it is about."""
     async with _client(chosen, who, admin=admin, verify=verify) as client:
-        yield client
+        try:
+            yield client
+        except UnknownTopic as error:
+            if topic is None:
+                raise
+            known = [one.name for one in await client.topics()]
+            raise UnknownTopic(f"{error.detail}{meant(topic, known)}") from None
 
 
 @asynccontextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 from msgspec import Struct
@@ -19,6 +21,7 @@ from parley.model.genesis import Genesis
 
 __all__ = ["status"]
 
+POLL_SECONDS = 0.25
 DATA, SHARD = "data", "0"  # until there is governance, a network is one shard (P26)
 
 
@@ -44,18 +47,30 @@ class Shard(Struct):
 
 
 def status(
-    directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
+    *,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, max=3_600, help="Wait until every broker is ready.")
+    ] = 0,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
 ) -> None:
     """Show how the network is: view, height, leader, and the state of every broker.
 
-    Ends with 3 if no broker answers.
+    Ends with 3 if no broker answers, or with --wait, if not all are ready in time.
     """
     chosen = find(directory, context)
     genesis = read_genesis(chosen.file.genesis)
 
     async def command() -> list[BrokerStatus]:
         async with observing(chosen, who) as client:
-            return await client.status()
+            deadline = asyncio.get_running_loop().time() + wait
+            while True:
+                answers = await client.status()
+                if _all_ready(answers) or asyncio.get_running_loop().time() >= deadline:
+                    return answers
+                await asyncio.sleep(POLL_SECONDS)
 
     found = run(command())
     pids = {broker.name: broker.pid() for broker in local_brokers(chosen.directory, genesis)}
@@ -65,8 +80,12 @@ def status(
         lambda: _table(genesis, shard),
         as_json=json,
     )
-    if all(member.height is None for member in shard.brokers):
+    if all(member.height is None for member in shard.brokers) or (wait and not _all_ready(found)):
         raise typer.Exit(output.ExitCode.UNREACHABLE)
+
+
+def _all_ready(found: list[BrokerStatus]) -> bool:
+    return all(one.status is not None and one.status.state == "ready" for one in found)
 
 
 def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:

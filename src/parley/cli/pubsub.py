@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,9 @@ from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import Verify, connected, run, write
 from parley.cli.pubsub_format import Render, as_json, compile_format, visible
 from parley.cli.pubsub_values import Start, check_constraint, parse_start
+from parley.client.administration import PartitionInfo
 from parley.client.client import Client
+from parley.client.errors import PermissionDenied
 from parley.client.messages import Message
 from parley.ledger.publication import encode_publication
 from parley.model.expressions import parse_constraint
@@ -31,7 +33,9 @@ Format = Annotated[
     str | None,
     typer.Option("--format", "-f", help=r"How to print a message, for example '%o %k %s\n'; as in kcat."),
 ]
-Where = Annotated[str, typer.Option(metavar="EXPR", help="""Only what matches: ward == "er" and level > 3""")]
+Where = Annotated[
+    str, typer.Option(metavar="EXPR", help="""Only what matches: ward == "er" and level in [4, 5]""")
+]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object per message.")]
 ShowEmpty = Annotated[
     bool, typer.Option("--show-empty", help="Tell of messages that a rule hides from you, on stderr.")
@@ -62,7 +66,7 @@ def sub(
     chosen = find(directory, context)
 
     async def command() -> None:
-        async with connected(chosen, who, verify=verify) as client:
+        async with connected(chosen, who, topic=topic, verify=verify) as client:
             if ending:
                 await printer.show(_history(client, topic, position, constraint), count)
                 return
@@ -92,7 +96,7 @@ def fetch(
     chosen = find(directory, context)
 
     async def command() -> None:
-        async with connected(chosen, who, verify=verify) as client:
+        async with connected(chosen, who, topic=topic, verify=verify) as client:
             await printer.show(_history(client, topic, position, "", partition), count)
 
     run(command())
@@ -125,7 +129,7 @@ def read(
     chosen, place = find(directory, context), offset
 
     async def command() -> Message:
-        async with connected(chosen, who, verify=verify) as client:
+        async with connected(chosen, who, topic=topic, verify=verify) as client:
             return await client.read(topic, place, partition=partition)
 
     message = run(command())
@@ -148,10 +152,10 @@ class _Printer:
 
     async def show(self, messages: AsyncIterator[Message], count: int | None) -> None:
         """Print messages up to a count; empties count in JSON only, where they are lines."""
-        left = count
+        shown = 0
         async for message in messages:
-            left = left - 1 if left is not None and self.print(message) else left
-            if left == 0:
+            shown += self.print(message)
+            if shown == count:
                 return
 
     def print(self, message: Message) -> bool:
@@ -172,11 +176,20 @@ async def _history(
 ) -> AsyncIterator[Message]:
     """What a topic holds now, partition by partition, filtered here: no subscription is needed for the past (P6)."""
     matches = parse_constraint(where).matches if where else None
-    everywhere = range((await client.topic(topic)).partitions)
-    for number in everywhere if partition is None else [partition]:
-        async for message in client.fetch(topic, partition=number, start=start):
+    known = {head.partition: head for head in await _heads(client, topic)}
+    for number in known if partition is None else [partition]:
+        head = known.get(number, PartitionInfo(number, 0, 0))
+        offset = start if isinstance(start, int) else head.start if start == "earliest" else head.end
+        async for message in client.fetch(topic, partition=number, start=offset):
             if matches is None or (not message.empty and matches(message.tags)):
                 yield message
+
+
+async def _heads(client: Client, topic: str) -> Sequence[PartitionInfo]:
+    try:
+        return (await client.topic(topic)).heads
+    except PermissionDenied:
+        return [PartitionInfo(0, 0, 0)]  # reading will be refused, too, and that refusal names the rule
 
 
 def _plain() -> Render:

@@ -91,7 +91,7 @@ def pub(
     source = stdin_lines() if values in (None, [], ["-"]) else _each(values or [])
 
     async def command() -> None:
-        async with connected(chosen, who) as client:
+        async with connected(chosen, who, topic=topic) as client:
             await _publish(client, topic, source, message, report)
 
     try:

@@ -91,7 +91,7 @@ def describe(
     chosen = find(directory, context)
 
     async def command() -> TopicInfo:
-        async with connected(chosen, who) as client:
+        async with connected(chosen, who, topic=topic) as client:
             return await client.topic(topic)
 
     info = run(command())
@@ -120,7 +120,7 @@ def alter(
     chosen = find(directory, context)
 
     async def command() -> TopicInfo:
-        async with connected(chosen, who, admin=True) as client:
+        async with connected(chosen, who, topic=topic, admin=True) as client:
             await client.alter_topic(
                 topic, partitions=partitions, publish=publishing, subscribe=subscribing, retention=lasting
             )
@@ -143,7 +143,7 @@ def delete(
     chosen = find(directory, context)
 
     async def command() -> None:
-        async with connected(chosen, who, admin=True) as client:
+        async with connected(chosen, who, topic=topic, admin=True) as client:
             await client.delete_topic(topic)
 
     run(command())
@@ -160,6 +160,10 @@ def parse_retention(text: str) -> int:
             f"{text!r} is no time: say 30m, 12h, 7d or forever.", param_hint="--retention"
         )
     return int(found[1]) * _UNITS[found[2]]
+
+
+def _whoever(rule: str) -> str:
+    return "any client" if rule in {"", "true"} else rule
 
 
 def _lasting(milliseconds: int) -> str:
@@ -188,8 +192,8 @@ def _words(info: TopicInfo) -> str:
         [
             f"  owner       {info.organisation}",
             f"  partitions  {info.partitions}",
-            f"  publish     {info.publish or 'any client'}",
-            f"  subscribe   {info.subscribe or 'any client'}",
+            f"  publish     {_whoever(info.publish)}",
+            f"  subscribe   {_whoever(info.subscribe)}",
             f"  policy      {info.matching} matching, {info.payload} payload",
             f"  retention   {_lasting(info.retention)}",
             *(f"  offsets     {one.start} up to {one.end}, partition {one.partition}" for one in info.heads),
@@ -206,8 +210,8 @@ def _table(infos: list[TopicInfo]) -> Table | str:
             info.name,
             info.organisation,
             str(info.partitions),
-            info.publish or "any client",
-            info.subscribe or "any client",
+            _whoever(info.publish),
+            _whoever(info.subscribe),
             _lasting(info.retention),
         )
     return table

@@ -117,6 +117,16 @@ class Store:
                 batch.put(key, value)
         self._write(batch, sync=sync)
 
+    def sync(self) -> None:
+        """All writes so far are on disk on return: one wait for many of them."""
+        if self._broken is not None:
+            raise self._failed(f"takes no writes since one failed: {self._broken}")
+        try:
+            self._db.flush_wal(sync=True)
+        except Exception as error:
+            self._broken = error
+            raise self._failed(f"could not be written: {error}") from error
+
     def close(self) -> None:
         """Everything written is kept. A scan that is still going on keeps the directory in use until it is dropped."""
         if not self._open:

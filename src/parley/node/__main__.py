@@ -10,6 +10,7 @@ import uvloop
 
 from parley.consensus.errors import SafetyRecordError
 from parley.ledger.store import StoreError
+from parley.net.listener import ListenError
 from parley.net.tls import ContextError
 from parley.node.assemble import run
 from parley.node.config import ConfigError, load
@@ -18,7 +19,15 @@ from parley.replica import chain
 
 __all__ = ["main"]
 
-_CANNOT_START = (ConfigError, StorageError, StoreError, chain.StoreError, SafetyRecordError, ContextError)
+_CANNOT_START = (
+    ConfigError,
+    StorageError,
+    StoreError,
+    chain.StoreError,
+    SafetyRecordError,
+    ContextError,
+    ListenError,
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
-from parley.net.frames import FrameStream, reason_of
+from parley.net.frames import FrameStream
 from parley.net.listener import Listener, listen
 from parley.net.tls import certificate_hash, server_context, tls_name
 from parley.node.allowances import Door
@@ -122,12 +122,7 @@ class _Node:
         config = self._config
         authorities = [organisation.tls_ca for organisation in config.genesis.organisations]
         context = server_context(config.certificate, config.certificate_key, authorities)
-        try:
-            return listen(config.listen, context, self._door, self._serve)
-        except OSError as error:
-            raise ConfigError(
-                config.path, "listen", f"{config.listen} cannot be used: {reason_of(error)}"
-            ) from error
+        return listen(config.listen, context, self._door, self._serve)
 
     async def _serve(self, stream: FrameStream) -> None:
         """A broker shows a certificate, a client does not."""

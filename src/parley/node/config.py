@@ -52,7 +52,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_second: Rate = 5_000
     bytes_per_second: Bytes = 128 * 1024 * 1024
     questions_in_flight: Count = 1_024  # of one connection
-    unread_bytes: Bytes = 4 * 1024 * 1024  # that a connection may leave unread before it gets no more
+    unread_bytes: Bytes = 1024 * 1024  # that a connection may leave unread before it gets no more
 
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):

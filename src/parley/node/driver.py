@@ -1,6 +1,7 @@
 """Drives the replica: feeds it inputs, one at a time, and executes its effects in their order.
 
 A write that fails ends the node: after a failed sync nobody knows what is on disk, and going on could break a promise.
+Batches that clients submit share a sync: they are written at once, and announced when one sync has put all on disk.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from parley.replica.ports import (
 from parley.replica.replica import Replica
 
 __all__ = ["Driver", "Links", "wall_clock"]
+
+GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
+MAX_UNANNOUNCED = 256
 
 
 class Links(Protocol):
@@ -81,6 +85,8 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._throttled = Throttled()
         self._stopped = False
+        self._unannounced: list[Effect] = []
+        self._sync_planned = False
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
@@ -117,8 +123,11 @@ class Driver:
             return None
         try:
             effects = step()
-            for effect in effects:
-                self._execute(effect)
+            if _only_stores(effects):
+                self._store_soon(effects)
+            else:
+                for effect in effects:
+                    self._execute(effect)
         except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
             self._fail(error)
             return None
@@ -130,7 +139,10 @@ class Driver:
                 if effect.applies is not None:
                     self._storage.recent.before_write(effect.applies, effect.entries)
                 self._storage.store.write(effect.entries, sync=effect.sync)
+                if effect.sync:
+                    self._announce()
             case PersistSafety():
+                self._sync()  # what is signed now may build on what was written before
                 self._storage.safety.persist(effect.slot, effect.record)
             case Send():
                 self._links.send(effect.to, effect.data)
@@ -138,10 +150,53 @@ class Driver:
                 self._links.broadcast(effect.data)
             case SetTimer():
                 self._loop.call_later(effect.delay / 1_000, self._fire, effect.timer)
+            case Applied() | Certified() | Report() | Refused() | Halt():
+                self._tell(effect)
+
+    # -- batches of clients -----------------------------------------------------------------------------------------
+
+    def _store_soon(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Write():
+                    self._storage.store.write(effect.entries, sync=False)
+                case Send() | Broadcast():
+                    self._unannounced.append(effect)
+                case _:
+                    self._execute(effect)
+        if len(self._unannounced) >= MAX_UNANNOUNCED:
+            self._sync()
+        elif not self._sync_planned:
+            self._sync_planned = True
+            self._loop.call_later(GATHER_SECONDS, self._sync_as_planned)
+
+    def _sync_as_planned(self) -> None:
+        self._sync_planned = False
+        self._step(self._sync)
+
+    def _sync(self) -> list[Effect]:
+        """Put on disk what was written for clients, if anything was, and announce it."""
+        if self._unannounced:
+            self._storage.store.sync()
+            self._announce()
+        return []
+
+    def _announce(self) -> None:
+        """Everything written is on disk now."""
+        unannounced, self._unannounced = self._unannounced, []
+        for effect in unannounced:
+            self._execute(effect)
+
+    # -- what the replica tells -------------------------------------------------------------------------------------
+
+    def _tell(self, effect: Applied | Certified | Report | Refused | Halt) -> None:
+        match effect:
             case Applied():
                 self._feed.applied(effect.block.height, effect.receipts)
             case Certified():
-                self._on_certified(effect)
+                self._seen(effect)
+                if self.halted is None:
+                    self._feed.certified(Anchor(effect.header, effect.qc))
             case Report():
                 self._on_report(type(effect.evidence).__name__)
             case Refused():
@@ -150,11 +205,6 @@ class Driver:
                 self.halted = effect.why
                 self._feed.silence()
                 self._log.critical("halted", why=effect.why)
-
-    def _on_certified(self, effect: Certified) -> None:
-        self._seen(effect)
-        if self.halted is None:
-            self._feed.certified(Anchor(effect.header, effect.qc))
 
     def _on_report(self, kind: str) -> None:
         self.evidence[kind] += 1
@@ -174,3 +224,12 @@ class Driver:
         self._log.critical("failed", why=str(error), exc_info=error)
         if not self.failure.done():
             self.failure.set_exception(error)
+
+
+def _only_stores(effects: list[Effect]) -> bool:
+    """Whether a step did nothing but take in a batch: nothing that was signed or executed depends on its sync."""
+    match effects:
+        case [Write(sync=True, applies=None), *rest]:
+            return all(isinstance(effect, Broadcast | Send | SetTimer) for effect in rest)
+        case _:
+            return False

@@ -157,7 +157,7 @@ def provision_network(
     addresses: Sequence[str] | None = None,
     limits: Limits = LIMITS,
     depth: Literal[2, 3] = 2,
-    leaders: Literal["round-robin", "cwa", "cwa+"] = "round-robin",
+    leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
     allow_faults: bool = False,
 ) -> Genesis:
     """All of it, for a network whose organisations trust the one who runs this: local use and tests.

@@ -11,14 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from typing import Protocol
 
-from parley.consensus.errors import Reason
 from parley.ledger.recent import HeightError
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
-from parley.model.names import Position
 from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
     MAX_QUESTION,
@@ -44,25 +41,15 @@ from parley.node.allowances import Account, pay
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.driver import Driver
-from parley.node.feed import Feed, Ticket
+from parley.node.feed import Feed
 from parley.node.streams import Stream
+from parley.node.submissions import RECEIPT_MS, Submissions
 from parley.node.view import Ledger, View
 
 __all__ = ["Keeper", "Services", "Session"]
 
 UNREAD_SECONDS = 30.0  # that a client may take to read what it was sent
-RECEIPT_MS = 60_000  # after which a client is told that its batch has no receipt yet
 TICK_SECONDS = 1.0  # between two looks at what is over time
-
-# What a client is told of a batch that the replica does not take.
-_CODES = {
-    Reason.QUOTA: Code.BUSY,
-    Reason.HALTED: Code.NOT_READY,
-    Reason.MALFORMED: Code.MALFORMED,
-    Reason.OVERSIZED: Code.OVERSIZED,
-    Reason.BAD_SIGNATURE: Code.BAD_SIGNATURE,
-    Reason.WRONG_CHAIN: Code.WRONG_CHAIN,
-}
 
 
 @dataclass(frozen=True)
@@ -118,8 +105,15 @@ class Session:
         self._accounts = accounts
         self._keeper = keeper
         self._wake = asyncio.Event()
-        self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
-        self._ready: list[tuple[int, Position]] = []  # certified receipts that are to be sent
+        self._submissions = Submissions(
+            asker,
+            services.driver,
+            services.feed,
+            services.ledger.archive,
+            open_batch=services.open_batch,
+            now=services.now,
+            wake=self._wake.set,
+        )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}
 
@@ -133,8 +127,7 @@ class Session:
             await self._guarded(self._read)
         finally:
             feed.unwatch(self)
-            for ticket, _ in self._tickets.values():
-                feed.waiting.forget(ticket)
+            self._submissions.close()
             pump.cancel()
             await asyncio.wait([pump])
 
@@ -186,7 +179,7 @@ class Session:
         match question:
             case Submit():
                 self._require_room(question.id)
-                self._submit(question)
+                self._submissions.submit(question)
             case Fetch():
                 self._require_room(question.id)
                 return self._fetch(question)
@@ -208,43 +201,11 @@ class Session:
         return None
 
     def _require_room(self, id_: int) -> None:
-        if id_ in self._tickets or id_ in self._polls or id_ in self._streams:
+        if id_ in self._submissions or id_ in self._polls or id_ in self._streams:
             raise Refusal(Code.INVALID, f"question {id_} has not been answered yet; ask under another number")
-        waiting = len(self._tickets) + len(self._ready) + len(self._polls) + len(self._streams)
+        waiting = len(self._submissions) + len(self._polls) + len(self._streams)
         if waiting >= self._limits.questions_in_flight:
             raise Refusal(Code.BUSY, f"{waiting} questions of this connection wait for an answer")
-
-    def _submit(self, question: Submit) -> None:
-        name, batch = self._services.open_batch(question.batch)
-        if batch.header.publisher != self._asker.key:
-            raise Refusal(
-                Code.PERMISSION_DENIED, f"the batch is not signed by {self._asker.title}, who sends it"
-            )
-        archive = self._services.ledger.archive
-        known = archive.receipt(name)
-        if known is not None and known.final:
-            self._await_receipt(question.id, name, (known.height, known.position))
-            return
-        self._await_receipt(question.id, name)
-        refused = self._services.driver.submit(question.batch)
-        if refused is None:
-            return
-        if refused.reason is not Reason.REPLAYED:
-            self._forget_ticket(question.id)
-            raise Refusal(_CODES.get(refused.reason, Code.BUSY), refused.detail or refused.reason.value)
-        if known is not None and not archive.waits(name):  # no other receipt will come
-            self._forget_ticket(question.id)
-            self._await_receipt(question.id, name, (known.height, known.position))
-
-    def _await_receipt(self, id_: int, name: bytes, place: Position | None = None) -> None:
-        """Send the receipt at `place`, or the next one that the batch gets, once it is certified."""
-        if place is not None and place[0] <= self._services.feed.height:
-            self._on_receipt(id_, place)
-            return
-        ticket = Ticket(name, lambda found: self._on_receipt(id_, found))
-        self._tickets[id_] = (ticket, self._services.now() + RECEIPT_MS)
-        self._services.feed.waiting.wait(ticket, place)
-        self._wake.set()
 
     def _fetch(self, question: Fetch) -> Answer | None:
         view = self._fresh_view()
@@ -278,18 +239,13 @@ class Session:
     # -- what becomes ready ------------------------------------------------------------------------------------------
 
     def _on_anchor(self) -> None:
-        if self._ready or self._polls or self._streams:
+        if self._submissions or self._polls or self._streams:
             self._wake.set()
-
-    def _on_receipt(self, id_: int, place: Position) -> None:
-        self._tickets.pop(id_, None)
-        self._ready.append((id_, place))
-        self._wake.set()
 
     async def _pump(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(TICK_SECONDS if self._tickets or self._polls else None):
+                async with asyncio.timeout(TICK_SECONDS if self._submissions.waits or self._polls else None):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -309,26 +265,14 @@ class Session:
             return None
 
     async def _send_receipts(self, view: View) -> None:
-        ready, self._ready = self._ready, []
-        for id_, place in ready:
+        for id_, place in self._submissions.ready():
             self._attempt(id_, partial(answers.receipted, view, id_, place))
             await self._drained()
 
     def _give_up_receipts(self) -> None:
-        now = self._services.now()
-        over = takewhile(lambda waited: waited[1][1] <= now, self._tickets.items())
-        for id_ in [id_ for id_, _ in over]:
-            self._forget_ticket(id_)
-            told = Refusal(
-                Code.BUSY,
-                f"the batch got no receipt within {RECEIPT_MS // 1_000} s; send it again, unchanged",
-            )
-            say_failure(self._stream, id_, told)
-
-    def _forget_ticket(self, id_: int) -> None:
-        found = self._tickets.pop(id_, None)
-        if found is not None:
-            self._services.feed.waiting.forget(found[0])
+        for id_ in self._submissions.give_up():
+            why = f"the batch got no receipt within {RECEIPT_MS // 1_000} s; send it again, unchanged"
+            say_failure(self._stream, id_, Refusal(Code.BUSY, why))
 
     async def _answer_polls(self) -> None:
         now = self._services.now()

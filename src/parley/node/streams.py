@@ -65,6 +65,7 @@ class Stream:
 
     def open(self, view: View) -> None:
         """Raises `Refusal` unless the reader may and the orders are known."""
+        self._reading(view)
         topic = require_topic(view, self._topic, even_deleted=True)
         partitions = [order.partition for order in self._orders]
         if len(set(partitions)) != len(partitions):
@@ -75,7 +76,6 @@ class Stream:
                     Code.UNKNOWN_PARTITION, f"topic {topic.name} has partitions 0 to {topic.partitions - 1}"
                 )
             self._require_known(view, order)
-        self._reading(view)
 
     def next(self, view: View, now: int) -> Delivery | Head | None:
         reading = self._reading(view)

@@ -1,0 +1,263 @@
+"""A real ledger in one process: the application, four brokers' keys, headers with certificates, and honest answers from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+from msgspec.structs import replace
+from tests.pubsub.world import ORGANISATIONS, Actor, World, actor
+
+from parley.client.beliefs import Belief, Reader
+from parley.client.messages import Level
+from parley.client.verification import Order, Place
+from parley.consensus.types import QC, Header, Instance, genesis_block
+from parley.crypto import merkle
+from parley.crypto.qc import Ed25519List
+from parley.ledger import state_map
+from parley.ledger.indices import ReceiptPlace, decode_place, receipt_key
+from parley.ledger.proofs import Anchor, BlockProof, StateEntry, Trust, history_leaf
+from parley.model.batches import Batch, Message, MessageHeader, Withheld, encode
+from parley.model.expressions import parse_constraint, parse_rule
+from parley.model.genesis import Timeouts
+from parley.model.names import Value, sorted_pairs
+from parley.model.operations import Subscribe
+from parley.model.receipts import BatchReceipt, Closed, Match, PartitionStart, Published, Subscribed
+from parley.model.records import ClientRecord, client_key, constraint_key, partition_key
+from parley.net.messages import (
+    Content,
+    DeliveredBlock,
+    Delivery,
+    Fetched,
+    FetchedBatch,
+    FetchedBlock,
+    Head,
+    Proven,
+    Receipted,
+    Skipped,
+)
+from parley.pubsub.application import PubSub
+
+BROKER_KEYS = [actor("broker", name).secret for name in ORGANISATIONS]
+FULL = (0, 1, 2)  # a quorum of four
+
+
+def note(text: str, rule: str = "", **tags: Value) -> Message:
+    """A message with a salt that depends on it, so that no two are equal."""
+    header = encode(MessageHeader(tags=sorted_pairs(tags)))
+    return Message(text.encode().ljust(16, b".")[:16], header, rule, text.encode())
+
+
+class Ledger(World):
+    """What an honest broker would show of a `World`, as of its newest block, under a header that a quorum signed."""
+
+    def __init__(
+        self, timeouts: Timeouts | None = None, authorities: Mapping[str, bytes] | None = None
+    ) -> None:
+        super().__init__(timeouts=timeouts)
+        if authorities is not None:
+            organisations = tuple(
+                replace(one, tls_ca=authorities[one.name]) for one in self.genesis.organisations
+            )
+            self.genesis = replace(self.genesis, organisations=organisations)
+            self.chain = self.genesis.chain
+            self.application = PubSub(self.genesis)
+            self._first = genesis_block(self.instance, self.root, self.time).header
+
+    @property
+    def instance(self) -> Instance:
+        return Instance(self.chain, 0, 0, len(BROKER_KEYS))
+
+    @property
+    def trust(self) -> Trust:
+        return Trust(self.genesis)
+
+    def reader(self, who: Actor, level: Level = "certified") -> Reader:
+        return Reader(self.trust, who.key, level)
+
+    def _learn(self, receipt: BatchReceipt) -> None:
+        if receipt.digest in self._lines:  # others were made by a real client
+            super()._learn(receipt)
+
+    # -- certificates --------------------------------------------------------------------------------------------
+
+    def anchor(self, time: int | None = None) -> Anchor:
+        header = replace(
+            self._first,
+            height=self.height + 2,
+            view=self.height + 2,
+            time=self.time if time is None else time,
+            executed_height=self.height,
+            state_root=self.root,
+            history_root=merkle.root(self._history()),
+        )
+        return self.certify(header)
+
+    def certify(self, header: Header, signers: Sequence[int] = FULL) -> Anchor:
+        message = self.instance.vote_message(header.view, header.id())
+        scheme = Ed25519List([key.public for key in BROKER_KEYS])
+        votes = scheme.aggregate({index: BROKER_KEYS[index].sign(message) for index in signers})
+        return Anchor(header, QC(0, header.view, header.id(), votes))
+
+    def _history(self) -> list[bytes]:
+        return [
+            history_leaf(block.height, block.id, merkle.root(outcome.leaves))
+            for (block, _), outcome in zip(self.blocks, self.outcomes, strict=True)
+        ]
+
+    def proof(self, height: int, positions: Iterable[int]) -> BlockProof:
+        """These leaves of a block."""
+        wanted = sorted(positions)
+        leaves = self.outcomes[height - 1].leaves
+        return BlockProof(
+            self.blocks[height - 1][0].header,
+            merkle.root(leaves),
+            merkle.prove(self._history(), height - 1),
+            tuple(leaves[position] for position in wanted),
+            merkle.prove_many(leaves, wanted),
+        )
+
+    def entry(self, key: bytes) -> StateEntry:
+        return StateEntry(key, self.store.get(b"k" + key), state_map.prove(_Nodes(self), key))
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def place(self, name: bytes) -> ReceiptPlace | None:
+        found = self.store.get(receipt_key(name))
+        return None if found is None else decode_place(ReceiptPlace, found)
+
+    def receipted(self, name: bytes) -> Receipted:
+        place = self.place(name)
+        assert place is not None
+        return Receipted(1, self.anchor(), self.proof(place.height, [place.position]))
+
+    def proven(self, *keys: bytes) -> Proven:
+        return Proven(1, self.anchor(), tuple(map(self.entry, keys)))
+
+    def fetched(self, who: Actor, topic: str, offset: int = 0, partition: int = 0) -> Fetched:
+        """All that there is from an offset on."""
+        contents = _Contents(self, who)
+        blocks = [
+            FetchedBlock(
+                self.proof(height, [position for _, position, _ in found]),
+                tuple(
+                    contents.batch(self.body(leaf.digest), offset - first) for _, _, (leaf, first) in found
+                ),
+            )
+            for height, group in groupby(self._published(topic, partition, offset), key=lambda one: one[0])
+            if (found := list(group))
+        ]
+        head = self.entry(partition_key(topic, partition))
+        return Fetched(1, self.anchor(), head, contents.reader(), tuple(blocks))
+
+    def delivery(self, who: Actor, topic: str, where: str, place: Place) -> Delivery | None:
+        """All that the order has from a place on."""
+        contents = _Contents(self, who)
+        constraint = parse_constraint(where).id
+        blocks: list[DeliveredBlock] = []
+        for height in range(1, self.height + 1):
+            for position, leaf in enumerate(self.leaves(height)):
+                if not isinstance(leaf, Match | Closed):
+                    continue
+                ours = (topic, place.partition, constraint, place.incarnation)
+                if (leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation) != ours:
+                    continue
+                if isinstance(leaf, Closed):
+                    blocks.append(DeliveredBlock(self.proof(height, [position]), ()))
+                elif leaf.first_ps >= place.next_ps:
+                    blocks.append(self._delivered(contents, height, position, leaf))
+        return Delivery(1, self.anchor(), contents.reader(), tuple(blocks)) if blocks else None
+
+    def head(self, topic: str, where: str, partitions: int = 1, time: int | None = None) -> Head:
+        constraint = parse_constraint(where).id
+        keys = [constraint_key(topic, partition, constraint) for partition in range(partitions)]
+        return Head(1, self.anchor(time), tuple(map(self.entry, keys)))
+
+    def body(self, name: bytes) -> Batch:
+        bodies = {batch.digest: batch.body for _, batches in self.blocks for batch in batches}
+        return msgspec.msgpack.decode(bodies[name], type=Batch)
+
+    def _published(
+        self, topic: str, partition: int, offset: int
+    ) -> Iterable[tuple[int, int, tuple[BatchReceipt, int]]]:
+        """Height, position, receipt and first offset of the batches that reach beyond an offset."""
+        for height in range(1, self.height + 1):
+            for position, leaf in enumerate(self.leaves(height)):
+                if not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
+                    continue
+                first = leaf.outcome.first_offset
+                if (leaf.topic, leaf.partition) == (topic, partition) and first + leaf.count > offset:
+                    yield height, position, (leaf, first)
+
+    def _delivered(self, contents: _Contents, height: int, position: int, match: Match) -> DeliveredBlock:
+        needed: list[int] = []
+        shown: list[Message | Withheld] = []
+        for offset, _ in match.items:
+            for at, leaf in enumerate(self.leaves(height)):
+                if not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
+                    continue
+                inside = offset - leaf.outcome.first_offset
+                if (leaf.topic, leaf.partition) == (
+                    match.topic,
+                    match.partition,
+                ) and 0 <= inside < leaf.count:
+                    needed.append(at)
+                    shown.append(contents.show(self.body(leaf.digest).messages[inside]))
+        return DeliveredBlock(self.proof(height, {*needed, position}), tuple(shown))
+
+    # -- stories -------------------------------------------------------------------------------------------------
+
+    def subscribe(self, who: Actor, topic: str, where: str = "") -> tuple[PartitionStart, ...]:
+        receipt = self.do(who, Subscribe(topic, parse_constraint(where).text))
+        assert isinstance(receipt.outcome, Subscribed)
+        return receipt.outcome.partitions
+
+    def follow(
+        self, who: Actor, topic: str, where: str, starts: Iterable[PartitionStart], floor: int = 0
+    ) -> Order:
+        return Order(self.reader(who), topic, parse_constraint(where), map(place_of, starts), floor)
+
+
+def place_of(start: PartitionStart) -> Place:
+    return Place(start.partition, start.incarnation, start.next_ps, start.next_offset)
+
+
+def believe(ledger: Ledger, anchor: Anchor) -> Belief:
+    return ledger.trust.certified(anchor)
+
+
+class _Nodes:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._ledger.store.get(b"n" + path)
+
+
+class _Contents:
+    """One reader's view of messages."""
+
+    def __init__(self, ledger: Ledger, who: Actor) -> None:
+        self._ledger = ledger
+        self._who = who
+        record = ledger.record(ClientRecord, client_key(who.key))
+        assert record is not None
+        self._attributes = record.readable()
+        self._withheld = False
+
+    def show(self, message: Message) -> Message | Withheld:
+        if parse_rule(message.rule).allows(self._attributes):
+            return message
+        self._withheld = True
+        return message.withheld()
+
+    def batch(self, batch: Batch, skip: int) -> FetchedBatch:
+        contents: list[Content] = [
+            Skipped(message.leaf()) if index < skip else self.show(message)
+            for index, message in enumerate(batch.messages)
+        ]
+        return FetchedBatch(batch.header, batch.signature, tuple(contents))
+
+    def reader(self) -> StateEntry | None:
+        return self._ledger.entry(client_key(self._who.key)) if self._withheld else None

@@ -1,0 +1,328 @@
+"""Four brokers in one process, behind real TLS and the real protocol, that share one ledger. Any of them can be told to lie.
+
+Blocks are made at once for whatever is submitted, and block time is the clock of the clients, so nothing waits for time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+from tests.client.ledger import Ledger, place_of
+from tests.net.network import OpenDoor
+from tests.pubsub.world import Actor, Signed, actor
+
+from parley.client.client import Client
+from parley.client.contexts import Context
+from parley.client.errors import ParleyError
+from parley.client.messages import Level
+from parley.model.credentials import Identity, issue_credential
+from parley.model.errors import Code, Refusal
+from parley.model.expressions import parse_constraint, parse_rule
+from parley.model.genesis import Broker, Timeouts
+from parley.model.receipts import PartitionStart
+from parley.model.records import (
+    ClientRecord,
+    ConstraintRecord,
+    PartitionRecord,
+    TopicRecord,
+    client_key,
+    constraint_key,
+    partition_key,
+    topic_key,
+)
+from parley.net.frames import FrameError, FrameStream
+from parley.net.listener import Listener, listen
+from parley.net.messages import (
+    Answer,
+    CloseStream,
+    Credit,
+    Failure,
+    Fetch,
+    Listed,
+    ListKeys,
+    OpenStream,
+    Prove,
+    Question,
+    StatusRequest,
+    Submit,
+    decode_question,
+    encode,
+)
+from parley.net.tls import Address, certificate_hash, load_certificate, server_context
+from parley.node.authentication import Authenticator
+from parley.node.certificates import create_authority, issue
+
+TIMEOUTS = Timeouts(view=1_000, heartbeat=200, ack=10_000, freshness=2_000, lease=600_000)
+LOOPBACK = Address("127.0.0.1", 0)
+FOREVER = 2**61
+HEARTBEAT = 200  # ms between two heads of a stream in which nothing happens
+
+Lie = Callable[[Question, Answer], Answer | bytes | None]  # what is said instead; None: nothing
+
+
+@dataclass
+class StagedBroker:
+    """`lie` changes what it says; it counts the questions of each kind, and keeps the batches that it was sent."""
+
+    stage: Stage
+    broker: Broker
+    certificate: Path
+    key: Path
+    lie: Lie | None = None
+    silent: bool = False
+    asked: Counter[str] = field(default_factory=Counter)
+    batches: list[bytes] = field(default_factory=list)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    listener: Listener | None = None
+    _streams: set[FrameStream] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return self.broker.name
+
+    def start(self, address: Address = LOOPBACK) -> None:
+        authorities = [one.tls_ca for one in self.stage.ledger.genesis.organisations]
+        context = server_context(self.certificate, self.key, authorities)
+        self.listener = listen(address, context, OpenDoor(), self._serve)
+
+    @property
+    def address(self) -> Address:
+        assert self.listener is not None
+        return self.listener.address
+
+    async def stop(self) -> None:
+        """As when it is killed."""
+        if self.listener is not None:
+            await self.listener.close()
+
+    def cut(self) -> None:
+        """Close all connections, but go on listening."""
+        for stream in self._streams:
+            stream.close()
+
+    async def _serve(self, stream: FrameStream) -> None:
+        ledger = self.stage.ledger
+        own = certificate_hash(load_certificate(self.certificate))
+        asker = await Authenticator(ledger.genesis, self.name, own).welcome(stream, 0)
+        stream.limit = 2 * 1024 * 1024
+        self._streams.add(stream)
+        tasks: dict[int, asyncio.Task[None]] = {}
+        try:
+            while (frame := await stream.read()) is not None:
+                question = decode_question(frame)
+                self.asked[type(question).__name__] += 1
+                self.heard.set()
+                if isinstance(question, Credit | CloseStream):
+                    continue
+                tasks[question.id] = asyncio.create_task(self._answer(stream, asker.key, question))
+        except FrameError:
+            pass
+        finally:
+            self._streams.discard(stream)
+            for task in tasks.values():
+                task.cancel()
+
+    async def _answer(self, stream: FrameStream, who: bytes, question: Question) -> None:
+        try:
+            async for answer in self._answers(who, question):
+                said = answer if self.lie is None else self.lie(question, answer)
+                if said is None or self.silent:
+                    continue
+                stream.write(said if isinstance(said, bytes) else encode(said))
+        except Refusal as refusal:
+            failure = Failure(question.id, refusal.code, refusal.detail)
+            stream.write(encode(failure))
+        except Exception as fault:  # it would be taken for silence
+            self.stage.faults.append(fault)
+            raise
+
+    async def _answers(self, who: bytes, question: Question) -> AsyncIterator[Answer]:
+        ledger = self.stage.ledger
+        match question:
+            case Submit():
+                self.batches.append(question.batch)
+                name = self.stage.order(question.batch)
+                yield _numbered(ledger.receipted(name), question.id)
+            case Prove():
+                yield _numbered(ledger.proven(*question.keys), question.id)
+            case ListKeys():
+                found = [key for key in ledger.entries(question.prefix) if key > question.after]
+                yield Listed(question.id, tuple(sorted(found)), more=False)
+            case Fetch():
+                self._require_reader(who, question.topic)
+                if question.wait:
+                    await self.stage.until(lambda: self._has(question), question.wait)
+                reader = self.stage.actor_of(who)
+                answer = ledger.fetched(reader, question.topic, question.offset, question.partition)
+                yield _numbered(answer, question.id)
+            case OpenStream():
+                self._require_reader(who, question.topic)
+                async for pushed in self._pushed(self.stage.actor_of(who), question):
+                    yield pushed
+            case Credit() | CloseStream() | StatusRequest():
+                raise Refusal(Code.UNSUPPORTED, "not on this stage")
+
+    async def _pushed(self, reader: Actor, question: OpenStream) -> AsyncIterator[Answer]:
+        ledger = self.stage.ledger
+        starts = {
+            one.partition: PartitionStart(one.partition, one.incarnation, one.next_ps, 0)
+            for one in question.positions
+        }
+        while True:
+            height = ledger.height
+            where = self.stage.constraints[question.constraint]
+            closed = False
+            for partition, start in starts.items():
+                delivery = ledger.delivery(reader, question.topic, where, place_of(start))
+                if delivery is not None:
+                    yield _numbered(delivery, question.id)
+                key = constraint_key(question.topic, partition, question.constraint)
+                head = ledger.record(ConstraintRecord, key)
+                if head is None or head.incarnation != start.incarnation:
+                    closed = True
+                else:
+                    starts[partition] = PartitionStart(partition, start.incarnation, head.next_ps, 0)
+            if closed:
+                raise Refusal(Code.NOT_SUBSCRIBED, "the last subscription has ended")
+            yield _numbered(ledger.head(question.topic, where, len(starts)), question.id)
+            await self.stage.until(lambda height=height: ledger.height > height, HEARTBEAT)  # type: ignore[misc]
+
+    def _has(self, question: Fetch) -> bool:
+        head = self.stage.ledger.record(PartitionRecord, partition_key(question.topic, question.partition))
+        return head is not None and head.next_offset > question.offset
+
+    def _require_reader(self, who: bytes, name: str) -> None:
+        ledger = self.stage.ledger
+        client = ledger.record(ClientRecord, client_key(who))
+        topic = ledger.record(TopicRecord, topic_key(name))
+        if client is None:
+            raise Refusal(Code.UNKNOWN_CLIENT, "not registered")
+        if topic is None or topic.deleted:
+            raise Refusal(Code.UNKNOWN_TOPIC, f"there is no topic {name}")
+        if not parse_rule(topic.subscribe).allows(client.readable()):
+            raise Refusal(Code.PERMISSION_DENIED, f"rule 'subscribe' of topic {name}: {topic.subscribe}")
+
+
+class Stage:
+    """The brokers, their ledger, and clients of it. Use it as a context: brokers listen inside."""
+
+    def __init__(self, folder: Path, timeouts: Timeouts = TIMEOUTS) -> None:
+        now = time.time_ns() // 1_000_000
+        organisations = Ledger().genesis.organisations
+        authorities = {one.name: create_authority(one.name, now=now) for one in organisations}
+        self.ledger = Ledger(timeouts, {name: one.certificate for name, one in authorities.items()})
+        self.constraints: dict[bytes, str] = {}
+        self.late = 0  # ms by which block time lags behind the clients' clock
+        self.faults: list[Exception] = []
+        self._changed = asyncio.Event()
+        self.brokers: list[StagedBroker] = []
+        for broker in self.ledger.genesis.brokers:
+            issued = issue(authorities[broker.organisation], broker.name, broker.organisation, now=now)
+            certificate, key = folder / f"{broker.name}.crt", folder / f"{broker.name}.key"
+            certificate.write_bytes(issued.certificate)
+            key.write_bytes(issued.key)
+            self.brokers.append(StagedBroker(self, broker, certificate, key))
+        self._actors: dict[bytes, Actor] = {}
+
+    async def __aenter__(self) -> Self:
+        for broker in self.brokers:
+            broker.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+        if self.faults:
+            raise self.faults[0]
+
+    def __getitem__(self, name: str) -> StagedBroker:
+        return next(broker for broker in self.brokers if broker.name == name)
+
+    # -- the ledger ----------------------------------------------------------------------------------------------
+
+    def order(self, body: bytes) -> bytes:
+        """Put a batch into a block of its own, unless it has a final receipt; its digest."""
+        ledger = self.ledger
+        name, _ = ledger.application.open(body)
+        place = ledger.place(name)
+        if place is None or not place.final:
+            self.apply(Signed(name, body))
+        return name
+
+    def apply(self, *batches: Signed, time: int | None = None) -> None:
+        self.ledger.apply(*batches, time=time)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool], wait: int) -> None:
+        """Until it holds, or for `wait` ms."""
+        try:
+            async with asyncio.timeout(wait / 1_000):
+                while not condition():
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    # -- clients -------------------------------------------------------------------------------------------------
+
+    def registered(self, name: str, organisation: str = "hospital-a", **attributes: str) -> Actor:
+        return self.known(self.ledger.client(name, organisation, **attributes))
+
+    def known(self, who: Actor) -> Actor:
+        self._actors[who.key] = who
+        return who
+
+    def actor_of(self, key: bytes) -> Actor:
+        return self._actors[key]
+
+    def watch(self, where: str) -> str:
+        """Brokers know constraints by their ids; this tells them the text."""
+        self.constraints[parse_constraint(where).id] = where
+        return where
+
+    def identity(self, who: Actor) -> Identity:
+        anchor = actor("anchor", who.organisation).secret
+        credential = issue_credential(
+            self.ledger.chain, who.organisation, who.name, who.key, not_after=FOREVER, anchor=anchor
+        )
+        return Identity(credential, who.secret.seed())
+
+    @asynccontextmanager
+    async def client(
+        self,
+        who: Actor,
+        *,
+        verify: Level = "certified",
+        patience: float | None = 20.0,
+        first: str | None = None,
+        on_stalled: Callable[[ParleyError], None] | None = None,
+    ) -> AsyncIterator[Client]:
+        """Connected as this client, by default to the broker of its own organisation first."""
+        addresses = {broker.name: broker.address for broker in self.brokers}
+        if first is not None:
+            addresses = {first: addresses.pop(first), **addresses}
+        context = Context(self.ledger.genesis, self.identity(who), addresses, chosen=first is not None)
+        client = Client(
+            context,
+            verify=verify,
+            timeout=patience,
+            on_stalled=on_stalled,
+            clock=lambda: self.ledger.time + self.late,
+        )
+        async with client:
+            yield client
+
+
+def _numbered(answer: Answer, number: int) -> Answer:
+
+    return replace(answer, id=number)

@@ -1,0 +1,403 @@
+"""A subscriber's order against one broker that may show anything: whatever is not the certified order is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+from tests.client.ledger import Ledger, believe, note, place_of
+from tests.pubsub.world import ADMIN, Actor, actor
+
+from parley.client.beliefs import Stale, Unproven, is_fresh
+from parley.client.messages import Message
+from parley.client.verification import Completeness, Ended, Order
+from parley.ledger.proofs import ProofError
+from parley.model.batches import Withheld
+from parley.model.names import sorted_pairs
+from parley.model.operations import AlterClient, DeleteTopic, RevokeClient, Unsubscribe
+from parley.model.receipts import PartitionStart, encode_leaf
+from parley.model.records import ConstraintRecord, client_key, encode_record
+from parley.net.messages import DeliveredBlock, Delivery, Head
+
+WHERE = 'ward == "er"'
+SECRET = 'role == "doctor"'
+
+
+@dataclass
+class Story:
+    """Alice publishes in three blocks, Bob in the last two; Carol, a nurse, follows one ward."""
+
+    ledger: Ledger
+    carol: Actor
+    starts: tuple[PartitionStart, ...]
+
+    @property
+    def order(self) -> Order:
+        return self.ledger.follow(self.carol, "notes", WHERE, self.starts)
+
+    @property
+    def delivery(self) -> Delivery:
+        found = self.ledger.delivery(self.carol, "notes", WHERE, place_of(self.starts[0]))
+        assert found is not None
+        return found
+
+    def of_another_order(self, topic: str, where: str) -> Delivery:
+        (start,) = self.ledger.subscribe(self.carol, topic, where)
+        found = self.ledger.delivery(self.carol, topic, where, place_of(replace(start, next_ps=0)))
+        assert found is not None
+        return found
+
+    def check(self, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
+        return self.order.delivered(believe(self.ledger, delivery.anchor), delivery)
+
+
+@pytest.fixture
+def story() -> Story:
+    ledger = Ledger()
+    alice, bob = ledger.client("alice"), ledger.client("bob", "hospital-b")
+    carol = ledger.client("carol", role="nurse")
+    for topic in ("notes", "other"):
+        ledger.topic(topic)
+    starts = ledger.subscribe(carol, "notes", WHERE)
+    ledger.subscribe(carol, "other", WHERE)
+    ledger.subscribe(carol, "notes", 'ward == "icu"')
+    er = {"ward": "er"}
+    ledger.publish(alice, "notes", note("one", **er), note("elsewhere", ward="icu"), note("two", **er))
+    ledger.order(
+        ledger.publication(alice, "notes", note("three", **er), note("for doctors", SECRET, **er)),
+        ledger.publication(bob, "notes", note("four", **er)),
+        ledger.publication(bob, "other", note("five", **er)),
+    )
+    ledger.publish(bob, "notes", note("six", **er))
+    return Story(ledger, carol, starts)
+
+
+def changed(delivery: Delivery, at: int, block: DeliveredBlock) -> Delivery:
+    blocks = list(delivery.blocks)
+    blocks[at] = block
+    return replace(delivery, blocks=tuple(blocks))
+
+
+def test_an_honest_delivery_is_the_order_of_publication(story: Story) -> None:
+    blocks = story.check(story.delivery)
+    messages = _messages(blocks)
+    assert [(m.ps, m.offset, m.text(), m.publisher) for m in messages] == [
+        (0, 0, "one", "hospital-a/alice"),
+        (1, 2, "two", "hospital-a/alice"),
+        (2, 3, "three", "hospital-a/alice"),
+        (3, 4, "", "hospital-a/alice"),
+        (4, 5, "four", "hospital-b/bob"),
+        (5, 6, "six", "hospital-b/bob"),
+    ]
+    assert [m.empty for m in messages] == [False, False, False, True, False, False]
+    assert messages[3].rule == SECRET
+    assert messages[0].tags == {"ward": "er"}
+    assert {m.verified for m in messages} == {"certified"}
+
+
+def test_a_dropped_item_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[0]
+    with pytest.raises(ProofError, match="1 messages are shown where 2 matched"):
+        story.check(changed(delivery, 0, replace(block, contents=block.contents[:1])))
+
+
+def test_reordered_items_are_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[0]
+    with pytest.raises(ProofError, match="not the one that was published"):
+        story.check(changed(delivery, 0, replace(block, contents=block.contents[::-1])))
+
+
+def test_reordered_blocks_are_noticed(story: Story) -> None:
+    delivery = story.delivery
+    with pytest.raises(ProofError, match="number 0 was to come next, not 2"):
+        story.check(replace(delivery, blocks=delivery.blocks[::-1][1:]))
+
+
+def test_a_skipped_block_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    with pytest.raises(ProofError, match="number 2 was to come next, not 5"):
+        story.check(replace(delivery, blocks=(delivery.blocks[0], delivery.blocks[2])))
+
+
+def test_a_replayed_block_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    with pytest.raises(ProofError, match="number 2 was to come next, not 0"):
+        story.check(replace(delivery, blocks=(delivery.blocks[0], delivery.blocks[0])))
+
+
+def test_a_block_is_not_delivered_twice_by_two_deliveries(story: Story) -> None:
+    order, delivery = story.order, story.delivery
+    order.delivered(believe(story.ledger, delivery.anchor), delivery)
+    with pytest.raises(ProofError, match="number 6 was to come next"):
+        order.delivered(believe(story.ledger, delivery.anchor), delivery)
+
+
+def test_a_forged_payload_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[2]
+    (content,) = block.contents
+    assert not isinstance(content, Withheld)
+    with pytest.raises(ProofError, match="not the one that was published"):
+        story.check(changed(delivery, 2, replace(block, contents=(replace(content, payload=b"forged"),))))
+
+
+def test_a_forged_tag_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[2]
+    forged = note("six", ward="icu")
+    with pytest.raises(ProofError, match="not the one that was published"):
+        story.check(changed(delivery, 2, replace(block, contents=(forged,))))
+
+
+def test_a_message_that_does_not_match_is_noticed_even_if_a_leaf_says_so(story: Story) -> None:
+    """Under `quorum` leaves are not proven, so an answer must at least agree with itself."""
+    delivery = story.delivery
+    block = delivery.blocks[2]
+    forged = note("six", ward="icu")
+    match = story.ledger.leaves(block.proof.header.height)[1]
+    leaves = (block.proof.leaves[0], encode_leaf(replace(match, items=((6, forged.leaf()),))))
+    lie = replace(block, proof=replace(block.proof, leaves=leaves), contents=(forged,))
+    order = story.order
+    order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=delivery.blocks[:2]))
+    with pytest.raises(ProofError, match="do not match"):
+        order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=(lie,)))
+
+
+def test_a_swapped_publisher_is_noticed(story: Story) -> None:
+    """Another batch's receipt does not cover the offset, and one that was changed is not in the block."""
+    delivery, ledger = story.delivery, story.ledger
+    block = delivery.blocks[1]
+    height = block.proof.header.height
+    match_at = max(
+        at for at, leaf in enumerate(ledger.leaves(height)) if encode_leaf(leaf) == block.proof.leaves[-1]
+    )
+    only_alice = replace(block, proof=ledger.proof(height, [0, match_at]))
+    with pytest.raises(ProofError, match="no receipt shows who published offset 5"):
+        story.check(changed(delivery, 1, only_alice))
+    bob = ledger.leaves(height)[1]
+    forged = (encode_leaf(replace(bob, client="hospital-a/alice")), *block.proof.leaves[1:])
+    with pytest.raises(ProofError, match="not those of block"):
+        story.check(changed(delivery, 1, replace(block, proof=replace(block.proof, leaves=forged))))
+
+
+def test_another_topics_leaf_is_noticed(story: Story) -> None:
+    with pytest.raises(ProofError, match="another topic, partition or constraint"):
+        story.check(story.of_another_order("other", WHERE))
+
+
+def test_another_constraints_leaf_is_noticed(story: Story) -> None:
+    with pytest.raises(ProofError, match="another topic, partition or constraint"):
+        story.check(story.of_another_order("notes", 'ward == "icu"'))
+
+
+def test_another_incarnation_is_noticed(story: Story) -> None:
+    """After unsubscribing and subscribing again the numbers begin anew: no leaf of the old order fits the new one."""
+    ledger, old = story.ledger, story.delivery
+    ledger.do(story.carol, Unsubscribe("notes", WHERE))
+    starts = ledger.subscribe(story.carol, "notes", WHERE)
+    assert starts[0].next_ps == 0
+    order = ledger.follow(story.carol, "notes", WHERE, starts)
+    with pytest.raises(ProofError, match="another incarnation"):
+        order.delivered(believe(ledger, old.anchor), old)
+
+
+# -- empties -------------------------------------------------------------------------------------------------------
+
+
+def test_withholding_what_the_rule_allows_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[2]
+    (content,) = block.contents
+    assert not isinstance(content, Withheld)
+    entry = story.ledger.entry(client_key(story.carol.key))
+    lie = changed(delivery, 2, replace(block, contents=(content.withheld(),)))
+    with pytest.raises(ProofError, match="withheld although its rule 'true' allows"):
+        story.check(replace(lie, reader=entry))
+
+
+def test_withholding_after_a_grant_is_noticed(story: Story) -> None:
+    """The rule is judged on the reader's attributes under the header that the delivery names."""
+    ledger, before = story.ledger, story.delivery
+    ledger.do(ADMIN, AlterClient("carol", sorted_pairs({"role": "doctor"}), ()))
+    assert not any(message.empty for message in _messages(story.check(story.delivery)))
+    hidden = replace(
+        before, anchor=ledger.anchor(), reader=ledger.entry(client_key(story.carol.key)), blocks=before.blocks
+    )
+    moved = tuple(
+        replace(block, proof=ledger.proof(block.proof.header.height, block.proof.receipts.indices))
+        for block in hidden.blocks
+    )
+    with pytest.raises(ProofError, match="allows this reader"):
+        story.check(replace(hidden, blocks=moved))
+
+
+def test_withholding_needs_proof_of_the_readers_attributes(story: Story) -> None:
+    with pytest.raises(ProofError, match="without a proof of what this reader may see"):
+        story.check(replace(story.delivery, reader=None))
+
+
+def test_withholding_by_another_readers_attributes_is_noticed(story: Story) -> None:
+    bob = actor("bob", "hospital-b")
+    with pytest.raises(ProofError, match="another entry"):
+        story.check(replace(story.delivery, reader=story.ledger.entry(client_key(bob.key))))
+
+
+def test_withholding_by_forged_attributes_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    assert delivery.reader is not None
+    with pytest.raises(ProofError, match="not in the certified state"):
+        story.check(replace(delivery, reader=replace(delivery.reader, value=None)))
+
+
+def test_withholding_by_attributes_from_before_what_was_seen_is_not_taken(story: Story) -> None:
+    delivery = story.delivery
+    order = story.ledger.follow(story.carol, "notes", WHERE, story.starts, floor=story.ledger.height + 1)
+    with pytest.raises(Stale):
+        order.delivered(believe(story.ledger, delivery.anchor), delivery)
+
+
+def test_an_empty_of_a_revoked_reader_is_believed(story: Story) -> None:
+    ledger = story.ledger
+    ledger.do(ADMIN, RevokeClient("carol"))
+    delivery = story.delivery
+    everything = tuple(
+        replace(
+            block,
+            contents=tuple(
+                content if isinstance(content, Withheld) else content.withheld() for content in block.contents
+            ),
+        )
+        for block in delivery.blocks
+        if block.contents
+    )
+    shown = story.check(
+        replace(delivery, reader=ledger.entry(client_key(story.carol.key)), blocks=everything)
+    )
+    assert all(message.empty for message in _messages(shown))
+
+
+# -- ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_an_order_is_shown(story: Story) -> None:
+    story.ledger.do(ADMIN, DeleteTopic("notes"))
+    assert story.check(story.delivery)[-1] == Ended(0, 6)
+
+
+def test_an_order_cannot_be_ended_early(story: Story) -> None:
+    story.ledger.do(ADMIN, DeleteTopic("notes"))
+    delivery = story.delivery
+    with pytest.raises(ProofError, match="ends at number 6, and 0 was to come next"):
+        story.check(replace(delivery, blocks=delivery.blocks[-1:]))
+
+
+# -- heads ---------------------------------------------------------------------------------------------------------
+
+
+def followed(story: Story) -> Order:
+    order, delivery = story.order, story.delivery
+    order.delivered(believe(story.ledger, delivery.anchor), delivery)
+    return order
+
+
+def completeness(story: Story, order: Order, head: Head) -> Completeness:
+    return order.completeness(believe(story.ledger, head.anchor), head)
+
+
+def test_the_head_proves_that_nothing_is_missing(story: Story) -> None:
+    head = story.ledger.head("notes", WHERE)
+    assert completeness(story, followed(story), head) is Completeness.COMPLETE
+
+
+def test_the_head_shows_what_was_withheld(story: Story) -> None:
+    assert completeness(story, story.order, story.ledger.head("notes", WHERE)) is Completeness.MISSING
+
+
+def test_an_old_head_proves_nothing(story: Story) -> None:
+    old = story.ledger.head("notes", WHERE)
+    order = followed(story)
+    story.ledger.publish(actor("bob", "hospital-b"), "notes", note("seven", ward="er"))
+    late = story.ledger.delivery(
+        story.carol, "notes", WHERE, place_of(replace(story.starts[0], next_ps=6, next_offset=7))
+    )
+    assert late is not None
+    order.delivered(believe(story.ledger, late.anchor), late)
+    assert completeness(story, order, old) is Completeness.BEHIND
+
+
+def test_a_head_from_before_the_subscription_does_not_end_it(story: Story) -> None:
+    ledger = story.ledger
+    old = ledger.head("notes", "")
+    starts = ledger.subscribe(story.carol, "notes", "")
+    order = ledger.follow(story.carol, "notes", "", starts)
+    assert order.completeness(believe(ledger, old.anchor), old) is Completeness.BEHIND
+
+
+def test_a_head_without_the_order_ends_it(story: Story) -> None:
+    order = followed(story)
+    story.ledger.do(story.carol, Unsubscribe("notes", WHERE))
+    assert completeness(story, order, story.ledger.head("notes", WHERE)) is Completeness.ENDED
+
+
+def test_a_head_must_show_every_partition(story: Story) -> None:
+    head = story.ledger.head("notes", WHERE)
+    with pytest.raises(ProofError, match="head of partition 0 is not shown"):
+        completeness(story, story.order, replace(head, entries=()))
+
+
+def test_a_forged_head_is_noticed(story: Story) -> None:
+    ledger = story.ledger
+    head = ledger.head("notes", WHERE)
+    record = ledger.record(ConstraintRecord, head.entries[0].key)
+    assert record is not None
+    forged = replace(head.entries[0], value=encode_record(replace(record, next_ps=0)))
+    with pytest.raises(ProofError, match="not in the certified state"):
+        completeness(story, story.order, replace(head, entries=(forged,)))
+
+
+def test_a_head_is_fresh_by_its_headers_time_only(story: Story) -> None:
+    ledger = story.ledger
+    belief = believe(ledger, ledger.head("notes", WHERE, time=100_000).anchor)
+    assert is_fresh(belief, 105_000, 5_000)
+    assert is_fresh(belief, 90_000, 5_000)  # the reader's clock is behind
+    assert not is_fresh(belief, 105_001, 5_000)
+
+
+# -- certificates --------------------------------------------------------------------------------------------------
+
+
+def test_a_header_needs_a_quorum(story: Story) -> None:
+    delivery = story.delivery
+    weak = story.ledger.certify(delivery.anchor.header, signers=(0, 1))
+    with pytest.raises(ProofError, match="not certified by a quorum"):
+        story.check(replace(delivery, anchor=weak))
+
+
+def test_a_certificate_is_of_one_header(story: Story) -> None:
+    delivery = story.delivery
+    other = replace(delivery.anchor.header, state_root=bytes(32))
+    with pytest.raises(ProofError, match="certificate is not of the header"):
+        story.check(replace(delivery, anchor=replace(delivery.anchor, header=other)))
+
+
+def test_a_certificate_of_other_keys_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    votes = replace(delivery.anchor.qc.votes, signature=bytes(len(delivery.anchor.qc.votes.signature)))
+    forged = replace(delivery.anchor, qc=replace(delivery.anchor.qc, votes=votes))
+    with pytest.raises(ProofError, match="not certified by a quorum"):
+        story.check(replace(delivery, anchor=forged))
+
+
+def test_a_block_outside_the_certified_history_is_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[0]
+    header = replace(block.proof.header, time=block.proof.header.time + 1)
+    with pytest.raises(ProofError, match="not in the certified history"):
+        story.check(changed(delivery, 0, replace(block, proof=replace(block.proof, header=header))))
+
+
+def _messages(shown: list[tuple[Message, ...] | Ended]) -> list[Message]:
+    return [message for block in shown if not isinstance(block, Ended) for message in block]
