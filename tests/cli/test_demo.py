@@ -3,11 +3,13 @@
 import json
 import re
 
+import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
 from parley.cli import app as cli
-from parley.cli import demo
+from parley.cli import demo, demo_records
 
 runner = CliRunner()
 
@@ -45,3 +47,36 @@ def test_the_demo_holds_for_scripts_too() -> None:
     assert outcome["violations"] == []
     assert outcome["committed"] > 20
     assert outcome["evidence"]
+    records = outcome["records"]
+    assert (records["lost"], records["doubled"], records["wrong_empties"]) == (0, 0, 0)
+    assert records["equal_order"]
+    assert records["proof_verified"]
+    assert records["delivered"] == {"ben": 32, "eva": 24, "walter": 32}
+    assert records["empties"] == {"ben": 0, "eva": 8, "walter": 0}
+
+
+def judged(**changes: object) -> demo_records.Outcome:
+    fine = demo_records.Outcome(
+        published=2,
+        expected=1,
+        delivered={"eva": 1},
+        empties={"eva": 1},
+        lost=0,
+        doubled=0,
+        equal_order=True,
+        wrong_empties=0,
+        proof_verified=True,
+        caught_up=True,
+        seconds=1.0,
+    )
+    return replace(fine, **changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"lost": 1}, {"doubled": 1}, {"wrong_empties": 1}, {"equal_order": False}, {"proof_verified": False}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_story_that_went_wrong_is_not_told_as_one_that_holds(change: dict[str, object]) -> None:
+    assert judged().holds
+    assert not judged(**change).holds
