@@ -19,7 +19,7 @@ import pytest
 
 from parley.cli import app
 
-__all__ = ["Ended", "flat", "parley", "shell", "start"]
+__all__ = ["Ended", "flat", "parley", "reading", "shell", "start"]
 
 COMMAND = [sys.executable, "-c", "from parley.cli import main; main()"]
 SECONDS = 90
@@ -49,7 +49,7 @@ def parley(
 ) -> Ended:
     """Run a command to its end, with `home` as the user's home; `code` is how it must end."""
     out, err = _captured(), _captured()
-    with pytest.MonkeyPatch.context() as around, chdir(where or home), _reading(stdin):
+    with pytest.MonkeyPatch.context() as around, chdir(where or home), reading(stdin):
         for name in os.environ.keys() - _environment(home).keys():
             around.delenv(name)
         for name, value in _environment(home).items():
@@ -105,7 +105,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 
 @contextmanager
-def _reading(data: bytes) -> Iterator[None]:
+def reading(data: bytes) -> Iterator[None]:
     """Let file descriptor 0 read these bytes."""
     before = os.dup(0)
     with tempfile.TemporaryFile() as file:

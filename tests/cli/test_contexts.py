@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import typer
 from tests.cli.commands import flat
 from typer.testing import CliRunner
 
-from parley.cli import contexts, contexts_commands
+from parley.cli import contexts, contexts_commands, local
 from parley.cli.output import ExitCode
 from parley.client.contexts import context_names, current_context
 from parley.node.provision import provision_network
@@ -170,3 +171,27 @@ def test_paths_with_quotes_survive(networks: Path, tmp_path: Path) -> None:
     odd.symlink_to(networks / "one")
     save("odd", odd)
     assert contexts.find(None, "odd").directory == odd
+
+
+def test_up_does_not_take_a_context_from_another_network(
+    networks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save("local", networks / "one")
+    shutil.copytree(networks / "two", ".parley")
+    assert local._save_context(Path(".parley"), None) is None
+    assert "your context local stays with" in capsys.readouterr().err
+    assert contexts.find(None, "local").directory == networks / "one"
+    assert local._save_context(Path(".parley"), "mine") == "mine"
+    assert contexts.find(None, "mine").directory == Path(".parley").absolute()
+
+
+def test_up_takes_over_a_context_whose_network_is_gone(
+    networks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(networks / "one", tmp_path / "gone")
+    save("local", tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+    shutil.copytree(networks / "two", ".parley")
+    assert local._save_context(Path(".parley"), None) == "local"
+    assert "which is gone" in capsys.readouterr().err
+    assert current_context() == "local"

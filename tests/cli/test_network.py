@@ -100,6 +100,8 @@ def test_a_network_comes_and_goes(tmp_path: Path) -> None:
     status = parley("status", "--json", home=tmp_path, code=ExitCode.UNREACHABLE)
     (broker,) = json.loads(status.out)["layers"]["data"]["shards"]["0"]["brokers"]
     assert (broker["state"], broker["height"], broker["pid"]) == ("down", None, None)
+    unreachable = parley("pub", "demo", "nobody hears", home=tmp_path, code=ExitCode.UNREACHABLE)
+    assert broker["address"] in unreachable.err
     # Its port is taken by somebody else.
     with socket.socket() as taken:
         host, _, port = broker["address"].rpartition(":")

@@ -1,11 +1,12 @@
-import subprocess
-import sys
-from pathlib import Path
+import asyncio
+import os
+import threading
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cli.commands import reading
 
 from parley.cli.pubsub_values import (
     CHUNK,
@@ -15,6 +16,7 @@ from parley.cli.pubsub_values import (
     parse_headers,
     parse_start,
     parse_tags,
+    stdin_lines,
 )
 from parley.cli.topics import parse_retention
 from parley.model.batches import MAX_BATCH_BYTES
@@ -100,39 +102,40 @@ def test_retention_without_a_sensible_unit_is_refused(text: str) -> None:
         parse_retention(text)
 
 
-LINES = """
-import asyncio, sys
-from parley.cli.pubsub_values import stdin_lines
+def collected() -> list[bytes]:
+    async def collect() -> list[bytes]:
+        return [line async for line in stdin_lines()]
 
-async def main():
-    async for line in stdin_lines():
-        sys.stdout.write(line.decode() + "|")
-
-asyncio.run(main())
-"""
+    return asyncio.run(collect())
 
 
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
-        (b"", ""),
-        (b"a\nb\n", "a|b|"),
-        (b"a\n\nb", "a||b|"),
-        (b"long" * 100_000 + b"\nend", "long" * 100_000 + "|end|"),
+        (b"", []),
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"long" * 100_000 + b"\nend", [b"long" * 100_000, b"end"]),
     ],
 )
-def test_stdin_is_read_line_by_line(data: bytes, lines: str, tmp_path: Path) -> None:
-    piped = subprocess.run([sys.executable, "-c", LINES], input=data, capture_output=True, check=True)
-    assert piped.stdout.decode() == lines
-    file = tmp_path / "lines"
-    file.write_bytes(data)
-    with file.open("rb") as stdin:
-        filed = subprocess.run([sys.executable, "-c", LINES], stdin=stdin, capture_output=True, check=True)
-    assert filed.stdout.decode() == lines
+def test_files_and_pipes_are_read_line_by_line(data: bytes, lines: list[bytes]) -> None:
+    with reading(data):
+        assert collected() == lines
+    sink, source = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(source, "wb") as pipe:
+            pipe.write(data)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with reading(b""):
+        os.dup2(sink, 0)
+        os.close(sink)
+        assert collected() == lines
+    writer.join()
 
 
 def test_a_line_that_no_message_can_hold_is_refused_before_memory_is_full() -> None:
-    endless = b"x" * (MAX_BATCH_BYTES + 2 * CHUNK)
-    ended = subprocess.run([sys.executable, "-c", LINES], input=endless, capture_output=True, check=False)
-    assert ended.returncode != 0
-    assert b"a line on stdin is longer" in ended.stderr
+    with reading(b"x" * (MAX_BATCH_BYTES + 2 * CHUNK)), pytest.raises(typer.BadParameter, match="longer"):
+        collected()

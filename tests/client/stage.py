@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +21,7 @@ from tests.pubsub.world import Actor, Signed, actor
 
 from parley.client.client import Client
 from parley.client.contexts import Context
-from parley.client.errors import ParleyError
+from parley.client.errors import LyingBroker, ParleyError
 from parley.client.messages import Level
 from parley.model.credentials import Identity, issue_credential
 from parley.model.errors import Code, Refusal
@@ -71,18 +70,22 @@ Lie = Callable[[Question, Answer], Answer | bytes | None]  # what is said instea
 
 @dataclass
 class StagedBroker:
-    """`lie` changes what it says; it counts the questions of each kind, and keeps the batches that it was sent."""
+    """`lie` changes what it says, and `deaf` says what it does not even take in.
+
+    It counts the questions of each kind, and keeps the batches that it was sent.
+    """
 
     stage: Stage
     broker: Broker
     certificate: Path
     key: Path
     lie: Lie | None = None
-    silent: bool = False
+    deaf: Callable[[Question], bool] = lambda _: False
     asked: Counter[str] = field(default_factory=Counter)
     batches: list[bytes] = field(default_factory=list)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
     listener: Listener | None = None
+    address: Address = LOOPBACK
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
     _streams: set[FrameStream] = field(default_factory=set)
 
     @property
@@ -93,16 +96,19 @@ class StagedBroker:
         authorities = [one.tls_ca for one in self.stage.ledger.genesis.organisations]
         context = server_context(self.certificate, self.key, authorities)
         self.listener = listen(address, context, OpenDoor(), self._serve)
-
-    @property
-    def address(self) -> Address:
-        assert self.listener is not None
-        return self.listener.address
+        self.address = self.listener.address
 
     async def stop(self) -> None:
         """As when it is killed."""
-        if self.listener is not None:
-            await self.listener.close()
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            await listener.close()
+
+    async def sent(self, batches: int) -> None:
+        """Until so many batches were sent to it."""
+        while len(self.batches) < batches:
+            self._heard.clear()
+            await self._heard.wait()
 
     def cut(self) -> None:
         """Close all connections, but go on listening."""
@@ -120,8 +126,10 @@ class StagedBroker:
             while (frame := await stream.read()) is not None:
                 question = decode_question(frame)
                 self.asked[type(question).__name__] += 1
-                self.heard.set()
-                if isinstance(question, Credit | CloseStream):
+                if isinstance(question, Submit):
+                    self.batches.append(question.batch)
+                    self._heard.set()
+                if isinstance(question, Credit | CloseStream) or self.deaf(question):
                     continue
                 tasks[question.id] = asyncio.create_task(self._answer(stream, asker.key, question))
         except FrameError:
@@ -135,9 +143,8 @@ class StagedBroker:
         try:
             async for answer in self._answers(who, question):
                 said = answer if self.lie is None else self.lie(question, answer)
-                if said is None or self.silent:
-                    continue
-                stream.write(said if isinstance(said, bytes) else encode(said))
+                if said is not None:
+                    stream.write(said if isinstance(said, bytes) else encode(said))
         except Refusal as refusal:
             failure = Failure(question.id, refusal.code, refusal.detail)
             stream.write(encode(failure))
@@ -149,7 +156,6 @@ class StagedBroker:
         ledger = self.stage.ledger
         match question:
             case Submit():
-                self.batches.append(question.batch)
                 name = self.stage.order(question.batch)
                 yield _numbered(ledger.receipted(name), question.id)
             case Prove():
@@ -223,6 +229,7 @@ class Stage:
         self.constraints: dict[bytes, str] = {}
         self.late = 0  # ms by which block time lags behind the clients' clock
         self.faults: list[Exception] = []
+        self.lies: tuple[LyingBroker, ...] = ()  # what a client has caught, for after its end
         self._changed = asyncio.Event()
         self.brokers: list[StagedBroker] = []
         for broker in self.ledger.genesis.brokers:
@@ -297,30 +304,51 @@ class Stage:
         )
         return Identity(credential, who.secret.seed())
 
-    @asynccontextmanager
-    async def client(
+    def client(
         self,
         who: Actor,
         *,
         verify: Level = "certified",
+        trusted: int = 1,
         patience: float | None = 20.0,
         first: str | None = None,
         on_stalled: Callable[[ParleyError], None] | None = None,
-    ) -> AsyncIterator[Client]:
-        """Connected as this client, by default to the broker of its own organisation first."""
+    ) -> Client:
+        """Not connected yet; it will prefer `first`, by default the broker of its own organisation."""
         addresses = {broker.name: broker.address for broker in self.brokers}
         if first is not None:
             addresses = {first: addresses.pop(first), **addresses}
-        context = Context(self.ledger.genesis, self.identity(who), addresses, chosen=first is not None)
-        client = Client(
-            context,
+        return Client(
+            Context(self.ledger.genesis, self.identity(who), addresses, chosen=first is not None),
             verify=verify,
+            trusted=trusted,
             timeout=patience,
             on_stalled=on_stalled,
             clock=lambda: self.ledger.time + self.late,
         )
-        async with client:
-            yield client
+
+
+def on_stage(
+    test: Callable[[Stage], Awaitable[None]], timeouts: Timeouts = TIMEOUTS
+) -> Callable[[Path], None]:
+    """A test that plays on a stage of its own, with a topic `notes` of three partitions."""
+
+    async def play(folder: Path) -> None:
+        async with Stage(folder, timeouts) as stage:
+            stage.ledger.topic("notes", partitions=3)
+            await test(stage)
+
+    def run(tmp_path: Path) -> None:
+        asyncio.run(play(tmp_path))
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+def on_stage_with(
+    timeouts: Timeouts,
+) -> Callable[[Callable[[Stage], Awaitable[None]]], Callable[[Path], None]]:
+    return lambda test: on_stage(test, timeouts)
 
 
 def _numbered(answer: Answer, number: int) -> Answer:

@@ -3,58 +3,479 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from itertools import count
 
+import msgspec
+import pytest
 from msgspec.structs import replace
-from tests.client.stage import Stage
-from tests.pubsub.world import Actor, actor
+from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
+from tests.pubsub.world import ADMIN, Signed, actor
 
-from parley.model.receipts import Published, encode_leaf
-from parley.net.messages import Answer, Question, Receipted
+from parley.client import lines
+from parley.client.errors import (
+    ClientClosed,
+    InvalidMessage,
+    InvalidRule,
+    Malformed,
+    Oversized,
+    PermissionDenied,
+    SequenceReused,
+    Stalled,
+    UnknownClient,
+    UnknownPartition,
+    UnknownTopic,
+    Unreachable,
+)
+from parley.model.batches import Batch
+from parley.model.errors import Code
+from parley.model.names import sorted_pairs
+from parley.model.operations import AlterClient, CreateTopic, Policy
+from parley.model.receipts import Published, decode_leaf, encode_leaf
+from parley.net.messages import Answer, Failure, Question, Receipted, Submit
 
-FIRST = "broker-hospital-a"
+FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
+HASTY = replace(TIMEOUTS, ack=50)
 
 
-@asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[tuple[Stage, Actor]]:
-    async with Stage(folder) as stage:
-        alice = stage.registered("alice")
-        stage.ledger.topic("notes", partitions=3)
-        yield stage, alice
-
-
-def published(stage: Stage, topic: str = "notes") -> list[bytes]:
+def published(stage: Stage, topic: str = "notes", partitions: int = 3) -> list[bytes]:
     """The payloads in the log, partition by partition."""
-    reader = actor("alice")
-    found = []
-    for partition in range(3):
-        answer = stage.ledger.fetched(reader, topic, partition=partition)
+    found: list[bytes] = []
+    for partition in range(partitions):
+        answer = stage.ledger.fetched(actor("alice"), topic, partition=partition)
         for block in answer.blocks:
-            found += [content.payload for batch in block.batches for content in batch.contents]  # type: ignore[union-attr]
+            for batch in block.batches:
+                found += [
+                    message.payload for message in stage.ledger.body(_digest(stage, batch.signature)).messages
+                ]
     return found
 
 
-def forged(question: Question, answer: Answer) -> Answer:
-    """A receipt that names another offset."""
-    if not isinstance(answer, Receipted):
+def _digest(stage: Stage, signature: bytes) -> bytes:
+    bodies = {batch.digest: batch.body for _, batches in stage.ledger.blocks for batch in batches}
+    return next(name for name, body in bodies.items() if body.endswith(signature))
+
+
+def sessions(bodies: list[bytes]) -> list[bytes]:
+    return [msgspec.msgpack.decode(body, type=Batch).header.session for body in bodies]
+
+
+def failing(code: Code) -> Lie:
+    """Refuse every batch, and nothing else."""
+
+    def lie(question: Question, answer: Answer) -> Answer:
+        return Failure(question.id, code, "so it says") if isinstance(question, Submit) else answer
+
+    return lie
+
+
+# -- brokers that fail -----------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_a_forged_receipt_leads_to_another_broker(stage: Stage) -> None:
+    def forged(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Receipted):
+            return answer
+        moved = replace(decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
+        return replace(answer, proof=replace(answer.proof, leaves=(encode_leaf(moved),)))
+
+    async with stage.client(stage.registered("alice")) as client:
+        stage[FIRST].lie = forged
+        receipt = await client.publish("notes", "one", partition=1)
+        assert (receipt.offset, receipt.partition, receipt.publisher) == (0, 1, "hospital-a/alice")
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        await client.publish("notes", "two")
+        assert len(stage[FIRST].batches) == 1  # liars are asked last
+    assert published(stage) == [b"two", b"one"]
+
+
+@on_stage
+async def test_a_lost_connection_leads_to_another_broker_with_the_same_bytes(stage: Stage) -> None:
+    def die(question: Question, answer: Answer) -> Answer | None:
+        if isinstance(question, Submit):
+            stage[FIRST].cut()
+            return None
         return answer
-    return replace(answer, proof=replace(answer.proof, leaves=(encode_leaf(_moved(answer)),)))
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = die
+        receipt = await client.publish("notes", "one", partition=0)
+        assert receipt.offset == 0
+        assert client.misbehaviour == ()
+    everywhere = [body for broker in stage.brokers for body in broker.batches]
+    assert len(everywhere) == 2
+    assert len(set(everywhere)) == 1
+    assert published(stage) == [b"one"]
 
 
-def _moved(answer: Receipted):  # type: ignore[no-untyped-def]
-    from parley.model.receipts import decode_leaf
+@on_stage_with(HASTY)
+async def test_a_censored_batch_goes_to_f_more_brokers(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].deaf = lambda question: isinstance(question, Submit)
+        await client.publish("notes", "one", partition=0)
+        assert client.misbehaviour == ()
+    assert published(stage) == [b"one"]
 
-    return replace(decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
+
+@on_stage
+async def test_bytes_that_are_no_answer_lead_to_another_broker(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = lambda *_: b"\xc1\xc1"
+        await client.publish("notes", "one", partition=0)
+        assert "no answer" in client.misbehaviour[0].problem
 
 
-def test_x(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with staged(tmp_path) as (stage, alice), stage.client(alice) as client:
-            stage[FIRST].lie = forged
-            receipt = await client.publish("notes", "one", partition=1)
-            assert (receipt.offset, receipt.partition) == (0, 1)
-            assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+@on_stage
+async def test_an_answer_of_another_kind_leads_to_another_broker(stage: Stage) -> None:
+    def other(question: Question, answer: Answer) -> Answer:
+        return (
+            replace(stage.ledger.proven(b"topic/notes"), id=question.id)
+            if isinstance(question, Submit)
+            else answer
+        )
 
-    asyncio.run(story())
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = other
+        await client.publish("notes", "one", partition=0)
+        assert client.misbehaviour[0].problem == "it answered a Submit with a Proven"
+
+
+@on_stage
+async def test_a_busy_broker_leads_to_another(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = failing(Code.BUSY)
+        await client.publish("notes", "one", partition=0)
+        assert client.misbehaviour == ()
+
+
+@on_stage
+async def test_one_brokers_refusal_before_order_is_not_believed(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = failing(Code.MALFORMED)
+        assert (await client.publish("notes", "one", partition=0)).offset == 0
+
+
+@on_stage
+async def test_the_refusal_of_f_plus_one_brokers_is_believed_and_the_line_goes_on(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        for broker in stage.brokers:
+            broker.deaf = lambda question: isinstance(question, Submit)
+        waiting = asyncio.create_task(client.publish("notes", "refused", partition=0))
+        for broker in stage.brokers:
+            broker.deaf = lambda _: False
+            broker.lie = failing(Code.MALFORMED)
+        with pytest.raises(Malformed, match="so it says"):
+            await waiting
+        for broker in stage.brokers:
+            broker.lie = None
+        await client.publish("notes", "two", partition=0)
+
+
+@on_stage
+async def test_without_brokers_the_error_names_all_that_were_tried(stage: Stage) -> None:
+    alice = stage.registered("alice")
+    await asyncio.gather(*(broker.stop() for broker in stage.brokers))
+    with pytest.raises(Unreachable) as caught:
+        async with stage.client(alice):
+            pass
+    assert isinstance(caught.value, ConnectionError)
+    assert set(caught.value.tried) == {broker.name for broker in stage.brokers}
+    assert all("cannot be reached" in reason for reason in caught.value.tried.values())
+
+
+@on_stage
+async def test_a_stalled_network_is_waited_for_no_longer_than_asked_and_nothing_is_lost(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), patience=0.2) as client:
+        for broker in stage.brokers:
+            broker.deaf = lambda question: isinstance(question, Submit)
+        with pytest.raises(Stalled, match="may still be published"):
+            await client.publish("notes", "one", partition=0)
+        for broker in stage.brokers:
+            broker.deaf = lambda _: False
+            broker.cut()
+        await client.publish("notes", "two", partition=0)
+    assert published(stage) == [b"one", b"two"]
+
+
+@on_stage
+async def test_closing_tells_those_who_wait(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        stage[FIRST].deaf = lambda question: isinstance(question, Submit)
+        waiting = asyncio.create_task(client.publish("notes", "one", partition=0))
+        await stage[FIRST].sent(1)
+    with pytest.raises(ClientClosed):
+        await waiting
+    with pytest.raises(ClientClosed):
+        await client.publish("notes", "two", partition=0)
+
+
+@on_stage
+async def test_a_quorum_of_answers_outvotes_a_liar(stage: Stage) -> None:
+    def forged(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Receipted):
+            return answer
+        moved = replace(decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
+        return replace(answer, proof=replace(answer.proof, leaves=(encode_leaf(moved),)))
+
+    async with stage.client(stage.registered("alice"), first=FIRST, verify="quorum") as client:
+        stage[FIRST].lie = forged
+        receipt = await client.publish("notes", "one", partition=0)
+        assert (receipt.offset, receipt.verified) == (0, "quorum")
+
+
+# -- sequence ----------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_a_duplicate_leads_to_the_original_receipt(stage: Stage) -> None:
+    def doubled(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        name, _ = stage.ledger.application.open(question.batch)
+        stage.apply(Signed(name, question.batch))
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = doubled
+        receipt = await client.publish("notes", "one", partition=0)
+        assert receipt.offset == 0
+        assert receipt.proof().height == receipt.height < stage.ledger.height
+    assert published(stage) == [b"one"]
+
+
+@on_stage_with(HASTY)
+async def test_a_batch_that_is_ordered_too_early_is_sent_again(stage: Stage) -> None:
+    first_heard = count()
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        # The first batch is lost at first, so the second is out of sequence.
+        stage[FIRST].deaf = lambda question: isinstance(question, Submit) and next(first_heard) == 0
+        await asyncio.gather(*(client.publish("notes", text, partition=0) for text in ("one", "two")))
+    assert published(stage) == [b"one", b"two"]
+    assert len(set(sessions([body for broker in stage.brokers for body in broker.batches]))) == 1
+
+
+@on_stage_with(HASTY)
+async def test_an_old_receipt_that_a_batch_was_too_early_is_not_believed_again(stage: Stage) -> None:
+    """The second batch was ordered too early, then applied; a liar shows the old receipt. It must not be signed anew."""
+    first_heard = count()
+    old: list[Receipted] = []
+
+    def replay(question: Question, answer: Answer) -> Answer:
+        if isinstance(answer, Receipted) and not old:
+            leaf = decode_leaf(answer.proof.leaves[0])
+            assert leaf.code is Code.OUT_OF_SEQUENCE  # type: ignore[union-attr]
+            old.append(answer)
+        if isinstance(question, Submit) and question.batch == stage[FIRST].batches[1]:
+            height = old[0].proof.header.height
+            return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(height, [0]))
+        return answer
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].deaf = lambda question: isinstance(question, Submit) and next(first_heard) == 0
+        stage[FIRST].lie = replay
+        await asyncio.gather(*(client.publish("notes", text, partition=0) for text in ("one", "two")))
+    assert old
+    assert published(stage) == [b"one", b"two"]
+    assert len(set(sessions([body for broker in stage.brokers for body in broker.batches]))) == 1
+
+
+@on_stage
+async def test_an_expired_batch_is_signed_anew(stage: Stage) -> None:
+    slow = count()
+
+    def late(question: Question) -> bool:
+        if isinstance(question, Submit) and next(slow) == 0:
+            stage.ledger.wait(5)
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "VALID", 3)
+        async with stage.client(stage.registered("alice"), first=FIRST) as client:
+            stage[FIRST].deaf = late
+            assert (await client.publish("notes", "one", partition=0)).offset == 0
+            assert (await client.publish("notes", "two", partition=0)).offset == 1
+    assert published(stage) == [b"one", b"two"]
+
+
+@on_stage
+async def test_a_batch_that_was_applied_is_not_signed_anew_when_a_liar_lets_it_expire(stage: Stage) -> None:
+    """Ordered again after its line was forgotten, it is certified to have expired, and as if it had never been."""
+
+    def forget(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        name, _ = stage.ledger.application.open(question.batch)
+        stage.ledger.wait(10)
+        stage.apply(Signed(name, question.batch))
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "VALID", 3)
+        async with stage.client(stage.registered("alice"), first=FIRST) as client:
+            stage[FIRST].lie = forget
+            assert (await client.publish("notes", "one", partition=0)).offset == 0
+    assert published(stage) == [b"one"]
+    assert len(set(sessions([body for broker in stage.brokers for body in broker.batches]))) == 1
+
+
+@pytest.mark.parametrize("informed", [True, False])
+def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: object) -> None:
+    """The network has forgotten its line: a batch is out of sequence, or expired if the client missed the heights."""
+
+    async def play(stage: Stage) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lines, "VALID", 3)
+            async with stage.client(stage.registered("alice")) as client:
+                await client.publish("notes", "one", partition=0)
+                stage.ledger.wait(10)
+                if informed:
+                    await client.topic("notes")
+                await asyncio.gather(
+                    *(client.publish("notes", text, partition=0) for text in ("two", "three"))
+                )
+                await client.publish("notes", "four", partition=0)
+        assert published(stage) == [b"one", b"two", b"three", b"four"]
+
+    on_stage(play)(tmp_path)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_a_refusal_uses_its_sequence_and_the_line_goes_on(stage: Stage) -> None:
+    alice = stage.registered("alice", role="clerk")
+    stage.ledger.do(ADMIN, CreateTopic("orders", 1, Policy(), 'role == "nurse"', ""))
+    async with stage.client(alice) as client:
+        with pytest.raises(PermissionDenied) as caught:
+            await client.publish("orders", "one")
+        assert caught.value.rule == 'role == "nurse"'
+        stage.ledger.do(ADMIN, AlterClient("alice", sorted_pairs({"role": "nurse"}), ()))
+        receipt = await client.publish("orders", "two")
+        assert receipt.offset == 0
+    assert len(set(sessions(stage[FIRST].batches))) == 1
+    assert published(stage, "orders", 1) == [b"two"]
+
+
+@on_stage
+async def test_who_is_not_registered_is_told_so_and_may_publish_once_it_is(stage: Stage) -> None:
+    mallory = stage.known(actor("mallory"))
+    async with stage.client(mallory) as client:
+        with pytest.raises(UnknownClient):
+            await client.publish("notes", "one", partition=0)
+        stage.registered("mallory")
+        assert (await client.publish("notes", "two", partition=0)).offset == 0
+
+
+@on_stage
+async def test_a_session_that_somebody_else_uses_is_an_error(stage: Stage) -> None:
+    alice = stage.registered("alice")
+    async with stage.client(alice) as client:
+        await client.publish("notes", "one", partition=0)
+        line = client._line("notes", 0)
+        line._next = 0
+        with pytest.raises(SequenceReused):
+            await client.publish("notes", "two", partition=0)
+
+
+@on_stage
+async def test_what_does_not_exist_is_refused(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        with pytest.raises(UnknownTopic):
+            await client.publish("nowhere", "one")
+        with pytest.raises(UnknownTopic):
+            await client.publish("nowhere", "one", partition=0)
+        with pytest.raises(UnknownPartition):
+            await client.publish("notes", "one", partition=3)
+
+
+@on_stage
+async def test_what_no_broker_would_take_is_refused_before_it_is_sent(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        with pytest.raises(InvalidRule) as caught:
+            await client.publish("notes", "one", rule="role ==")
+        assert caught.value.position == 7
+        with pytest.raises(InvalidMessage, match="'0 bad'"):
+            await client.publish("notes", "one", tags={"0 bad": 1})
+        with pytest.raises(Oversized, match="at most 1047552 can be published"):
+            await client.publish("notes", bytes(1024 * 1024))
+        with pytest.raises(Malformed):
+            await client.create_topic("no spaces allowed")
+        assert (await client.publish("notes", bytes(1_047_000))).offset == 0
+    assert len(stage[FIRST].batches) == 1
+
+
+# -- publishers ----------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_messages_are_gathered_into_batches_in_their_order(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        async with client.publisher("notes", batch_size=100, linger=5) as publisher:
+            pending = [await publisher.send(str(number), partition=0) for number in range(250)]
+            receipts = []
+            await publisher.flush()
+            receipts = [await one for one in pending]
+        assert [receipt.offset for receipt in receipts] == list(range(250))
+        assert receipts[249].proof().offset == 249
+    assert len(stage[FIRST].batches) == 3
+    assert published(stage) == [str(number).encode() for number in range(250)]
+
+
+@on_stage
+async def test_a_batch_is_sent_when_it_has_lingered(stage: Stage) -> None:
+    async with (
+        stage.client(stage.registered("alice")) as client,
+        client.publisher("notes", linger=0) as publisher,
+    ):
+        pending = await publisher.send("one", partition=0)
+        assert (await pending).offset == 0
+
+
+@on_stage
+async def test_a_batch_stays_within_its_bytes(stage: Stage) -> None:
+    async with (
+        stage.client(stage.registered("alice")) as client,
+        client.publisher("notes", max_bytes=1_000, linger=5) as publisher,
+    ):
+        for _ in range(10):
+            await publisher.send(bytes(400), partition=0)
+    assert len(stage[FIRST].batches) == 5
+
+
+@on_stage
+async def test_sending_waits_while_too_much_is_in_flight(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].deaf = lambda question: isinstance(question, Submit)
+        async with client.publisher("notes", batch_size=1, in_flight=2) as publisher:
+            for text in ("one", "two"):
+                await publisher.send(text, partition=0)
+            third = asyncio.create_task(publisher.send("three", partition=0))
+            await stage[FIRST].sent(2)
+            assert not third.done()
+            stage[FIRST].deaf = lambda _: False
+            stage[FIRST].cut()
+            await third
+    assert published(stage) == [b"one", b"two", b"three"]
+
+
+@on_stage
+async def test_messages_with_a_key_stay_together_and_others_take_turns(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        async with client.publisher("notes", batch_size=1) as publisher:
+            keyed = [await publisher.send("x", key="patient-7") for _ in range(5)]
+            others = [await publisher.send("x") for _ in range(6)]
+            assert len({(await one).partition for one in keyed}) == 1
+            assert [(await one).partition for one in others] == [0, 1, 2, 0, 1, 2]
+        assert (await client.publish("notes", "x", key="patient-7")).partition == (await keyed[0]).partition
+
+
+@on_stage
+async def test_a_failure_that_nobody_waited_for_is_raised_at_the_end(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        with pytest.raises(UnknownPartition):
+            async with client.publisher("notes") as publisher:
+                await publisher.send("one", partition=9)
+        async with client.publisher("notes") as publisher:
+            pending = await publisher.send("one", partition=9)
+            with pytest.raises(UnknownPartition):
+                await pending
+        with pytest.raises(ClientClosed):
+            await publisher.send("two")

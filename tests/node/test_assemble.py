@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import authenticate, authenticated, message, opening, reach
+from tests.node.raw_client import RawClient, authenticate, authenticated, message, opening, reach
 
+from parley.ledger import layout
+from parley.ledger.store import Store
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.errors import Code
 from parley.model.operations import CreateTopic, Policy, RegisterClient
@@ -62,24 +64,67 @@ def test_one_broker_is_a_network(network: OneBroker) -> None:
 
     async def story() -> None:
         async with running(network) as task:
-            stream = await reach(network, "solo-1")
-            admin = await authenticated(network, "solo-1", stream, network.identity("solo", "admin"))
+            admin = await connected(network, "admin")
             key = network.identity("solo", "alice").credential.key
             assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
-            stream = await reach(network, "solo-1")
-            alice = await authenticated(network, "solo-1", stream, network.identity("solo", "alice"))
+            alice = await connected(network, "alice")
             assert (await alice.submit(alice.publication("t", message(b"x")))).outcome == Published(0)
             assert (await alice.fetch("t", 0)).blocks
             assert (await alice.status()).state == "ready"
             assert (home / "address").read_text().strip() == network.addresses[0]
             assert int((home / "pid").read_text()) == os.getpid()
-            for open_stream in (admin.stream, alice.stream):
-                await open_stream.wait_closed()
+            await close(admin, alice)
         assert task.result() == 0
         assert not (home / "address").exists()
 
     asyncio.run(story())
+
+
+def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(network: OneBroker) -> None:
+    name = b""
+
+    async def publish() -> None:
+        nonlocal name
+        async with running(network):
+            admin = await connected(network, "admin")
+            key = network.identity("solo", "alice").credential.key
+            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+            alice = await connected(network, "alice")
+            batch = alice.publication("t", message(b"x"))
+            name = batch[0]
+            assert (await alice.submit(batch)).outcome == Published(0)
+            await close(admin, alice)
+
+    async def read() -> None:
+        async with running(network):
+            alice, other = await connected(network, "alice"), await connected(network, "admin")
+            answer: object = None
+            while not (isinstance(answer, net.Failure) and answer.id == 0):
+                answer = await alice.ask(net.Fetch(1, "t", 0, 0, 1_000, 0), object)
+            assert "failed to answer" in answer.detail
+            async with asyncio.timeout(SECONDS):
+                assert await alice.stream.read() is None
+            assert (await other.status()).broker == "solo-1"
+            await close(alice, other)
+
+    asyncio.run(publish())
+    with Store.open(load(network.config("solo-1")).data, create=False) as store:
+        store.write([(layout.batch(name), b"\xc1")], sync=True)
+    asyncio.run(read())
+    (fault,) = [line for line in network.log("solo-1") if line["event"] == "session_failed"]
+    assert "Traceback" in str(fault["exception"])
+
+
+async def connected(network: OneBroker, name: str) -> RawClient:
+    stream = await reach(network, "solo-1")
+    return await authenticated(network, "solo-1", stream, network.identity("solo", name))
+
+
+async def close(*clients: RawClient) -> None:
+    for one in clients:
+        await one.stream.wait_closed()
 
 
 def test_a_stop_ends_the_connections_of_clients(network: OneBroker) -> None:

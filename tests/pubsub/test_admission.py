@@ -126,3 +126,17 @@ def test_settled_batches_are_not_kept_and_the_others_are() -> None:
     later = world.publication(ALICE, "orders", sequence=1)
     world.order(later, world.publication(ALICE, "orders", partition=1))
     assert list(world.application._admission._kept) == [later.digest]
+
+
+def test_a_batch_that_was_just_opened_is_not_checked_again() -> None:
+    world = World()
+    kept = Admission(world.chain)
+    batch, other = (world.publication(ALICE, "orders") for _ in range(2))
+    opened = kept.open(batch.body)
+    assert kept.open(bytes(bytearray(batch.body))) is opened
+    kept.forget([batch.digest])
+    assert kept.open(batch.body) is opened
+    assert list(kept._kept) == [batch.digest]
+    assert kept.open(other.body) is not opened
+    with pytest.raises(Refusal):
+        kept.open(batch.body[:-1])

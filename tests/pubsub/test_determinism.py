@@ -54,10 +54,11 @@ def test_after_a_failed_read_nothing_derived_is_trusted() -> None:
     world.topic("orders")
     alice = world.client("alice")
     world.do(alice, Subscribe("orders", "a = 1"))
-    # The subscription is known to the application's caches when the store fails.
+    # The store fails after the application has taken in the second subscription.
     batches = [
+        world.publication(alice, "orders", tagged(b=1)),
         world.control(alice, Subscribe("orders", "b = 1")),
-        world.publication(alice, "orders", tagged(a=1)),
+        world.publication(alice, "orders", tagged(a=1), session=b"2" * 16),
     ]
     block = world.next_block(batches)
     pairs = [(batch.digest, batch.body) for batch in batches]
@@ -73,9 +74,13 @@ def test_a_block_may_be_applied_to_an_older_state_again() -> None:
     world.topic("orders")
     alice = world.client("alice")
     old = world.store.copy()
-    subscription = world.control(alice, Subscribe("orders", "a = 1"))
-    world.apply(subscription)
-    again = world.application.apply(world.blocks[-1][0], [(subscription.digest, subscription.body)], old)
+    batches = [
+        world.publication(alice, "orders", tagged(a=1)),
+        world.control(alice, Subscribe("orders", "a = 1")),
+    ]
+    world.apply(*batches)
+    pairs = [(batch.digest, batch.body) for batch in batches]
+    again = world.application.apply(world.blocks[-1][0], pairs, old)
     assert again == world.outcomes[-1]
 
 
@@ -88,7 +93,7 @@ def test_writes_are_listed_once() -> None:
 
 
 class Broken:
-    """A store that fails when the line of a second batch is read."""
+    """A store that fails when the line of a third batch is read."""
 
     def __init__(self, store: Memory) -> None:
         self._store = store
@@ -96,7 +101,7 @@ class Broken:
 
     def get(self, key: bytes) -> bytes | None:
         self._lines += key.startswith(b"kline/")
-        if self._lines > 1:
+        if self._lines > 2:
             raise OSError("broken")
         return self._store.get(key)
 

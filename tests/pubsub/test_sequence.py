@@ -285,12 +285,14 @@ def test_a_line_that_begins_anew_while_expiry_is_behind_loses_nothing(
 ) -> None:
     early = world.height + 4
     world.order(small(world, 0, not_after=early))
-    world.order(*(small(world, 1 + i, not_after=early + 4) for i in range(CHUNK)))
+    world.order(*(small(world, 1 + i, not_after=early + 8) for i in range(CHUNK)))
     stand_still(world, monkeypatch, 12)
     monkeypatch.setattr(expiry, "MAX_SWEPT", 2)
+    while behind(world) <= early + 1:
+        world.wait(1)
     known: dict[bytes, Position] = {}
     sent: dict[bytes, Signed] = {}
-    for _ in range(40):
+    for _ in range(20):
         # The line that was to go, or the one that took its place, is filled while old entries still go.
         block = [world.publication(ALICE, "orders") for _ in range(CHUNK)]
         sent |= {batch.digest: batch for batch in block}

@@ -10,42 +10,48 @@ import typer
 
 from parley import __version__
 from parley.cli import (
-    bench,
     ceremony_commands,
     clients,
     contexts_commands,
-    demo,
     local,
     local_logs,
     network_status,
     output,
     pubsub,
     pubsub_publish,
-    sim,
     topics,
     verify,
 )
+from parley.cli.lazy import Later, later
 from parley.client.errors import (
     ContextError,
     InvalidConstraint,
     InvalidMessage,
     InvalidRule,
     ParleyError,
+    Stalled,
 )
 
 __all__ = ["app", "main", "run_command"]
 
+_MESSAGES, _NETWORK, _ADMINISTRATION = "Messages", "Networks", "Administration"
+_MACHINES, _SIMULATION = "One node per machine", "Simulation and measurements"
+
 app = typer.Typer(
     name="parley",
+    cls=later(
+        {
+            "demo": Later("parley.cli.demo", "demo", _SIMULATION),
+            "sim": Later("parley.cli.sim", "app", _SIMULATION),
+            "bench": Later("parley.cli.bench", "app", _SIMULATION),
+        }
+    ),
     help="Publish/subscribe for organisations that do not trust each other.",
     epilog="Exit codes: 0 done and holds, 1 a checked property does not hold, 2 wrong use, 3 network unreachable, "
     "70 a defect of parley.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-_MESSAGES, _NETWORK, _ADMINISTRATION = "Messages", "Networks", "Administration"
-_MACHINES, _SIMULATION = "One node per machine", "Simulation and measurements"
 
 app.command(rich_help_panel=_MESSAGES)(pubsub_publish.pub)
 app.command(rich_help_panel=_MESSAGES)(pubsub.sub)
@@ -62,9 +68,6 @@ app.add_typer(clients.app, name="client", rich_help_panel=_ADMINISTRATION)
 app.command(rich_help_panel=_MACHINES)(ceremony_commands.init)
 app.add_typer(ceremony_commands.genesis_app, name="genesis", rich_help_panel=_MACHINES)
 app.command(rich_help_panel=_MACHINES)(ceremony_commands.node)
-app.command(name="demo", rich_help_panel=_SIMULATION)(demo.demo)
-app.add_typer(sim.app, name="sim", rich_help_panel=_SIMULATION)
-app.add_typer(bench.app, name="bench", rich_help_panel=_SIMULATION)
 
 _WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
 
@@ -84,7 +87,8 @@ def run_command() -> None:
     try:
         app()
     except (ConnectionError, TimeoutError) as error:
-        output.note(f"parley: the network cannot be reached: {error}")
+        what = "" if isinstance(error, Stalled) else "the network cannot be reached: "
+        output.note(f"parley: {what}{error}")
         sys.exit(output.ExitCode.UNREACHABLE)
     except ParleyError as error:
         output.note(f"parley: {error}")

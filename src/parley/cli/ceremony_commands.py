@@ -13,6 +13,7 @@ import typer
 from parley.cli import ceremony, contexts, output
 from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
 from parley.cli.contexts import ContextName, Directory
+from parley.cli.local_brokers import local_brokers
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
@@ -23,6 +24,8 @@ from parley.net.tls import Address, AddressError
 __all__ = ["genesis_app", "init", "node"]
 
 CREDENTIAL_MS = 365 * 86_400_000
+GENESIS = "genesis.json"
+PENDING = "setup-pending"  # a file that says: the genesis file is here, not everything that follows from it
 
 genesis_app = typer.Typer(help="Make the genesis file of a network together.", no_args_is_help=True)
 
@@ -104,10 +107,10 @@ def combine(
             data = ceremony.encode_file(draft) if unsigned else ceremony.finished(draft)
         except (CeremonyError, GenesisError) as error:
             fail(str(error), ExitCode.WRONG_USE)
-        path = out or home / (_draft_name(draft, home) if unsigned else "genesis.json")
-        _write(path, data)
-        if not unsigned:
+        path = out or home / (_draft_name(draft, home) if unsigned else GENESIS)
+        if not unsigned and _ours(draft, home):
             _settle(home, draft, data)
+        _write(path, data)
     result = {
         "complete": not unsigned,
         "file": str(path),
@@ -125,6 +128,7 @@ def node(
     ] = None,
     directory: Directory = None,
     context: ContextName = None,
+    json: output.Json = False,
 ) -> None:
     """Run one broker in the foreground, until it is told to stop."""
     require_node_extra("node")
@@ -139,6 +143,9 @@ def node(
         config = found[0]
     if not config.is_file():
         raise typer.BadParameter(f"there is no file {config}.", param_hint="CONFIG")
+    broker = config.resolve().parent
+    words = f"{broker.name} runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
+    output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
     # In place of this process, so that signals and supervisors reach the broker itself.
     os.execv(sys.executable, [sys.executable, "-m", "parley.node", str(config.resolve())])  # noqa: S606
 
@@ -213,13 +220,18 @@ def _signed_here(draft: Draft, home: Path) -> Draft:
 
 
 def _settle(home: Path, draft: Draft, data: bytes) -> None:
-    """Put the genesis file where our brokers look for it, with the administrator's identity and a context."""
-    from parley.node import provision  # noqa: PLC0415 - an extra
+    """Put the genesis file where our brokers look for it; then give them storage, and us an identity and a context.
 
-    ours = _ours(draft, home)
-    if not ours:
+    Only once: a broker whose storage is lost must not get an empty one, or it could contradict itself.
+    """
+    from parley.node import config, provision, storage  # noqa: PLC0415 - an extra
+
+    if not (home / GENESIS).exists():
+        (home / PENDING).touch()
+    _write(home / GENESIS, data)
+    if not (home / PENDING).exists():
         return
-    _write(home / "genesis.json", data)
+    ours = _ours(draft, home)
     for organisation in ours:
         if not provision.identity_path(home, organisation, provision.ADMIN).exists():
             not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
@@ -227,6 +239,10 @@ def _settle(home: Path, draft: Draft, data: bytes) -> None:
             provision.create_identity(home, organisation, provision.ADMIN, not_after=not_after, key=key)
     if not (home / contexts.FILE).exists():
         provision.write_context(home, ours[0], provision.ADMIN)
+    for broker in local_brokers(home, draft.genesis):
+        if not (broker.folder / "safety.record").exists():
+            storage.provision_storage(config.load(broker.config))
+    (home / PENDING).unlink()
 
 
 def _ours(draft: Draft, home: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -77,6 +78,16 @@ class Outcome(Struct):
         )
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """The brokers, the processes started so far, and who hears of the steps."""
+
+    brokers: list[LocalBroker]
+    processes: list[subprocess.Popen[bytes]]
+    say: Callable[[str], None]
+    begin: float
+
+
 @dataclass
 class _Told:
     """Everything that the clients saw, to be judged at the end."""
@@ -93,13 +104,15 @@ def play(say: Callable[[str], None]) -> Outcome:
         directory = Path(folder)
         genesis = _provision(directory)
         brokers = local_brokers(directory, genesis)
+        processes: list[subprocess.Popen[bytes]] = []
         try:
             say("starting four brokers")
-            for broker in brokers:
-                broker.start()
-            return asyncio.run(_story(directory, genesis, brokers, say, begin))
+            processes += [broker.start() for broker in brokers]
+            return asyncio.run(_story(directory, genesis, _Stage(brokers, processes, say, begin)))
         finally:
             stop(brokers)
+            for process in processes:
+                process.wait()
 
 
 def _provision(directory: Path) -> Genesis:
@@ -120,34 +133,32 @@ def _provision(directory: Path) -> Genesis:
     return genesis
 
 
-async def _story(
-    directory: Path, genesis: Genesis, brokers: list[LocalBroker], say: Callable[[str], None], begin: float
-) -> Outcome:
+async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
     told = _Told()
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         await _all_ready(directory)
-        say("registering four people and a topic")
+        stage.say("registering four people and a topic")
         await _register(directory)
         clients = {
             hospital: await stack.enter_async_context(_client(directory, hospital)) for hospital in PEOPLE
         }
         expected = len(PUBLISHERS) * sum(_in_ward(number) for number in range(RECORDS))
-        say("publishing and subscribing; one broker will be killed")
+        stage.say("publishing and subscribing; one broker will be killed")
         listening = [asyncio.Event() for _ in READERS]
         readers = [
             asyncio.create_task(_listen(clients[reader], told.seen.setdefault(reader, []), expected, ready))
             for reader, ready in zip(READERS, listening, strict=True)
         ]
         await asyncio.gather(*(ready.wait() for ready in listening))
-        victim = next(broker for broker in brokers if broker.organisation == KILLED)
+        victim = next(broker for broker in stage.brokers if broker.organisation == KILLED)
         await asyncio.gather(
             *(_publish(clients[hospital], hospital, told) for hospital in PUBLISHERS), _kill(victim, told)
         )
         await asyncio.gather(*readers)
-        say("starting the killed broker again")
-        victim.start()
+        stage.say("starting the killed broker again")
+        stage.processes.append(victim.start())
         await _all_ready(directory)
-        return _judge(told, genesis, expected, caught_up=True, seconds=time.monotonic() - begin)
+        return _judge(told, genesis, expected, caught_up=True, seconds=time.monotonic() - stage.begin)
 
 
 async def _register(directory: Path) -> None:

@@ -187,8 +187,10 @@ async def _watch(home: Path) -> int:
         asyncio.get_running_loop().add_signal_handler(number, _once, told, number)
     async with observing(contexts.find(home, None)) as client:
         before = await states(client)
-        while not told.done():
+        while True:
             await asyncio.wait([told], timeout=WATCH_SECONDS)
+            if told.done():
+                break
             now = await states(client)
             for name, state in now.items():
                 if state != before.get(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import importlib.util
+import importlib
 import os
 import shutil
 import tempfile
@@ -21,7 +21,10 @@ _NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
 
 def require_node_extra(command: str) -> None:
     """End the command with a sentence if only the client is installed."""
-    if not all(importlib.util.find_spec(name) for name in _NODE_LIBRARIES):
+    try:
+        for name in _NODE_LIBRARIES:
+            importlib.import_module(name)
+    except ImportError:
         fail(
             f'`parley {command}` needs what a broker needs, which is not installed; run: pip install "parley[node]"',
             ExitCode.WRONG_USE,
@@ -32,12 +35,14 @@ def require_node_extra(command: str) -> None:
 def provisioning() -> Iterator[None]:
     """What keeps keys and certificates from being made ends the command with its sentence."""
     from parley.node.certificates import IssueError  # noqa: PLC0415 - an extra
+    from parley.node.config import ConfigError  # noqa: PLC0415
     from parley.node.provision import ProvisionError  # noqa: PLC0415
     from parley.node.secrets import SecretError  # noqa: PLC0415
+    from parley.node.storage import StorageError  # noqa: PLC0415
 
     try:
         yield
-    except (IssueError, ProvisionError, SecretError) as error:
+    except (ConfigError, IssueError, ProvisionError, SecretError, StorageError) as error:
         fail(str(error).rstrip("."), ExitCode.WRONG_USE)
 
 

@@ -47,7 +47,8 @@ def logs(
     if not files:
         fail(f"{home} has no logs: no broker has run there", ExitCode.WRONG_USE)
     tails = {name: path.stat().st_size for name, path in files.items()}
-    entries = list(heapq.merge(*(_last(name, path, lines) for name, path in files.items())))
+    found = (_last(name, path, lines) for name, path in files.items())
+    entries = list(heapq.merge(*found, key=lambda entry: entry[:2]))
     for entry in entries[len(entries) - min(lines, len(entries)) :]:
         _show(entry, as_json=json)
     if follow:

@@ -13,7 +13,6 @@ from typing import Annotated, TypeVar, cast
 import typer
 
 from parley.cli.contexts import Chosen, meant
-from parley.cli.output import note
 from parley.cli.pubsub_values import choice
 from parley.client.client import Client, connect
 from parley.client.errors import UnknownTopic
@@ -79,7 +78,6 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
         brokers=chosen.file.brokers,
         verify=cast("Level", verify),
         timeout=STALLED_SECONDS,
-        on_stalled=lambda trouble: note(f"parley: {trouble}"),
     )
 
 

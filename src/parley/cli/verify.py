@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find_genesis
+from parley.cli.pubsub_format import visible
 from parley.client.contexts import read_genesis
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
@@ -124,9 +125,10 @@ def _content(proof: PublicationProof) -> list[str]:
         return ["The file proves the whole batch by its hash; it does not hold the messages."]
     message = proof.message.message
     header = decode_message_header(message.header)
-    lines = [f"Content: {len(message.payload)} bytes, {message.payload[:MAX_SHOWN]!r}"]
+    more = " ..." if len(message.payload) > MAX_SHOWN else ""
+    lines = [f"Content ({len(message.payload)} bytes): {visible(message.payload[:MAX_SHOWN])}{more}"]
     if header.tags:
-        lines.append("Tags: " + ", ".join(f"{name}={value!r}" for name, value in header.tags))
+        lines.append("Tags: " + visible(", ".join(f"{name}={value}" for name, value in header.tags).encode()))
     if message.rule:
         lines.append(f"Access rule: {message.rule}")
     return lines

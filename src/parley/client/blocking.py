@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -280,7 +280,7 @@ class BlockingSubscription:
         return self._thread.run(self._subscription.__anext__())
 
 
-def _iterate(thread: Thread, messages: AsyncIterator[Message]) -> Iterator[Message]:
+def _iterate(thread: Thread, messages: AsyncGenerator[Message, None]) -> Iterator[Message]:
     while True:
         try:
             message = thread.run(anext(messages))

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -250,7 +250,7 @@ class Client:
         start: Literal["earliest", "latest"] | int = "earliest",
         count: int | None = None,
         follow: bool = False,
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """Messages of a partition by offset: `count` of them, up to the end, or, to `follow`, beyond it."""
         if isinstance(start, int):
             offset = start

@@ -67,6 +67,7 @@ class Feed:
         self._reached = False
         self._round = 0
         self._extra = 0
+        self._undecided: float | None = None  # since when brokers disagree, or some have not said anything
         self._over: Over | None = None
         self._wake = asyncio.Event()
         self._fresh_at = asyncio.get_running_loop().time()
@@ -142,8 +143,11 @@ class Feed:
         voters = self._votes[partition, ps].setdefault(piece, [])
         voters.append(source)
         if len(voters) < self._subject.panel.needed:
+            self._undecided = self._undecided or asyncio.get_running_loop().time()
+            self._wake.set()
             return
         del self._votes[partition, ps]
+        self._undecided = asyncio.get_running_loop().time() if self._votes else None
         self._extra = 0
         if isinstance(piece, Ended):
             self._over = Over()
@@ -198,14 +202,17 @@ class Feed:
 
     async def _sleep(self) -> None:
         """Until something happens; if brokers disagree for too long, more of them are asked."""
-        undecided = self._subject.panel.timeouts.freshness / 1_000 if self._votes else None
-        left = self._left()
-        waits = [wait for wait in (undecided, left) if wait is not None]
+        panel, clock = self._subject.panel, asyncio.get_running_loop().time
+        ends = [self._fresh_at + panel.timeout] if panel.timeout is not None else []
+        if self._undecided is not None:
+            ends.append(self._undecided + panel.timeouts.freshness / 1_000)
         try:
-            async with asyncio.timeout(min(waits, default=None)):
+            async with asyncio.timeout_at(min(ends, default=None)):
                 await self._wake.wait()
         except TimeoutError:
-            self._extra += bool(self._votes)
+            if self._undecided is not None:
+                self._extra += 1
+                self._undecided = clock()
             self._require_time()
 
     async def _rest(self) -> None:
@@ -223,13 +230,11 @@ class Feed:
         self._failed.clear()
         await asyncio.sleep(pause(self._round))
 
-    def _left(self) -> float | None:
-        timeout = self._subject.panel.timeout
-        return None if timeout is None else self._fresh_at + timeout - asyncio.get_running_loop().time()
-
     def _require_time(self) -> None:
-        left = self._left()
-        if left is not None and left <= 0:
+        """With a timeout, raise what is wrong when nothing fresh was shown for as long; who asks again waits again."""
+        timeout, now = self._subject.panel.timeout, asyncio.get_running_loop().time()
+        if timeout is not None and now - self._fresh_at >= timeout:
+            self._fresh_at = now
             raise self._trouble()
 
     def _trouble(self) -> ParleyError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 
 from parley.client.asking import Panel, Request
@@ -83,7 +83,7 @@ class History:
 
     async def messages(
         self, topic: str, partition: int, start: int, limit: int | None, *, follow: bool
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
         wait = self._panel.timeouts.freshness if follow else 0
         left = limit

@@ -33,7 +33,7 @@ class Code(StrEnum):
     BAD_SIGNATURE = "BadSignature"
     WRONG_CHAIN = "WrongChain"
     NOT_AUTHENTICATED = "NotAuthenticated"
-    BUSY = "Busy"
+    BUSY = "Busy"  # in a receipt: nothing is decided (decision 9)
     NOT_FOUND = "NotFound"
     PRUNED = "Pruned"
     NOT_READY = "NotReady"

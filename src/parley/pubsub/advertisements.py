@@ -30,8 +30,7 @@ def advertise(state: State, by: Standing, operation: Advertise) -> None:
             raise Refusal(
                 Code.LIMIT_EXCEEDED, f"{by.title} advertises on the {MAX_ADVERTISED} topics that it may"
             )
-        advertised = tuple(sorted((*held.advertised, topic.name)))
-        use.put(state, client.key, replace(held, advertised=advertised))
+        use.put(state, client.key, replace(held, advertised=(*held.advertised, topic.name)))
     state.put(advertisement_key(topic.name, client.key), AdvertisementRecord(by.title, operation.text))
 
 

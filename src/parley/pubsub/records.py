@@ -61,7 +61,7 @@ class UseRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     """`use/<key>`: what one client holds of the things that are limited."""
 
     subscriptions: U32 = 0
-    advertised: tuple[str, ...] = ()  # topics, sorted
+    advertised: tuple[str, ...] = ()  # topics
 
 
 def line_key(line: bytes) -> bytes:

@@ -1,6 +1,4 @@
-"""Subscriptions: interests held under a lease in block time. The first of a constraint begins its orders, the last
-ends them (P6).
-"""
+"""Subscriptions: interests under a lease. The first of a constraint begins its orders, the last one ends them (P6)."""
 
 from __future__ import annotations
 
@@ -37,9 +35,8 @@ __all__ = [
 ]
 
 MAX_ORDERS = 65_536  # of one topic: distinct constraints times partitions
-MAX_ENDED = (
-    4_096  # orders that lapsing leases may touch in a block: after a standstill all leases are over at once
-)
+# Orders that lapsing leases may touch in a block: after a standstill all leases are over at once.
+MAX_ENDED = 4_096
 
 
 def subscribe(step: Step, by: Standing, operation: Subscribe, at: Position) -> Subscribed:

@@ -1,0 +1,99 @@
+"""A replica runs the application as it stands: batches in, certified receipts and proofs of the state out."""
+
+from __future__ import annotations
+
+from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, tagged
+
+from parley.consensus.errors import Reason
+from parley.consensus.record import COPIES, recover_record
+from parley.consensus.types import Instance
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.ledger import state_map
+from parley.ledger.application import Receipt
+from parley.model.operations import CreateTopic, Policy, RegisterClient, Subscribe
+from parley.model.records import PartitionRecord, encode_record, partition_key
+from parley.pubsub.application import PubSub
+from parley.replica.chain import StateView
+from parley.replica.ports import Applied, Certified, Effect, Refused, Write
+from parley.replica.replica import Replica, ReplicaConfig, provision
+
+
+class Node:
+    """One replica that is its own committee; writes take effect at once."""
+
+    def __init__(self, world: World) -> None:
+        key = SecretKey.from_seed(bytes(32))
+        config = ReplicaConfig(Instance(world.chain, 0, 0, 1), 0)
+        self.store = Memory()
+        self.receipts: list[Receipt] = []
+        self.refused: list[Reason] = []
+        self.state_root = b""
+        records, first = provision(config, PubSub(world.genesis))
+        self.store.write(first.entries)
+        self._replica = Replica(
+            config,
+            Ed25519Signer(0, key),
+            Ed25519List((key.public,)),
+            PubSub(world.genesis),
+            record=recover_record([[copy] * COPIES for copy in records], "memory"),
+            store=self.store,
+        )
+        self._now = 0
+        self._execute(self._replica.start(0))
+
+    def submit(self, batch: Signed) -> None:
+        self._now += 1_000
+        self._execute(self._replica.submit(self._now, batch.body))
+
+    def _execute(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Write():
+                    self.store.write(effect.entries)
+                case Applied():
+                    self.receipts += effect.receipts
+                case Refused():
+                    self.refused.append(effect.reason)
+                case Certified():
+                    self.state_root = effect.header.state_root
+                case _:
+                    pass
+
+
+def test_what_a_replica_certifies_is_the_applications_state() -> None:
+    world = World()  # makes the batches; it applies none of them
+    alice = actor("alice")
+    node = Node(world)
+    for batch in (
+        world.control(ADMIN, RegisterClient("alice", alice.key, ())),
+        world.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")),
+        world.control(alice, Subscribe("orders", "a = 1")),
+        world.publication(alice, "orders", tagged(a=1), tagged(a=2)),
+        world.publication(actor("mallory"), "orders"),
+    ):
+        node.submit(batch)
+    assert [receipt.code for receipt in node.receipts] == ["Ok"] * 4 + ["UnknownClient"]
+    state = StateView(node.store)
+    head = encode_record(PartitionRecord(2, 0))
+    assert state.get(b"k" + partition_key("orders", 0)) == head
+    proof = state_map.prove(Nodes(state), partition_key("orders", 0))
+    assert state_map.verify(node.state_root, partition_key("orders", 0), head, proof)
+
+
+def test_what_cannot_be_admitted_is_refused_before_order() -> None:
+    world = World()
+    node = Node(world)
+    batch = world.control(ADMIN, Subscribe("orders", "a ="))
+    node.submit(batch)
+    node.submit(Signed(batch.digest, b"garbage"))
+    assert node.refused == [Reason.MALFORMED] * 2
+    assert not node.receipts
+
+
+class Nodes:
+    def __init__(self, state: StateView) -> None:
+        self._state = state
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._state.get(b"n" + path)
