@@ -121,9 +121,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         # The client is loaded when it is first used: whoever needs only a part of the package pays only for that part.
         if name in __all__:
-            for module in ("parley.client", "parley.client.errors"):
-                if hasattr(found := import_module(module), name):
-                    return getattr(found, name)
+            errors = import_module("parley.client.errors")
+            return getattr(errors if name in errors.__all__ else import_module("parley.client"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -109,6 +109,17 @@ def test_another_identity_of_the_folder_can_speak(networks: Path) -> None:
         chosen.speaker("../../etc/passwd")
 
 
+def test_a_file_that_names_two_clients_speaks_for_the_one_it_was_issued_to(
+    networks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(networks / "one", copy)
+    (copy / "identities" / "bravo-bob.json").rename(copy / "identities" / "bravo-eu-bob.json")
+    with pytest.raises(typer.Exit):
+        contexts.find(copy, None).speaker("bravo/eu-bob")
+    assert "is the identity of bravo/bob" in capsys.readouterr().err
+
+
 def test_saved_contexts_are_listed_used_and_forgotten(networks: Path) -> None:
     save("one", networks / "one")
     save("two", networks / "two")

@@ -3,6 +3,8 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,33 @@ def test_there_are_names_for_the_largest_network() -> None:
 def test_a_command_without_a_network_says_how_to_get_one(tmp_path: Path) -> None:
     ended = parley("status", home=tmp_path, code=ExitCode.WRONG_USE)
     assert "parley up" in flat(ended.err)
+
+
+def test_a_broker_has_stopped_when_its_process_is_gone_not_when_its_pid_file_is(tmp_path: Path) -> None:
+    broker = LocalBroker("alpha-1", "alpha", tmp_path, f"{HOST}:1")
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: None); print(flush=True); time.sleep(600)"
+    words = [sys.executable, "-c", program, str(broker.config.resolve())]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "pid").write_text(f"{process.pid}\n")
+        assert stop([broker], seconds=0.2) == (["alpha-1"], ["alpha-1"])
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_output_is_not_written_where_a_link_leads(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "output.log").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        LocalBroker("alpha-1", "alpha", tmp_path, f"{HOST}:1").start()
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / ".parley").mkdir()
+    (tmp_path / ".parley" / "context.toml").touch()
+    os.chown(tmp_path / ".parley", 12_345, -1)
+    for words in (("up", "--detach"), ("status",)):
+        assert "belongs to another user" in flat(parley(*words, home=tmp_path, code=ExitCode.WRONG_USE).err)

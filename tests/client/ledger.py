@@ -165,7 +165,7 @@ class Ledger(World):
                     continue
                 if isinstance(leaf, Closed):
                     blocks.append(DeliveredBlock(self.proof(height, [position]), ()))
-                elif leaf.first_ps >= place.next_ps:
+                elif leaf.first_ps + len(leaf.items) > place.next_ps:
                     blocks.append(self._delivered(contents, height, position, leaf))
         return Delivery(1, self.anchor(), contents.reader(), tuple(blocks)) if blocks else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.node.network import LocalNetwork
+from tests.node.network import ORGANISATIONS, LocalNetwork
 
 import parley
 from parley.client.asking import Request
@@ -30,11 +32,12 @@ from parley.model.batches import (
 )
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import Limits
+from parley.model.names import Value
 from parley.model.operations import Policy, Unsubscribe
 from parley.net.messages import Receipted, Submit
 
 SECONDS = 60.0
-TOPICS = 15  # that the network may have
+TOPICS = 16  # that one organisation may have
 CLIENTS = ("alice", "bob", "carol")
 
 
@@ -42,7 +45,9 @@ CLIENTS = ("alice", "bob", "carol")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
     directory = tmp_path_factory.mktemp("client") / "net"
     with LocalNetwork(
-        directory, clients=CLIENTS, limits=Limits(topics=TOPICS, subscriptions_per_client=4)
+        directory,
+        clients=CLIENTS,
+        limits=Limits(topics=TOPICS * len(ORGANISATIONS), subscriptions_per_client=4),
     ) as net:
         net.start()
         asyncio.run(_furnish(net))
@@ -55,11 +60,25 @@ async def _furnish(net: LocalNetwork) -> None:
             try:
                 async with connected(net, "alpha", "admin") as admin:
                     for name, role in (("alice", "nurse"), ("bob", "clerk")):
-                        key = net.identity("alpha", name).credential.key
-                        await admin.register_client(name, key, {"role": role})
+                        await register(admin, net.identity("alpha", name), {"role": role})
                     return
             except parley.Unreachable:
-                await asyncio.sleep(0.1)  # they are still starting
+                assert all(map(net.is_running, net.names)), "a broker did not start"
+                await asyncio.sleep(0.1)
+
+
+async def register(admin: Client, identity: Identity, attributes: dict[str, Value] | None = None) -> int:
+    credential = identity.credential
+    return await admin.register_client(credential.name, credential.key, attributes, proof=identity.proof())
+
+
+def made_up(net: LocalNetwork, name: str, key: SecretKey | None = None) -> Identity:
+    """Of a client that nobody has issued a credential for."""
+    key = key or SecretKey.generate()
+    credential = issue_credential(
+        net.genesis.chain, "alpha", name, key.public, not_after=2**61, anchor=SecretKey.generate()
+    )
+    return Identity(credential, key.seed())
 
 
 def connected(net: LocalNetwork, organisation: str, name: str, **options: Any) -> Client:  # noqa: ANN401
@@ -164,9 +183,10 @@ def test_topics_are_administered(network: LocalNetwork) -> None:
 
 def test_clients_are_administered(network: LocalNetwork) -> None:
     async def story() -> None:
-        key = SecretKey.generate().public
+        dora = made_up(network, "dora")
+        key = dora.credential.key
         async with connected(network, "alpha", "admin") as admin:
-            await admin.register_client("dora", key, {"role": "guest", "level": 3})
+            await register(admin, dora, {"role": "guest", "level": 3})
             assert (await admin.client_record("dora")).attributes == {"role": "guest", "level": 3}
             await admin.alter_client("dora", set={"role": "nurse"}, remove=["level"])
             record = await admin.client_record("dora")
@@ -220,7 +240,7 @@ async def _raises(kind: type[parley.ParleyError], work: Awaitable[object]) -> pa
 
 def test_refusals_of_administration(network: LocalNetwork) -> None:
     async def story() -> None:
-        key = network.identity("alpha", "alice").credential.key
+        key = network.identity("alpha", "alice").key()
         async with topic(network, "refusals", partitions=2) as (admin, alice, name):
             await _raises(parley.TopicExists, admin.create_topic(name))
             await _raises(parley.PermissionDenied, alice.create_topic("mine"))
@@ -231,11 +251,9 @@ def test_refusals_of_administration(network: LocalNetwork) -> None:
             await _raises(parley.UnknownTopic, admin.alter_topic("nowhere", partitions=1))
             await _raises(parley.InvalidRule, admin.alter_topic(name, publish="role =="))
             await _raises(parley.Malformed, admin.create_topic("a b"))
-            await _raises(parley.ClientExists, admin.register_client("alice", SecretKey.generate().public))
-            await _raises(parley.ClientExists, admin.register_client("other", key))
-            await _raises(
-                parley.Invalid, admin.register_client("eve", SecretKey.generate().public, {"org": "x"})
-            )
+            await _raises(parley.ClientExists, register(admin, made_up(network, "alice")))
+            await _raises(parley.ClientExists, register(admin, made_up(network, "other", key)))
+            await _raises(parley.Invalid, register(admin, made_up(network, "eve"), {"org": "x"}))
             await _raises(parley.UnknownClient, admin.alter_client("nobody", set={"a": 1}))
             await _raises(parley.PermissionDenied, alice.clients())
             async with connected(network, "beta", "admin") as stranger:
@@ -261,11 +279,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
                 for work in (bob.read(name, 0), bob.publish(name, "x"), bob.subscribe(name).__aenter__()):
                     await _raises(parley.PermissionDenied, work)
             async with connected(network, "alpha", "carol") as carol:  # has a credential, is not registered
-                for work in (
-                    carol.read(name, 0),
-                    carol.publish(name, "x"),
-                    carol.subscribe(name).__aenter__(),
-                ):
+                for work in (carol.read(name, 0), carol.publish(name, "x")):
                     await _raises(parley.UnknownClient, work)
             await admin.alter_topic(name, publish="")
             await alice.publish(name, "x")
@@ -284,7 +298,7 @@ def test_a_revoked_client_is_told_so(network: LocalNetwork) -> None:
     async def story() -> None:
         identity = network.identity("alpha", "carol")
         async with topic(network, "revocations") as (admin, _, name):
-            await admin.register_client("carol", identity.credential.key)
+            await register(admin, identity)
             async with connected(network, "alpha", "carol") as carol, carol.subscribe(name) as subscription:
                 await carol.publish(name, "x")
                 assert await texts(subscription, 1) == ["x"]
@@ -298,19 +312,17 @@ def test_a_revoked_client_is_told_so(network: LocalNetwork) -> None:
 
 def test_limits_of_the_network(network: LocalNetwork) -> None:
     async def story() -> None:
-        async with topic(network, "limits") as (admin, alice, name):
+        async with topic(network, "limits") as (_, alice, name):
             subscriptions = [alice.subscribe(name, f"n == {number}") for number in range(5)]
             for one in subscriptions[:4]:
                 await one.__aenter__()
             await _raises(parley.LimitExceeded, subscriptions[4].__aenter__())
             for one in subscriptions[:4]:
                 await one.__aexit__(None, None, None)
-            room = TOPICS - len(await admin.topics())
-            for number in range(room):
-                await admin.create_topic(f"limits/{number}")
-            await _raises(parley.LimitExceeded, admin.create_topic("limits/more"))
-            for number in range(room):
-                await admin.delete_topic(f"limits/{number}")
+            async with connected(network, "gamma", "admin") as other:
+                for number in range(TOPICS):
+                    await other.create_topic(f"limits/{number}")
+                await _raises(parley.LimitExceeded, other.create_topic("limits/more"))
 
     play(story)
 
@@ -330,7 +342,9 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
                 (parley.WrongChain, foreign),
                 (parley.Malformed, b"garbage"),
             ):
-                request = Request("sending", Submit(0, sent), Receipted, lambda *_: b"")
+                request: Request[Receipted, object] = Request(
+                    "sending", Submit(0, sent), Receipted, lambda *_: b""
+                )
                 await _raises(kind, alice._panel.ask(request))
 
     play(story)
@@ -339,11 +353,7 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
 def test_a_credential_that_nobody_vouches_for_admits_nobody(network: LocalNetwork) -> None:
     async def story() -> None:
         found = resolve(directory=network.directory)
-        key = SecretKey.generate()
-        forged = issue_credential(
-            network.genesis.chain, "alpha", "alice", key.public, not_after=2**61, anchor=SecretKey.generate()
-        )
-        context = Context(found.genesis, Identity(forged, key.seed()), found.brokers)
+        context = Context(found.genesis, made_up(network, "alice"), found.brokers)
         await _raises(parley.NotAuthenticated, Client(context, timeout=SECONDS).__aenter__())
 
     play(story)
@@ -416,10 +426,25 @@ def test_the_blocking_front_works_where_a_loop_already_runs(network: LocalNetwor
             assert client.read("notebook", 0).text() == "one"
             with pytest.raises(parley.UnknownTopic):
                 client.publish("nowhere", "x")
-            assert client.name == "alice"
+            assert (client.name, client.organisation) == ("alice", "alpha")
+            assert client.height > receipt.height
             assert client.misbehaviour == ()
+        client.close()
+        with pytest.raises(parley.ClientClosed, match="inside `with`"):
+            client.topics()
 
     play(story)
+
+
+def test_a_blocking_client_that_cannot_connect_leaves_no_thread_behind(network: LocalNetwork) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nowhere = f"127.0.0.1:{free.getsockname()[1]}"
+    before = threading.active_count()
+    with pytest.raises(parley.Unreachable):
+        parley.connect_blocking(
+            directory=network.directory, brokers=dict.fromkeys(network.names, nowhere)
+        ).__enter__()
+    assert threading.active_count() == before
 
 
 # -- crashes -------------------------------------------------------------------------------------------------------------------
@@ -448,6 +473,9 @@ def test_the_death_of_the_connected_broker_loses_and_doubles_nothing(network: Lo
             logged = [message.text() async for message in alice.fetch(name)]
             assert logged == received
             assert alice.misbehaviour == ()
+            told = {one.name: one for one in await alice.status()}
+            assert told["alpha-1"].status is None
+            assert "cannot be reached" in told["alpha-1"].problem
             network.start("alpha-1")
 
     play(story)

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 from tests.client.ledger import Ledger, believe, note, place_of
 from tests.pubsub.world import ADMIN, Actor, actor
 
-from parley.client.beliefs import Stale, Unproven, is_fresh
+from parley.client.beliefs import Stale, Unproven, is_fresh, require_hidden
 from parley.client.messages import Message
 from parley.client.verification import Completeness, Ended, Order
 from parley.ledger.proofs import ProofError
+from parley.model.batches import Message as Message_
 from parley.model.batches import Withheld
 from parley.model.names import sorted_pairs
-from parley.model.operations import AlterClient, DeleteTopic, RevokeClient, Unsubscribe
-from parley.model.receipts import PartitionStart, encode_leaf
+from parley.model.operations import AlterClient, RevokeClient, Subscribe, Unsubscribe
+from parley.model.receipts import BatchReceipt, Match, PartitionStart, Subscribed, decode_leaf, encode_leaf
 from parley.model.records import ConstraintRecord, client_key, encode_record
 from parley.net.messages import DeliveredBlock, Delivery, Head
 
@@ -47,6 +48,29 @@ class Story:
         found = self.ledger.delivery(self.carol, topic, where, place_of(replace(start, next_ps=0)))
         assert found is not None
         return found
+
+    def end(self) -> None:
+        self.ledger.do(self.carol, Unsubscribe("notes", WHERE))
+
+    def match(self, block: DeliveredBlock) -> Match:
+        leaf = decode_leaf(block.proof.leaves[-1])
+        assert isinstance(leaf, Match)
+        return leaf
+
+    def forged(
+        self, at: int, contents: tuple[Message_ | Withheld, ...] | None = None, **changes: object
+    ) -> Delivery:
+        """The honest delivery up to a block, with another `Match` in that block."""
+        delivery = self.delivery
+        block = delivery.blocks[at]
+        match = encode_leaf(replace(self.match(block), **changes))
+        proof = replace(block.proof, leaves=(*block.proof.leaves[:-1], match))
+        lie = replace(block, proof=proof, contents=block.contents if contents is None else contents)
+        return replace(delivery, blocks=(*delivery.blocks[:at], lie))
+
+    def believe(self, delivery: Delivery) -> None:
+        """Without a look at the proofs."""
+        self.order.delivered(Unproven(delivery.anchor), delivery)
 
     def check(self, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
         return self.order.delivered(believe(self.ledger, delivery.anchor), delivery)
@@ -204,6 +228,91 @@ def test_another_incarnation_is_noticed(story: Story) -> None:
         order.delivered(believe(ledger, old.anchor), old)
 
 
+def test_who_joins_in_the_middle_of_a_block_begins_there(story: Story) -> None:
+    """The block's one leaf begins with numbers that were given before the subscription; they are checked, not delivered."""
+    ledger = story.ledger
+    dora, bob = ledger.client("dora"), actor("bob", "hospital-b")
+    ledger.order(
+        ledger.publication(bob, "notes", note("seven", ward="er"), note("eight", ward="er")),
+        ledger.control(dora, Subscribe("notes", WHERE)),
+        ledger.publication(actor("alice"), "notes", note("nine", ward="er")),
+    )
+    (receipt,) = [
+        leaf for leaf in ledger.leaves(ledger.height) if getattr(leaf, "client", "") == "hospital-a/dora"
+    ]
+    assert isinstance(receipt, BatchReceipt)
+    assert isinstance(receipt.outcome, Subscribed)
+    (start,) = receipt.outcome.partitions
+    assert start.next_ps == 8
+    delivery = ledger.delivery(dora, "notes", WHERE, place_of(start))
+    assert delivery is not None
+    order = ledger.follow(dora, "notes", WHERE, [start])
+    shown = order.delivered(believe(ledger, delivery.anchor), delivery)
+    assert [(m.ps, m.offset, m.text()) for m in _messages(shown)] == [(8, 9, "nine")]
+    head = ledger.head("notes", WHERE)
+    assert order.completeness(believe(ledger, head.anchor), head) is Completeness.COMPLETE
+
+
+def test_what_was_numbered_before_one_joined_is_checked_all_the_same(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[0]
+    order = story.ledger.follow(
+        story.carol, "notes", WHERE, [replace(story.starts[0], next_ps=1, next_offset=1)]
+    )
+    lie = replace(block, contents=(note("forged", ward="er"), block.contents[1]))
+    with pytest.raises(ProofError, match="not the one that was published"):
+        order.delivered(believe(story.ledger, delivery.anchor), replace(delivery, blocks=(lie,)))
+
+
+def test_a_later_incarnation_is_noticed(story: Story) -> None:
+    ledger = story.ledger
+    ledger.do(story.carol, Unsubscribe("notes", WHERE))
+    (start,) = ledger.subscribe(story.carol, "notes", WHERE)
+    ledger.publish(actor("bob", "hospital-b"), "notes", note("seven", ward="er"))
+    later = ledger.delivery(story.carol, "notes", WHERE, place_of(start))
+    assert later is not None
+    with pytest.raises(ProofError, match="another incarnation"):
+        story.check(later)
+
+
+def test_another_partitions_leaf_is_noticed(story: Story) -> None:
+    with pytest.raises(ProofError, match="another topic, partition or constraint"):
+        story.believe(story.forged(0, partition=1))
+
+
+def test_more_messages_than_matched_are_noticed(story: Story) -> None:
+    delivery = story.delivery
+    block = delivery.blocks[0]
+    with pytest.raises(ProofError, match="3 messages are shown where 2 matched"):
+        story.check(changed(delivery, 0, replace(block, contents=(*block.contents, note("more")))))
+
+
+def test_a_match_of_nothing_is_noticed(story: Story) -> None:
+    with pytest.raises(ProofError, match="number 0 was to come next, not 0"):
+        story.believe(story.forged(0, items=(), contents=()))
+
+
+def test_the_order_of_offsets_is_that_of_numbers(story: Story) -> None:
+    """Also for readers that look at no proof."""
+    block = story.delivery.blocks[0]
+    match = story.match(block)
+    with pytest.raises(ProofError, match="offset 0 comes after 2"):
+        story.believe(story.forged(0, items=match.items[::-1], contents=block.contents[::-1]))
+    (offset, leaf), *_ = story.match(story.delivery.blocks[2]).items
+    assert offset == 6
+    with pytest.raises(ProofError, match="offset 5 comes after 5"):
+        story.believe(story.forged(2, items=((5, leaf),)))
+
+
+def test_only_receipts_show_who_published(story: Story) -> None:
+    delivery, ledger = story.delivery, story.ledger
+    height = delivery.blocks[1].proof.header.height
+    others = [at for at, leaf in enumerate(ledger.leaves(height)) if isinstance(leaf, Match)]
+    matches_only = replace(delivery.blocks[1], proof=ledger.proof(height, others))
+    with pytest.raises(ProofError):
+        story.check(changed(delivery, 1, matches_only))
+
+
 # -- empties -------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +366,33 @@ def test_withholding_by_attributes_from_before_what_was_seen_is_not_taken(story:
     order = story.ledger.follow(story.carol, "notes", WHERE, story.starts, floor=story.ledger.height + 1)
     with pytest.raises(Stale):
         order.delivered(believe(story.ledger, delivery.anchor), delivery)
+    story.ledger.follow(story.carol, "notes", WHERE, story.starts, floor=story.ledger.height).delivered(
+        believe(story.ledger, delivery.anchor), delivery
+    )
+
+
+def test_what_was_seen_once_is_the_least_that_withholding_is_judged_by(story: Story) -> None:
+    """By a delivery or by a head, and an older one afterwards does not undo it."""
+    ledger, old = story.ledger, story.delivery
+    old_head = ledger.head("notes", WHERE)
+    ledger.apply()
+    new, new_head = story.delivery, ledger.head("notes", WHERE)
+    by_delivery, by_head = story.order, story.order
+    by_delivery.delivered(believe(ledger, new.anchor), replace(new, blocks=new.blocks[:1], reader=None))
+    by_head.delivered(believe(ledger, old.anchor), replace(old, blocks=old.blocks[:1], reader=None))
+    by_head.completeness(believe(ledger, new_head.anchor), new_head)
+    for order in (by_delivery, by_head):
+        order.completeness(believe(ledger, old_head.anchor), old_head)
+        with pytest.raises(Stale):
+            order.delivered(believe(ledger, old.anchor), replace(old, blocks=old.blocks[1:]))
+        order.delivered(believe(ledger, new.anchor), replace(new, blocks=new.blocks[1:]))
+
+
+def test_who_is_not_registered_has_no_attributes(story: Story) -> None:
+    ledger = story.ledger
+    stranger = ledger.reader(actor("mallory"))
+    belief = believe(ledger, ledger.anchor())
+    assert stranger.attributes(belief, ledger.entry(client_key(stranger.key)), 0) is None
 
 
 def test_an_empty_of_a_revoked_reader_is_believed(story: Story) -> None:
@@ -279,16 +415,73 @@ def test_an_empty_of_a_revoked_reader_is_believed(story: Story) -> None:
     assert all(message.empty for message in _messages(shown))
 
 
+def test_a_rule_that_cannot_be_read_hides_nothing() -> None:
+    with pytest.raises(ProofError, match="a rule that cannot be read"):
+        require_hidden(Withheld(bytes(32), "role ==", bytes(32)), {})
+
+
+def test_a_header_that_cannot_be_read_is_the_brokers_fault(story: Story) -> None:
+    """No quorum certifies one, but `quorum` readers look at what is not certified."""
+    delivery = story.delivery
+    block = delivery.blocks[2]
+    forged = replace(note("six"), header=b"garbage")
+    match = story.ledger.leaves(block.proof.header.height)[1]
+    leaves = (block.proof.leaves[0], encode_leaf(replace(match, items=((6, forged.leaf()),), first_ps=0)))
+    lie = replace(block, proof=replace(block.proof, leaves=leaves), contents=(forged,))
+    with pytest.raises(ProofError, match="header cannot be read"):
+        story.order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=(lie,)))
+
+
+def test_offsets_do_not_go_back(story: Story) -> None:
+    delivery = story.delivery
+    place = replace(story.starts[0], next_offset=9)
+    order = story.ledger.follow(story.carol, "notes", WHERE, [place])
+    with pytest.raises(ProofError, match="offset 0 comes after 8"):
+        order.delivered(believe(story.ledger, delivery.anchor), delivery)
+
+
+def test_a_block_must_end_with_what_it_added_to_an_order(story: Story) -> None:
+    delivery, ledger = story.delivery, story.ledger
+    block = delivery.blocks[0]
+    receipt_only = replace(block, proof=ledger.proof(block.proof.header.height, [0]))
+    with pytest.raises(ProofError, match="neither a match nor an end"):
+        story.check(changed(delivery, 0, receipt_only))
+
+
 # -- ends ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_end_of_an_order_is_shown(story: Story) -> None:
-    story.ledger.do(ADMIN, DeleteTopic("notes"))
+    story.end()
     assert story.check(story.delivery)[-1] == Ended(0, 6)
 
 
+def test_an_order_cannot_be_ended_late(story: Story) -> None:
+    story.end()
+    delivery = story.delivery
+    order = story.ledger.follow(story.carol, "notes", WHERE, [replace(story.starts[0], next_ps=7)])
+    with pytest.raises(ProofError, match="ends at number 6, and 7 was to come next"):
+        order.delivered(
+            believe(story.ledger, delivery.anchor), replace(delivery, blocks=delivery.blocks[-1:])
+        )
+
+
+def test_nothing_comes_with_the_end_of_an_order(story: Story) -> None:
+    ledger = story.ledger
+    story.end()
+    delivery = story.delivery
+    end = delivery.blocks[-1]
+    height, (closed,) = end.proof.header.height, end.proof.receipts.indices
+    for lie in (
+        replace(end, contents=(note("more"),)),
+        replace(end, proof=ledger.proof(height, [0, closed])),
+    ):
+        with pytest.raises(ProofError, match="after the end of an order"):
+            story.check(changed(delivery, 3, lie))
+
+
 def test_an_order_cannot_be_ended_early(story: Story) -> None:
-    story.ledger.do(ADMIN, DeleteTopic("notes"))
+    story.end()
     delivery = story.delivery
     with pytest.raises(ProofError, match="ends at number 6, and 0 was to come next"):
         story.check(replace(delivery, blocks=delivery.blocks[-1:]))
@@ -342,6 +535,24 @@ def test_a_head_without_the_order_ends_it(story: Story) -> None:
     assert completeness(story, order, story.ledger.head("notes", WHERE)) is Completeness.ENDED
 
 
+def test_a_head_from_before_what_was_seen_does_not_end_an_order(story: Story) -> None:
+    """As of a broker that lags, a partition that was added since has no order."""
+    ledger = story.ledger
+    story.end()
+    order = ledger.follow(story.carol, "notes", WHERE, story.starts, floor=ledger.height + 1)
+    assert completeness(story, order, ledger.head("notes", WHERE)) is Completeness.BEHIND
+
+
+def test_a_head_of_a_later_order_ends_this_one_and_of_an_earlier_does_not(story: Story) -> None:
+    ledger, order = story.ledger, followed(story)
+    old = ledger.head("notes", WHERE)
+    ledger.do(story.carol, Unsubscribe("notes", WHERE))
+    starts = ledger.subscribe(story.carol, "notes", WHERE)
+    assert completeness(story, order, ledger.head("notes", WHERE)) is Completeness.ENDED
+    later = ledger.follow(story.carol, "notes", WHERE, starts)
+    assert completeness(story, later, old) is Completeness.BEHIND
+
+
 def test_a_head_must_show_every_partition(story: Story) -> None:
     head = story.ledger.head("notes", WHERE)
     with pytest.raises(ProofError, match="head of partition 0 is not shown"):
@@ -374,6 +585,16 @@ def test_a_header_needs_a_quorum(story: Story) -> None:
     weak = story.ledger.certify(delivery.anchor.header, signers=(0, 1))
     with pytest.raises(ProofError, match="not certified by a quorum"):
         story.check(replace(delivery, anchor=weak))
+
+
+def test_only_certified_readers_look_at_certificates(story: Story) -> None:
+    ledger = story.ledger
+    weak = ledger.certify(ledger.anchor().header, signers=(0, 1))
+    with pytest.raises(ProofError):
+        ledger.reader(story.carol).believe(weak)
+    for level in ("quorum", "trusted"):
+        belief = ledger.reader(story.carol, level).believe(weak)
+        assert (belief.height, belief.time) == (ledger.height, ledger.time)
 
 
 def test_a_certificate_is_of_one_header(story: Story) -> None:

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from tests.client.ledger import Ledger, believe, note
 from tests.pubsub.world import Actor, actor
 
-from parley.client.beliefs import Stale
+from parley.client.beliefs import Stale, Unproven
 from parley.client.messages import Message
 from parley.client.verification import Question, check_fetched
 from parley.ledger.proofs import ProofError
 from parley.ledger.publication import check_publication, decode_publication, encode_publication
 from parley.model.batches import Withheld
+from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
 from parley.model.records import PartitionRecord, client_key, encode_record, partition_key
 from parley.net.messages import Fetched, FetchedBatch, FetchedBlock, Skipped
 
@@ -172,10 +173,54 @@ def test_another_partitions_batch_is_noticed(story: Story) -> None:
         story.check(replace(story.fetched(), blocks=other.blocks))
 
 
+def test_another_partitions_batch_is_noticed_the_other_way_round(story: Story) -> None:
+    answer = story.ledger.fetched(story.carol, "notes", partition=1)
+    lie = replace(answer, blocks=story.fetched().blocks)
+    with pytest.raises(ProofError, match="another topic or partition"):
+        check_fetched(
+            believe(story.ledger, lie.anchor),
+            lie,
+            story.ledger.reader(story.carol),
+            Question("notes", 1, 0, 0),
+        )
+
+
+def test_batches_do_not_overlap(story: Story) -> None:
+    """Also for readers that look at no proof."""
+    answer = story.fetched()
+    block = answer.blocks[1]
+    first, second = (decode_leaf(leaf) for leaf in block.proof.leaves)
+    assert isinstance(first, BatchReceipt)
+    leaves = (encode_leaf(replace(first, outcome=Published(2))), encode_leaf(second))
+    lie = with_block(answer, 1, replace(block, proof=replace(block.proof, leaves=leaves)))
+    with pytest.raises(ProofError, match="offset 3 was to come next, not a batch of 2 from 2 on"):
+        check_fetched(
+            Unproven(lie.anchor), lie, story.ledger.reader(story.carol, "quorum"), Question("notes", 0, 0, 0)
+        )
+
+
 def test_another_partitions_head_is_noticed(story: Story) -> None:
     head = story.ledger.entry(partition_key("notes", 1))
     with pytest.raises(ProofError, match="another entry"):
         story.check(replace(story.fetched(7), head=head, blocks=()), 7)
+
+
+def test_a_partition_that_does_not_exist_is_not_read_from(story: Story) -> None:
+    answer = replace(story.fetched(), head=story.ledger.entry(partition_key("notes", 7)), blocks=())
+    with pytest.raises(ProofError, match="partition 7 does not exist"):
+        check_fetched(
+            believe(story.ledger, answer.anchor),
+            answer,
+            story.ledger.reader(story.carol),
+            Question("notes", 7, 0, 0),
+        )
+
+
+def test_the_receipt_of_something_else_is_noticed(story: Story) -> None:
+    answer = story.fetched()
+    registration = story.ledger.proof(1, [0])
+    with pytest.raises(ProofError, match="is none"):
+        story.check(with_block(answer, 0, replace(answer.blocks[0], proof=registration)))
 
 
 def test_a_batch_without_its_receipt_is_noticed(story: Story) -> None:
@@ -183,6 +228,9 @@ def test_a_batch_without_its_receipt_is_noticed(story: Story) -> None:
     block = answer.blocks[1]
     with pytest.raises(ProofError, match="as many receipts as batches"):
         story.check(with_block(answer, 1, replace(block, batches=block.batches[:1])))
+    fewer = replace(block, proof=story.ledger.proof(block.proof.header.height, [0]))
+    with pytest.raises(ProofError, match="as many receipts as batches"):
+        story.check(with_block(answer, 1, fewer))
 
 
 def test_nothing_is_shown_only_at_the_end(story: Story) -> None:

@@ -8,7 +8,7 @@ from itertools import count
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
+from tests.client.stage import TIMEOUTS, Lie, Stage, StagedBroker, on_stage, on_stage_with
 from tests.pubsub.world import ADMIN, Signed, actor
 
 from parley.client import lines
@@ -26,7 +26,7 @@ from parley.client.errors import (
     UnknownTopic,
     Unreachable,
 )
-from parley.model.batches import Batch
+from parley.model.batches import MAX_RULES, Batch
 from parley.model.errors import Code
 from parley.model.names import sorted_pairs
 from parley.model.operations import AlterClient, CreateTopic, Policy
@@ -156,6 +156,20 @@ async def test_one_brokers_refusal_before_order_is_not_believed(stage: Stage) ->
 
 
 @on_stage
+async def test_one_brokers_refusal_is_not_believed_because_the_others_are_busy(stage: Stage) -> None:
+    def busy_at_first(broker: StagedBroker) -> Lie:
+        return lambda question, answer: (
+            failing(Code.BUSY)(question, answer) if len(broker.batches) < 3 else answer
+        )
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        for broker in stage.brokers:
+            broker.lie = failing(Code.MALFORMED) if broker.name == FIRST else busy_at_first(broker)
+        await client.publish("notes", "one", partition=0)
+    assert published(stage) == [b"one"]
+
+
+@on_stage
 async def test_the_refusal_of_f_plus_one_brokers_is_believed_and_the_line_goes_on(stage: Stage) -> None:
     async with stage.client(stage.registered("alice")) as client:
         for broker in stage.brokers:
@@ -195,6 +209,26 @@ async def test_a_stalled_network_is_waited_for_no_longer_than_asked_and_nothing_
             broker.cut()
         await client.publish("notes", "two", partition=0)
     assert published(stage) == [b"one", b"two"]
+
+
+@on_stage
+async def test_a_publisher_without_brokers_is_told_and_its_message_goes_out_when_they_are_back(
+    stage: Stage,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "PATIENCE", 0.2)
+        async with stage.client(stage.registered("alice"), patience=None) as client:
+            await client.publish("notes", "zero", partition=0)
+            addresses = [broker.address for broker in stage.brokers]
+            for broker in stage.brokers:
+                await broker.stop()
+            with pytest.raises(Unreachable) as caught:
+                await client.publish("notes", "one", partition=0)
+            assert "may still take effect" in caught.value.__notes__[0]
+            for broker, address in zip(stage.brokers, addresses, strict=True):
+                broker.start(address)
+            await client.publish("notes", "two", partition=0)
+    assert published(stage) == [b"zero", b"one", b"two"]
 
 
 @on_stage
@@ -479,3 +513,54 @@ async def test_a_failure_that_nobody_waited_for_is_raised_at_the_end(stage: Stag
                 await pending
         with pytest.raises(ClientClosed):
             await publisher.send("two")
+
+
+@on_stage
+async def test_what_was_gathered_goes_out_even_if_its_publisher_is_left_by_an_error(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        publisher = client.publisher("notes", linger=60)
+        await publisher.__aenter__()
+        pending = await publisher.send("one", partition=0)
+        await publisher.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        assert (await pending).offset == 0
+
+
+@on_stage
+async def test_settings_that_make_no_sense_are_refused(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        for options in ({"batch_size": 0}, {"max_bytes": 2**30}, {"in_flight": 0}, {"linger": -1}):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                client.publisher("notes", **options)
+
+
+@on_stage
+async def test_more_rules_than_a_batch_may_have_go_in_several(stage: Stage) -> None:
+    rules = [f"level == {number}" for number in range(MAX_RULES + 6)]
+    async with (
+        stage.client(stage.registered("alice"), first=FIRST) as client,
+        client.publisher("notes", linger=5) as publisher,
+    ):
+        for rule in rules:
+            await publisher.send(rule, rule=rule, partition=0)
+    assert published(stage) == [rule.encode() for rule in rules]
+
+
+@on_stage
+async def test_what_brokers_say_of_a_client_now_does_not_get_its_open_batches_signed_anew(
+    stage: Stage,
+) -> None:
+    """Two brokers call it unknown; one of the open batches was applied all the same, so none may be sent again as new."""
+
+    def unknown(question: Question, answer: Answer) -> Answer:
+        return Failure(question.id, Code.UNKNOWN_CLIENT, "nobody") if isinstance(question, Submit) else answer
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        for broker in stage.brokers:
+            broker.lie = unknown
+        for one in await asyncio.gather(
+            *(client.publish("notes", text, partition=0) for text in ("one", "two")), return_exceptions=True
+        ):
+            assert isinstance(one, UnknownClient)
+    sent = {body for broker in stage.brokers for body in broker.batches}
+    assert len(set(sessions(list(sent)))) == 1
+    assert len(sent) == 2

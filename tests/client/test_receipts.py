@@ -19,7 +19,7 @@ from parley.client.narrowing import narrowed
 from parley.crypto import merkle
 from parley.ledger.proofs import BlockProof, ProofError
 from parley.ledger.publication import check_publication, decode_publication
-from parley.model.receipts import Published, encode_leaf
+from parley.model.receipts import Closed, Published, encode_leaf
 from parley.model.records import ClientRecord, TopicRecord, client_key, topic_key
 from parley.net.messages import Receipted
 
@@ -86,8 +86,9 @@ def test_an_honest_receipt_is_believed(story: Story) -> None:
 
 
 def test_another_batchs_receipt_is_noticed(story: Story) -> None:
-    with pytest.raises(ProofError, match="another batch"):
-        story.check(story.ledger.receipted(story.first.digest), story.second)
+    for shown, asked in ((story.first, story.second), (story.second, story.first)):
+        with pytest.raises(ProofError, match="another batch"):
+            story.check(story.ledger.receipted(shown.digest), asked)
 
 
 def test_a_receipt_among_others_is_noticed(story: Story) -> None:
@@ -95,6 +96,14 @@ def test_a_receipt_among_others_is_noticed(story: Story) -> None:
     both = story.ledger.proof(answer.proof.header.height, [0, 1])
     with pytest.raises(ProofError, match="not one receipt"):
         story.check(replace(answer, proof=both), story.first)
+
+
+def test_a_leaf_that_is_no_receipt_is_noticed(story: Story) -> None:
+    answer = story.ledger.receipted(story.first.digest)
+    end = encode_leaf(Closed("notes", 0, bytes(32), (1, 0), 0))
+    lie = replace(answer, proof=replace(answer.proof, leaves=(end,)))
+    with pytest.raises(ProofError, match="not one receipt"):
+        check_receipt(Unproven(answer.anchor), lie, story.first.digest)
 
 
 def test_a_forged_receipt_is_noticed(story: Story) -> None:
@@ -133,8 +142,11 @@ def test_entries_are_those_that_were_asked_for(story: Story) -> None:
         check_entries(belief, answer, keys[::-1], floor=0)
     with pytest.raises(ProofError, match="2 entries were shown where 1"):
         check_entries(belief, answer, keys[:1], floor=0)
+    with pytest.raises(ProofError, match="2 entries were shown where 3"):
+        check_entries(belief, answer, [*keys, b"more"], floor=0)
     with pytest.raises(Stale):
         check_entries(belief, answer, keys, floor=ledger.height + 1)
+    assert check_entries(Unproven(answer.anchor), answer, keys, floor=ledger.height) == (value, nothing)
 
 
 def test_hiding_an_entry_is_noticed(story: Story) -> None:
@@ -146,8 +158,15 @@ def test_hiding_an_entry_is_noticed(story: Story) -> None:
 
 def test_an_unproven_entry_is_still_the_one_that_was_asked_for(story: Story) -> None:
     answer = story.ledger.proven(topic_key("notes"))
-    with pytest.raises(ProofError, match="another entry"):
-        check_entries(Unproven(answer.anchor), answer, [topic_key("other")], floor=0)
+    for other in ("abc", "other"):
+        with pytest.raises(ProofError, match="another entry"):
+            check_entries(Unproven(answer.anchor), answer, [topic_key(other)], floor=0)
+
+
+def test_brokers_agree_on_a_receipt_that_they_prove_differently(story: Story) -> None:
+    first = story.check(story.ledger.receipted(story.first.digest), story.first)
+    story.ledger.apply()
+    assert story.check(story.ledger.receipted(story.first.digest), story.first) == first
 
 
 def test_a_record_that_cannot_be_read_is_the_brokers_fault() -> None:

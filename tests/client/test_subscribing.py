@@ -410,6 +410,38 @@ async def test_the_lease_is_renewed_in_the_background(stage: Stage) -> None:
 
 
 @on_stage_with(SHORT)
+async def test_a_renewal_that_is_refused_ends_the_subscription(stage: Stage) -> None:
+    async with following(stage) as (subscription, _):
+        waiting = asyncio.create_task(take(subscription, 1))
+        await stage[FIRST].sent(2)
+        stage.ledger.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))
+        for _ in range(2):  # and it stays ended
+            with pytest.raises(PermissionDenied):
+                await waiting
+            waiting = asyncio.create_task(take(subscription, 1))
+
+
+@on_stage
+async def test_when_nobody_can_be_reached_a_subscriber_without_a_timeout_keeps_its_place(
+    stage: Stage,
+) -> None:
+    stage.registered("bob")
+    alice = stage.registered("alice")
+    async with (
+        stage.client(alice, patience=None) as client,
+        client.subscribe("notes", stage.watch(WHERE)) as subscription,
+    ):
+        addresses = [broker.address for broker in stage.brokers]
+        for broker in stage.brokers:
+            await broker.stop()
+        waiting = asyncio.create_task(take(subscription, 1))
+        publish(stage, "one")
+        for broker, address in zip(stage.brokers, addresses, strict=True):
+            broker.start(address)
+        assert texts(await waiting) == ["one"]
+
+
+@on_stage_with(SHORT)
 async def test_a_partition_that_is_added_is_followed_from_its_start(stage: Stage) -> None:
     async with following(stage) as (subscription, _):
         publish(stage, "one")
@@ -452,3 +484,25 @@ async def test_a_quorum_of_brokers_outvotes_a_liar(stage: Stage) -> None:
     truth = stage.ledger.fetched(alice, "notes")
     assert [m.time for m in messages] == [block.proof.header.time for block in truth.blocks]
     assert {m.verified for m in messages} == {"quorum"}
+
+
+@hasty
+async def test_what_brokers_agree_on_does_not_overtake_what_they_dispute(stage: Stage) -> None:
+    """A liar is wrong about the first message only: the second has votes enough before the first has."""
+
+    def first_only(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Delivery):
+            return answer
+        first, *rest = answer.blocks
+        header = replace(first.proof.header, time=first.proof.header.time + 1)
+        return replace(answer, blocks=(replace(first, proof=replace(first.proof, header=header)), *rest))
+
+    stage.registered("bob")
+    alice = stage.registered("alice")
+    stage[FIRST].lie = first_only
+    async with (
+        stage.client(alice, first=FIRST, verify="quorum") as client,
+        client.subscribe("notes", stage.watch(WHERE)) as subscription,
+    ):
+        publish(stage, "one", "two", "three")
+        assert texts(await take(subscription, 3)) == ["one", "two", "three"]

@@ -48,3 +48,15 @@ def test_the_blocks_of_a_page_run_in_order(page: str, folder: Path) -> None:
     assert found, f"{page} has no block to run"
     for kind, text in found:
         run(kind, text, folder)
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"(?:^|`|\$ )make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert {"demo", "test", "setup"} <= named
+    assert named <= targets

@@ -5,14 +5,24 @@ from __future__ import annotations
 from functools import cache
 
 from msgspec.structs import replace
-from tests.pubsub.world import ADMINS, ORGANISATIONS, Actor, Signed, World, actor, make_genesis, tagged
+from tests.pubsub.world import (
+    ADMINS,
+    ORGANISATIONS,
+    Actor,
+    Signed,
+    World,
+    actor,
+    make_genesis,
+    registration,
+    tagged,
+)
 from tests.replica.driver import Cluster, Committee, MemoryStore
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger.proofs import Anchor
 from parley.model.genesis import Genesis
 from parley.model.names import sorted_pairs
-from parley.model.operations import CreateTopic, Policy, RegisterClient, Subscribe
+from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.pubsub.application import PubSub
 
 GENESIS: Genesis = replace(make_genesis(), start_time=0)
@@ -72,7 +82,7 @@ def told() -> Shard:
     shard = Shard()
     admin = ADMINS[ORGANISATIONS[0]]
     control = shard.maker.control
-    shard.order(control(admin, RegisterClient("alice", ALICE.key, sorted_pairs({"role": "nurse"}))))
+    shard.order(control(admin, registration(shard.maker.chain, ALICE, sorted_pairs({"role": "nurse"}))))
     shard.order(control(admin, CreateTopic("wards", 1, Policy(), "", "")))
     shard.order(control(ALICE, Subscribe("wards", "n == 3")))
     for number in range(5):

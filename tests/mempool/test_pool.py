@@ -322,15 +322,24 @@ def named_after_its_author(data: bytes) -> Admitted:
     return Admitted(batch_digest(data), data[:1])
 
 
-def test_one_author_cannot_fill_the_pool_through_many_brokers() -> None:
+def test_one_author_fills_no_more_than_its_part_of_a_brokers_share() -> None:
     pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
     bodies = [bytes([7, number]) for number in range(3)]
-    for broker, data in enumerate(bodies[:2], 1):
-        pool.receive(broker, data, 0)
+    for data in bodies[:2]:
+        pool.receive(3, data, 0)
     assert refusal(pool, 3, bodies[2]) is Reason.QUOTA
     pool.receive(3, bytes([8, 0]), 0)  # another author's
     pool.settle((batch_digest(bodies[0]),), {batch_digest(bodies[0])}, 1)
     assert pool.receive(3, bodies[2], 1)
+
+
+def test_a_broker_that_announces_a_clients_batches_leaves_its_quota_elsewhere_alone() -> None:
+    pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
+    for number in range(2):
+        pool.receive(3, bytes([7, number]), 0)
+    assert refusal(pool, 3, bytes([7, 2])) is Reason.QUOTA
+    assert pool.submit(bytes([7, 2]), 0)
+    assert pool.receive(1, bytes([7, 3]), 0)
 
 
 def test_a_batch_that_the_application_does_not_admit_is_not_stored() -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
+from parley.cli.local_brokers import free_addresses
 from parley.ledger.proofs import Trust
 from parley.model.credentials import Identity
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
@@ -41,10 +40,8 @@ class LocalNetwork:
         settings: str = "",
     ) -> None:
         self.directory = directory
-        with ExitStack() as ports:
-            # All are held until all are chosen, so that no port is chosen twice.
-            free = [ports.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in organisations]
-            self.addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in free]
+        # Ports that the system gives nobody: a broker that was killed finds its own again.
+        self.addresses = free_addresses(len(organisations), directory)
         self.genesis: Genesis = provision_network(
             directory,
             organisations=organisations,

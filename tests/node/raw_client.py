@@ -25,7 +25,7 @@ from parley.model.batches import (
 )
 from parley.model.credentials import Identity, possession
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import Operation, encode_operation
+from parley.model.operations import Operation, RegisterClient, encode_operation
 from parley.model.receipts import BatchReceipt
 from parley.model.records import decode_record
 from parley.net import messages as net
@@ -125,6 +125,12 @@ class RawClient:
 def message(payload: bytes, rule: str = "", **tags: Value) -> Message:
     header = encode(MessageHeader(tags=sorted_pairs(tags)))
     return Message(os.urandom(16), header, rule, payload)
+
+
+def registration(identity: Identity, **attributes: Value) -> RegisterClient:
+    """What an administrator says to have this client known."""
+    mine = identity.credential
+    return RegisterClient(mine.name, mine.key, sorted_pairs(attributes), identity.proof())
 
 
 @asynccontextmanager

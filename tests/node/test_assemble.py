@@ -14,13 +14,21 @@ from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import RawClient, authenticate, authenticated, message, opening, reach
+from tests.node.raw_client import (
+    RawClient,
+    authenticate,
+    authenticated,
+    message,
+    opening,
+    reach,
+    registration,
+)
 
 from parley.ledger import layout
 from parley.ledger.store import Store
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.errors import Code
-from parley.model.operations import CreateTopic, Policy, RegisterClient
+from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import Done, Published
 from parley.net import messages as net
 from parley.net.listener import ListenError
@@ -65,8 +73,7 @@ def test_one_broker_is_a_network(network: OneBroker) -> None:
     async def story() -> None:
         async with running(network) as task:
             admin = await connected(network, "admin")
-            key = network.identity("solo", "alice").credential.key
-            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
             alice = await connected(network, "alice")
             assert (await alice.submit(alice.publication("t", message(b"x")))).outcome == Published(0)
@@ -88,8 +95,7 @@ def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(network: OneB
         nonlocal name
         async with running(network):
             admin = await connected(network, "admin")
-            key = network.identity("solo", "alice").credential.key
-            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
             alice = await connected(network, "alice")
             batch = alice.publication("t", message(b"x"))
@@ -147,11 +153,8 @@ def test_a_client_uses_no_more_than_the_limits_say(tmp_path: Path) -> None:
         identity = network.identity("solo", "admin")
         async with running(network):
             admin = await authenticated(network, "solo-1", await reach(network, "solo-1"), identity)
-            key = network.identity("solo", "alice").credential.key
-            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
-            assert (
-                await admin.operate(RegisterClient("root", identity.credential.key, ()))
-            ).outcome == Done()
+            assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
+            assert (await admin.operate(registration(identity))).outcome == Done()
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
             for id_ in (1, 2, 3, 1):
                 admin.send(net.Fetch(id_, "t", 0, 0, 1_000, 60_000))
@@ -167,6 +170,29 @@ def test_a_client_uses_no_more_than_the_limits_say(tmp_path: Path) -> None:
                 await stream.wait_closed()
 
     asyncio.run(story())
+
+
+def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None:
+    network = OneBroker(tmp_path / "net", "[limits]\nunread_seconds = 1\n")
+
+    async def story() -> None:
+        async with running(network):
+            admin = await connected(network, "admin")
+            assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
+            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+            alice = await connected(network, "alice")
+            large = alice.publication("t", message(bytes(MAX_BATCH_BYTES - 1_000)))
+            assert (await alice.submit(large)).outcome == Published(0)
+            for id_ in range(50):
+                alice.send(net.Fetch(id_, "t", 0, 0, net.MAX_ANSWER, 0))
+            await alice.stream.drain()
+            async with asyncio.timeout(SECONDS):
+                while (await admin.status()).clients == 2:  # noqa: ASYNC110 - it is the broker's patience that runs out
+                    await asyncio.sleep(0.05)
+            await close(alice, admin)
+
+    asyncio.run(story())
+    assert "client_slow" in [line["event"] for line in network.log("solo-1")]
 
 
 def test_an_address_that_is_taken_is_named(network: OneBroker) -> None:
@@ -201,10 +227,10 @@ def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:
 
     async def story() -> None:
         stream = await reach(network, "solo-1")
-        alice = await authenticated(network, "solo-1", stream, network.identity("solo", "alice"))
+        admin = await authenticated(network, "solo-1", stream, network.identity("solo", "admin"))
         for id_ in range(6):
-            large = alice.publication("t", message(bytes(MAX_BATCH_BYTES - 1_000)))
-            alice.send(net.Submit(id_, large[1]))
+            large = admin.publication("t", message(bytes(MAX_BATCH_BYTES - 1_000)))
+            admin.send(net.Submit(id_, large[1]))
         async with asyncio.timeout(SECONDS):
             while await stream.read() is not None:
                 pass

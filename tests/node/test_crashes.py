@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import RawClient, client, message
+from tests.node.raw_client import RawClient, client, message, registration
 
-from parley.model.operations import CreateTopic, Policy, RegisterClient
+from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import BatchReceipt, Done, Published
 from parley.net import messages as net
 from parley.node.provision import broker_directory
@@ -28,8 +28,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
 def test_a_killed_broker_is_not_missed_and_catches_up(network: LocalNetwork) -> None:
     async def story() -> None:
         async with client(network, "alpha-1", "alpha", "admin") as admin:
-            key = network.identity("alpha", "alice").credential.key
-            assert (await admin.operate(RegisterClient("alice", key, ()))).outcome == Done()
+            alice = network.identity("alpha", "alice")
+            assert (await admin.operate(registration(alice))).outcome == Done()
             assert (await admin.operate(CreateTopic("log", 1, Policy(), "", ""))).outcome == Done()
         network.kill("delta-1")
         async with client(network, "beta-1", "alpha", "alice") as publisher:

@@ -13,20 +13,23 @@ from tests.node.network import SECONDS
 from tests.node.raw_client import message
 
 from parley.consensus.errors import Reason
+from parley.consensus.record import encode_record
 from parley.crypto import ed25519
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import layout
 from parley.ledger.store import StoreFailed
 from parley.mempool.messages import BatchMessage
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
+from parley.node.clock import WallClock
 from parley.node.config import Config, load
-from parley.node.driver import Driver, wall_clock
+from parley.node.driver import Driver
 from parley.node.feed import Feed
 from parley.node.logs import open_log
 from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import Storage, open_storage, replica_config
 from parley.pubsub.application import PubSub
 from parley.replica import wire
+from parley.replica.ports import PersistSafety, Write
 from parley.replica.replica import Replica
 
 
@@ -53,7 +56,7 @@ def config(tmp_path: Path) -> Config:
     directory = tmp_path / "net"
     now = int(time.time() * 1_000)
     provision_network(directory, organisations=("a", "b", "c", "d"), network="n", start_time=now)
-    return load(broker_directory(directory, "b-1") / "broker.toml")
+    return load(broker_directory(directory, "d-1") / "broker.toml")
 
 
 def make(
@@ -78,7 +81,7 @@ def make(
         feed=Feed(),
         links=links,
         log=log,
-        now=wall_clock(),
+        now=WallClock(),
         blame=blame,
         seen=lambda _certified: None,
     )
@@ -124,8 +127,9 @@ def test_nothing_leaves_a_broker_whose_disk_has_failed(config: Config) -> None:
             driver.start()
             assert driver.submit(batch(config, 0)[1]) is None
             storage.store.close()
-            with pytest.raises(StoreFailed):
-                await driver.failure
+            async with asyncio.timeout(SECONDS):
+                with pytest.raises(StoreFailed):
+                    await driver.failure
             assert links.batches == []
             assert driver.submit(batch(config, 1)[1]) is not None
 
@@ -144,6 +148,22 @@ def test_whoever_sends_what_is_refused_is_named(config: Config) -> None:
 
 
 def test_time_never_goes_back() -> None:
-    now = wall_clock()
+    now = WallClock()
     times = [now() for _ in range(1_000)]
     assert times == sorted(times)
+
+
+def test_what_was_put_off_is_on_disk_before_anything_is_signed(config: Config) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            synced: list[bool] = []
+            driver._step(lambda: [Write(((b"k", b"v"),), sync=True)])
+            assert driver._dirty
+            assert storage.store.get(b"k") == b"v"
+            number, state = storage.record
+            driver._step(lambda: [PersistSafety(1, encode_record(number + 1, state))])
+            synced.append(not driver._dirty)
+            assert synced == [True]
+
+    asyncio.run(story())

@@ -11,12 +11,21 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import RawClient, authenticate, client, message, opening, prove, reach
+from tests.node.raw_client import (
+    RawClient,
+    authenticate,
+    client,
+    message,
+    opening,
+    prove,
+    reach,
+    registration,
+)
 
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
 from parley.model.errors import Code
-from parley.model.operations import CreateTopic, Operation, Policy, RegisterClient
+from parley.model.operations import CreateTopic, Operation, Policy
 from parley.net import messages as net
 from parley.net.frames import PRE_AUTH_LIMIT, ConnectionLost, FrameStream
 from parley.net.tls import Address, peer_context, tls_name
@@ -42,9 +51,7 @@ async def _furnish(network: LocalNetwork) -> None:
     for number in range(ROUNDS):
         create_identity(network.directory, "alpha", f"noise-{number}", not_after=2**50)
     names = ["alice", "mallory", *(f"noise-{number}" for number in range(ROUNDS))]
-    operations: list[Operation] = [
-        RegisterClient(name, network.identity("alpha", name).credential.key, ()) for name in names
-    ]
+    operations: list[Operation] = [registration(network.identity("alpha", name)) for name in names]
     operations.append(CreateTopic("news", 1, Policy(), "", ""))
     async with client(network, "alpha-1", "alpha", "admin") as admin:
         for id_, operation in enumerate(operations):
@@ -237,6 +244,33 @@ def test_a_broker_that_sends_garbage_is_cut_off_and_the_rest_go_on(network: Loca
         assert any(line["event"] == "peer_cut_off" for line in network.log("alpha-1"))
 
     asyncio.run(story())
+
+
+def test_a_broker_whose_clock_differs_from_the_others_says_so(tmp_path: Path) -> None:
+    with LocalNetwork(tmp_path / "net") as network:
+        network.start("alpha-1")
+
+        async def story() -> None:
+            async with client(network, "alpha-1", "alpha", "admin") as admin:
+                status = await admin.status()
+                assert (status.state, status.note) == ("starting", "")
+                others = []
+                for name in ("beta-1", "gamma-1"):
+                    home = broker_directory(network.directory, name)
+                    other = await dial_as(network, "alpha-1", home / "tls.crt", home / "tls.key")
+                    other.write(
+                        net.encode(net.PeerHello(net.VERSION, network.genesis.chain, status.time + 60_000))
+                    )
+                    others.append(other)
+                async with asyncio.timeout(SECONDS):
+                    while not (status := await admin.status()).note:  # noqa: ASYNC110 - it is another process
+                        await asyncio.sleep(0.02)
+                assert "behind the clocks of the other brokers" in status.note
+                for other in others:
+                    await other.wait_closed()
+
+        asyncio.run(story())
+        network.stop("alpha-1")
 
 
 async def make_noise(network: LocalNetwork, identity: Identity, frames: list[bytes]) -> bool:

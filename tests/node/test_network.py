@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.node.network import ORGANISATIONS, LocalNetwork
-from tests.node.raw_client import RawClient, client, message
+from tests.node.raw_client import RawClient, client, message, registration
 
 from parley.model.batches import Message, Withheld
 from parley.model.errors import Code
@@ -15,7 +15,6 @@ from parley.model.expressions import parse_constraint, parse_rule
 from parley.model.operations import (
     CreateTopic,
     Policy,
-    RegisterClient,
     RevokeClient,
     Subscribe,
     Unsubscribe,
@@ -49,9 +48,8 @@ async def _furnish(network: LocalNetwork) -> None:
     for organisation in ORGANISATIONS:
         async with client(network, f"{organisation}-1", organisation, "admin") as admin:
             for name in ("alice", "bob"):
-                key = network.identity(organisation, name).credential.key
-                rank = 5 if name == "alice" else 1
-                receipt = await admin.operate(RegisterClient(name, key, (("rank", rank),)))
+                identity = network.identity(organisation, name)
+                receipt = await admin.operate(registration(identity, rank=5 if name == "alice" else 1))
                 assert receipt.outcome == Done()
     async with client(network, "alpha-1", "alpha", "admin") as admin:
         for topic, subscribe in (("news", ""), ("secret", "rank >= 3"), ("busy", "")):
@@ -132,6 +130,23 @@ def test_a_stream_waits_for_credit_and_its_head_says_what_is_held_back(network: 
             reader.send(net.Credit(stream, 100))
             rest = await next_delivery(reader)
             assert sum(len(block.contents) for block in rest.blocks) == 4
+
+    asyncio.run(story())
+
+
+def test_a_backlog_is_delivered_in_pieces(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "gamma-1", "gamma", "alice") as reader:
+            start = await subscribe(reader, "busy", "size = 1")
+            for _ in range(4):
+                await reader.submit(reader.publication("busy", message(bytes(900_000), size=1)))
+            open_stream(reader, "busy", start, credit=1_000)
+            sizes: list[int] = []
+            while sum(sizes) < 4:
+                delivery = await next_delivery(reader)
+                sizes.append(sum(len(block.contents) for block in delivery.blocks))
+            assert sizes == [2, 2]
+            await reader.receive(net.Head)
 
     asyncio.run(story())
 
@@ -295,7 +310,7 @@ def test_a_stream_ends_when_its_reader_is_revoked(network: LocalNetwork) -> None
             client(network, "alpha-1", "alpha", "admin") as other,
         ):
             identity = create_identity(network.directory, "delta", "carol", not_after=2**50)
-            receipt = await admin.operate(RegisterClient("carol", identity.credential.key, ()))
+            receipt = await admin.operate(registration(identity))
             assert receipt.outcome == Done()
             async with client(network, "alpha-1", "delta", "carol") as reader:
                 start = await subscribe(reader, "news", "w = 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from parley.node.archive import ReceiptTree
 from parley.node.cache import Cache
 from parley.node.config import Limits
 from parley.node.links import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Outbox
-from parley.node.logs import MAX_THROTTLED, MAX_VALUE, Throttled, presentable
+from parley.node.logs import BURST_OF_LINES, MAX_THROTTLED, MAX_VALUE, Lines, Throttled, presentable
 
 leaves = st.lists(st.binary(max_size=4), min_size=1, max_size=40)
 
@@ -119,8 +120,13 @@ def test_the_same_is_said_once_in_a_while_with_how_often_it_happened() -> None:
 def test_what_is_remembered_to_be_quiet_is_bounded() -> None:
     throttled = Throttled()
     for subject in range(MAX_THROTTLED + 100):
-        assert throttled.count("event", subject, 0) == 1
+        assert throttled.count("event", subject, subject * 1_000) == 1
     assert len(throttled._last) == MAX_THROTTLED
+
+
+def test_ever_new_subjects_do_not_flood_the_log() -> None:
+    throttled = Throttled()
+    assert sum(throttled.count("event", subject, 0) for subject in range(10_000)) == BURST_OF_LINES
 
 
 def test_no_bytes_and_no_long_values_reach_the_log() -> None:
@@ -128,3 +134,14 @@ def test_no_bytes_and_no_long_values_reach_the_log() -> None:
     assert event["key"] == "<6 bytes>"
     assert len(event["long"]) == MAX_VALUE + 1
     assert (event["n"], event["none"]) == (5, None)
+
+
+def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb", buffering=0) as file:
+        lines = Lines(file)
+        lines.info("kept")
+    lines.critical("lost")
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        Lines(full).error("lost")
+    assert path.read_bytes() == b"kept\n"

@@ -98,3 +98,12 @@ def test_what_is_too_large_is_no_secret(tmp_path: Path) -> None:
     path.write_bytes(bytes(MAX_SECRET + 1))
     with pytest.raises(SecretError, match="no key"):
         read_secret(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_secret_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    write_secret(path, b"secret")
+    os.chown(path, 12_345, -1)
+    with pytest.raises(SecretError, match="belongs to another user"):
+        read_secret(path)

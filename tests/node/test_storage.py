@@ -51,13 +51,21 @@ def test_missing_data_are_never_made_anew(config: Config) -> None:
     assert not config.data.exists()
 
 
-def test_a_broker_without_any_disk_is_told_to_create_it(config: Config) -> None:
+def test_a_broker_that_lost_its_disk_does_not_get_another_unless_its_operator_vouches_for_it(
+    config: Config,
+) -> None:
     shutil.rmtree(config.data)
     config.safety.unlink()
-    with pytest.raises(StorageError, match="create its storage first"):
+    with pytest.raises(StorageError, match="`parley genesis combine` makes the storage of a new broker"):
         open_storage(config)
+    mark = config.directory / "provisioned"
+    with pytest.raises(StorageError, match="it could sign again what it has signed"):
+        provision_storage(config)
+    assert not config.data.exists()
+    mark.unlink()
     provision_storage(config)
     open_storage(config).close()
+    assert mark.exists()
 
 
 def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None:

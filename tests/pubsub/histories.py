@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from tests.pubsub.world import ADMINS, ORGANISATIONS, Actor, Signed, World, actor, tagged
+from tests.pubsub.world import ADMINS, ORGANISATIONS, Actor, Signed, World, actor, registration, tagged
 
 from parley.model.batches import Message
 from parley.model.genesis import Limits, Timeouts
@@ -57,7 +57,10 @@ class History:
         """Batches of a block and its time; each must be applied before the next is asked for."""
         # First something that can go well, or most histories would be about unknown topics.
         yield (
-            [self._control(ADMINS[p.organisation], self._registration(p)) for p in self._people[:4]],
+            [
+                self._control(ADMINS[p.organisation], self._registration(p, ADMINS[p.organisation]))
+                for p in self._people[:4]
+            ],
             self._time(),
         )
         yield (
@@ -131,13 +134,14 @@ class History:
             return None
         return self.random.choice((0, self.world.height, self.world.height + 200_000))
 
-    def _registration(self, person: Actor) -> RegisterClient:
+    def _registration(self, person: Actor, author: Actor) -> RegisterClient:
         attributes: dict[str, Value] = {}
         if self.random.random() < 0.5:
             attributes["role"] = self.random.choice(("nurse", "clerk"))
         if self.random.random() < 0.5:
             attributes["level"] = self.random.randrange(4)
-        return RegisterClient(person.name, person.key, sorted_pairs(attributes))
+        organisation = person.organisation if self.random.random() < 0.1 else author.organisation
+        return registration(self.world.chain, person, sorted_pairs(attributes), organisation=organisation)
 
     def _operation(self, author: Actor) -> Operation:
         pick, person, topic = self.random.choice, self.random.choice(self._people), self.random.choice(TOPICS)
@@ -153,14 +157,14 @@ class History:
             )
         return pick(
             (
-                self._registration(person),
-                self._registration(person),
+                self._registration(person, author),
+                self._registration(person, author),
                 AlterClient(
                     person.name, sorted_pairs({"level": self.random.randrange(4)}), pick(((), ("role",)))
                 ),
                 AlterClient(person.name, sorted_pairs({"admin": True}), ()),
                 RevokeClient(person.name),
-                RegisterClient("other", person.key, ()),
+                registration(self.world.chain, person, name="other", organisation=author.organisation),
                 CreateTopic(topic, self.random.randrange(1, 4), Policy(), pick(RULES), pick(RULES)),
                 CreateTopic(topic, 1, Policy(matching=pick(("clear", "sse"))), "", ""),
                 AlterTopic(topic, self.random.randrange(1, 4), None, None, pick((None, *RULES))),

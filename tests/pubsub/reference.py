@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
+from parley.crypto import ed25519
 from parley.model.batches import MAX_NOT_AFTER, Batch, decode_message_header
+from parley.model.credentials import registration
 from parley.model.errors import Code
 from parley.model.expressions import parse_constraint, parse_rule
 from parley.model.genesis import Genesis
@@ -72,14 +75,18 @@ class Reference:
         self.advertisements: dict[tuple[str, bytes], str] = {}
         self.next: dict[tuple[object, ...], int] = {}
         self.known: dict[bytes, Position] = {}
+        self.ending: set[str] = set()  # topics that this block deleted
         self.height = self.time = 0
 
     def apply(self, height: int, time: int, batches: list[tuple[bytes, Batch]]) -> list[tuple[bytes, Code]]:
         """(digest, code) in the order of application."""
         self.height, self.time = height, time
         for key in sorted(self.subscriptions):
-            if self.subscriptions[key] < time:
+            if self.subscriptions[key] < time or key[0] in self.ending:
                 self.end(key)
+        for ad in [ad for ad in self.advertisements if ad[0] in self.ending]:
+            del self.advertisements[ad]
+        self.ending.clear()
         waiting = list(batches)
         codes: list[tuple[bytes, Code]] = []
         # The first place of a line goes to its lowest sequence, and so on.
@@ -177,12 +184,14 @@ class Reference:
                 organisation = self.administrator(key)
                 if {"org", "client"} & dict(operation.attributes).keys():
                     raise No(Code.INVALID)
-                live = [c for c in self.clients.values() if not c.revoked]
-                names = [(c.organisation, c.name) for c in live]
+                names = [(c.organisation, c.name) for c in self.clients.values() if not c.revoked]
                 if operation.key in self.clients or (organisation, operation.name) in names:
                     raise No(Code.CLIENT_EXISTS)
-                if len(live) >= self.genesis.limits.clients:
-                    raise No(Code.LIMIT_EXCEEDED)
+                agreed = registration(self.genesis.chain, organisation, operation.name)
+                if not ed25519.verify(operation.key, agreed, operation.proof):
+                    raise No(Code.INVALID)
+                owners = [c.organisation for c in self.clients.values()]
+                self.require_share(organisation, owners, self.genesis.limits.clients)
                 self.clients[operation.key] = Client(organisation, operation.name, dict(operation.attributes))
             case AlterClient():
                 found = self.clients[self.named(self.administrator(key), operation.name)]
@@ -211,10 +220,7 @@ class Reference:
                 topic.deleted = True
                 for partition in range(topic.partitions):
                     self.start[operation.name, partition] = len(self.log[operation.name, partition])
-                for held in [held for held in self.subscriptions if held[0] == operation.name]:
-                    self.end(held)
-                for ad in [ad for ad in self.advertisements if ad[0] == operation.name]:
-                    del self.advertisements[ad]
+                self.ending.add(operation.name)
             case Advertise():
                 client, topic = self.client(key), self.topic(operation.topic)
                 if operation.text:
@@ -238,12 +244,20 @@ class Reference:
             raise No(Code.TOPIC_EXISTS)
         if before is not None and before.organisation != organisation:
             raise No(Code.PERMISSION_DENIED)
+        if operation.name in self.ending:
+            raise No(Code.LIMIT_EXCEEDED)
         if (operation.policy.matching, operation.policy.payload) != ("clear", "plain"):
             raise No(Code.UNSUPPORTED)
-        if sum(not topic.deleted for topic in self.topics.values()) >= self.genesis.limits.topics:
-            raise No(Code.LIMIT_EXCEEDED)
+        if before is None:
+            owners = [topic.organisation for topic in self.topics.values()]
+            self.require_share(organisation, owners, self.genesis.limits.topics)
         topic = self.topics[operation.name] = Topic(organisation, 0, operation.publish, operation.subscribe)
         self.grow(operation.name, topic, operation.partitions)
+
+    def require_share(self, organisation: str, owners: list[str], limit: int) -> None:
+        share = ceil(limit / len(self.genesis.organisations))
+        if owners.count(organisation) >= share or len(owners) >= limit:
+            raise No(Code.LIMIT_EXCEEDED)
 
     def grow(self, name: str, topic: Topic, partitions: int) -> None:
         for partition in range(topic.partitions, partitions):

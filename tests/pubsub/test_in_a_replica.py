@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, tagged
+from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, registration, tagged
 
 from parley.consensus.errors import Reason
 from parley.consensus.record import COPIES, recover_record
@@ -11,7 +11,7 @@ from parley.crypto.ed25519 import SecretKey
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import state_map
 from parley.ledger.application import Receipt
-from parley.model.operations import CreateTopic, Policy, RegisterClient, Subscribe
+from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.records import PartitionRecord, encode_record, partition_key
 from parley.pubsub.application import PubSub
 from parley.replica.chain import StateView
@@ -66,7 +66,7 @@ def test_what_a_replica_certifies_is_the_applications_state() -> None:
     alice = actor("alice")
     node = Node(world)
     for batch in (
-        world.control(ADMIN, RegisterClient("alice", alice.key, ())),
+        world.control(ADMIN, registration(world.chain, alice)),
         world.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")),
         world.control(alice, Subscribe("orders", "a = 1")),
         world.publication(alice, "orders", tagged(a=1), tagged(a=2)),

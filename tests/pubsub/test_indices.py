@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pubsub.histories import History
-from tests.pubsub.world import ADMIN, World, actor, tagged
+from tests.pubsub.world import ADMIN, World, actor, registration, tagged
 
 from parley.ledger.indices import (
     BatchPlace,
@@ -20,7 +20,7 @@ from parley.ledger.indices import (
     receipt_key,
 )
 from parley.model.errors import Code
-from parley.model.operations import RegisterClient, RevokeClient, Subscribe, Unsubscribe
+from parley.model.operations import RevokeClient, Subscribe, Unsubscribe
 from parley.model.receipts import BatchReceipt, Closed, Match, Published
 
 ALICE = actor("alice")
@@ -125,7 +125,7 @@ def test_an_order_that_begins_again_is_indexed_apart(world: World) -> None:
 
 
 def test_indices_are_no_part_of_the_state(world: World) -> None:
-    world.do(ADMIN, RegisterClient("bob", actor("bob").key, ()))
+    world.do(ADMIN, registration(world.chain, actor("bob")))
     world.publish(ALICE, "orders")
     without = world.store.copy()
     without.write([(key, None) for key, _ in world.store.scan(b"i")])

@@ -20,13 +20,21 @@ from tests.model.formulas import (
 )
 
 from parley.model.expressions import Constraint, Value, parse_constraint
+from parley.model.records import decode_record, encode_record
+from parley.pubsub import matching
+from parley.pubsub.interests import guard_of, guard_record
 from parley.pubsub.matching import MatchingIndex
+from parley.pubsub.records import GuardRecord
+
+
+def add(index: MatchingIndex, constraint: Constraint) -> None:
+    index.add(constraint, index.choose(constraint))
 
 
 def index_of(*texts: str) -> MatchingIndex:
     index = MatchingIndex()
     for text in texts:
-        index.add(parse_constraint(text))
+        add(index, parse_constraint(text))
     return index
 
 
@@ -54,7 +62,7 @@ def test_the_index_gives_what_asking_every_constraint_gives(
                 index.remove(constraint.id)
             else:
                 present[constraint.id] = formula
-                index.add(constraint)
+                add(index, constraint)
             assert len(index) == len(present)
             assert (constraint.id in index) == (constraint.id in present)
         assert index.match(tags) == sorted(name for name, formula in present.items() if holds(formula, tags))
@@ -67,9 +75,9 @@ def test_the_order_of_adding_makes_no_difference(
 ) -> None:
     first, second = MatchingIndex(), MatchingIndex()
     for _, constraint in pool:
-        first.add(constraint)
+        add(first, constraint)
     for _, constraint in chance.sample(pool, len(pool)):
-        second.add(constraint)
+        add(second, constraint)
     assert first.match(tags) == second.match(tags)
 
 
@@ -78,12 +86,12 @@ def test_the_order_of_adding_makes_no_difference(
 def test_an_emptied_index_keeps_nothing(pool: list[Drawn]) -> None:
     index = MatchingIndex()
     for _, constraint in pool:
-        index.add(constraint)
+        add(index, constraint)
     for identity in {constraint.id for _, constraint in pool}:
         index.remove(identity)
     assert len(index) == 0
     assert not index.needs_tags
-    assert not any((index._constraints, index._guards, index._guarded, index._unguarded))
+    assert not any((index._constraints, index._guards, index._guarded, index._unguarded, index._weights))
 
 
 def test_numbers_and_booleans_are_told_apart() -> None:
@@ -143,7 +151,7 @@ def watched(text: str, asked: list[str]) -> Constraint:
 def test_a_publication_asks_few_of_many_constraints(shape: str) -> None:
     index, asked = MatchingIndex(), list[str]()
     for number in range(300):
-        index.add(watched(shape.replace("{}", str(number)), asked))
+        add(index, watched(shape.replace("{}", str(number)), asked))
     matched = index.match({"kind": "trade", "symbol": 250, "zone": "a"})
     assert len(matched) == 1
     # The first of them may wait under the common tag, until it is crowded.
@@ -154,10 +162,47 @@ def test_only_what_cannot_be_guarded_is_asked_every_time() -> None:
     asked = list[str]()
     index = MatchingIndex()
     for text in ("x == 1", "x in [1, 2]", "x == 1 and y != 2", "x == 1 or y == 1", "false"):
-        index.add(watched(text, asked))
+        add(index, watched(text, asked))
     assert index.match({"x": 3, "z": 1}) == []
     assert asked == []
     for text in ("x != 3", "x not in [3, 4]", "x == 1 or y != 1", "true"):
-        index.add(watched(text, asked))
+        add(index, watched(text, asked))
     assert len(index.match({"x": 3, "z": 1})) == 2
     assert sorted(asked) == sorted(["x != 3", "x not in [3, 4]", "x == 1 or y != 1", "true"])
+
+
+@steady
+@given(pools, assignments)
+def test_what_a_publication_asks_is_known_before_it_asks(pool: list[Drawn], tags: dict[str, Value]) -> None:
+    index, asked = MatchingIndex(), list[str]()
+    for _, constraint in pool:
+        add(index, watched(constraint.text, asked))
+    index.match(tags)
+    assert len(asked) <= index.cost(tags)
+
+
+def test_long_constraints_cost_more_than_short_ones() -> None:
+    index = index_of("x == 1", "x == 1 and (y != 1 or z != 1)", "w != 1")
+    assert index.cost({}) == index.cost({"x": 2}) == index.cost({"x": True}) == 3
+    assert index.cost({"x": 1, "y": 1}) == 3 + 3 + 5
+
+
+def test_each_place_of_the_index_has_limited_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "MAX_UNGUARDED", 2)
+    monkeypatch.setattr(matching, "MAX_WAITING", 3)
+    index = index_of("a != 1", "x == 1", "x == 1 and b != 1", "x == 1 and b != 2")
+    full, free = (index.choose(parse_constraint(text)) for text in ("x in [1, 2]", "x == 2"))
+    assert (index.has_room(None), index.has_room(full), index.has_room(free)) == (True, False, True)
+    add(index, parse_constraint("a != 2"))
+    assert not index.has_room(None)
+
+
+@steady
+@given(pools)
+def test_a_guard_is_stored_in_one_form(pool: list[Drawn]) -> None:
+    index = MatchingIndex()
+    for _, constraint in pool:
+        guard = index.choose(constraint)
+        index.add(constraint, guard)
+        record = decode_record(GuardRecord, encode_record(guard_record(guard)))
+        assert guard_of(record) == guard

@@ -139,6 +139,8 @@ def test_advertisements_go_with_their_topic_and_with_their_client(world: World) 
     world.do(ADMIN, RevokeClient("alice"))
     assert set(world.entries(b"ad/")) == {advertisement_key(name, BOB.key) for name in ("orders", "notes")}
     world.do(ADMIN, DeleteTopic("orders"))
+    world.wait(1)
     assert set(world.entries(b"ad/")) == {advertisement_key("notes", BOB.key)}
     world.do(ADMIN, DeleteTopic("notes"))
+    world.wait(1)
     assert not world.entries(b"use/")

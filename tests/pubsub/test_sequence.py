@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.pubsub.world import ADMIN, Actor, Signed, World, actor, tagged
+from tests.pubsub.world import ADMIN, Actor, Signed, World, actor, registration, tagged
 
 from parley.model.batches import MAX_NOT_AFTER
 from parley.model.errors import Code
 from parley.model.names import Position
-from parley.model.operations import AlterTopic, DeleteTopic, RegisterClient, RevokeClient
+from parley.model.operations import AlterTopic, DeleteTopic, RevokeClient
 from parley.model.receipts import BatchReceipt, Duplicate, Published, Refused
-from parley.pubsub import expiry, strangers
+from parley.pubsub import expiry, lines, strangers
 from parley.pubsub.lines import CHUNK
 
 
@@ -316,7 +316,7 @@ def test_an_unknown_key_is_refused_for_good(world: World) -> None:
     refused_at = world.height
     assert (receipt.code, receipt.client) == (Code.UNKNOWN_CLIENT, "")
     assert batch.digest in world.outcomes[-1].settled
-    world.do(ADMIN, RegisterClient("mallory", MALLORY.key, ()))
+    world.do(ADMIN, registration(world.chain, MALLORY))
     assert world.order_one(batch).outcome == Duplicate((refused_at, 0))
     assert world.order_one(world.publication(MALLORY, "orders", tagged(x=1), sequence=0)).code == Code.OK
     assert world.order_one(batch).outcome == Duplicate((refused_at, 0))
@@ -341,11 +341,12 @@ def test_strangers_cannot_fill_the_state(world: World, monkeypatch: pytest.Monke
     batches = [small(world, i, author=MALLORY, not_after=world.height + 20) for i in range(5)]
     codes = [receipt.code for receipt in world.order(*batches)]
     assert codes == [Code.UNKNOWN_CLIENT] * 3 + [Code.BUSY] * 2
+    assert world.outcomes[-1].settled == {batch.digest for batch in batches[:3]}
     before = world.entries()
     assert world.order_one(batches[4]).code == Code.BUSY
     assert world.entries() == before
     # Busy is no decision: what was not remembered may be applied once the key is known.
-    world.do(ADMIN, RegisterClient("mallory", MALLORY.key, ()))
+    world.do(ADMIN, registration(world.chain, MALLORY))
     assert world.order_one(batches[0]).code == Code.DUPLICATE
     assert world.order_one(batches[4]).code == Code.OUT_OF_SEQUENCE
 
@@ -367,6 +368,34 @@ def test_a_revoked_key_goes_on_in_its_lines_but_begins_no_other(world: World) ->
 def test_an_administrator_that_is_no_client_does_not_publish(world: World) -> None:
     receipt = world.publish(ADMIN, "orders")
     assert (receipt.code, refusal(receipt).next_sequence) == (Code.UNKNOWN_CLIENT, 1)
-    world.do(ADMIN, RegisterClient("chief", ADMIN.key, ()))
+    world.do(ADMIN, registration(world.chain, ADMIN, name="chief"))
     assert world.publish(ADMIN, "orders").outcome == Published(0)
     assert world.publish(ADMIN, "orders").client == "hospital-a/chief"
+
+
+def test_a_key_has_a_limited_number_of_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINES", 3)
+    sessions = [bytes([number]) * 16 for number in range(4)]
+    last = world.height + 4
+    made = [world.publication(ALICE, "orders", session=session, not_after=last) for session in sessions[:3]]
+    assert {receipt.code for receipt in world.order(*made)} == {Code.OK}
+    world.client("bob")
+    before = world.entries()
+    late = world.publication(ALICE, "orders", session=sessions[3])
+    receipt = world.order_one(late)
+    assert (receipt.code, refusal(receipt).next_sequence) == (Code.BUSY, 0)
+    assert "sequence lines" in refusal(receipt).detail
+    assert world.entries() == before
+    assert not world.outcomes[-1].settled
+    # Lines that exist go on, other keys are not concerned, and when a line has expired there is room again.
+    assert world.order_one(world.publication(ALICE, "orders", session=sessions[0])).code == Code.OK
+    assert world.publish(actor("bob"), "orders").code == Code.OK
+    assert world.order_one(late).code == Code.OK
+    assert world.rebuilt_root() == world.root
+
+
+def test_nothing_is_counted_of_lines_that_have_expired(world: World) -> None:
+    world.order_one(small(world, 0, not_after=world.height + 2))
+    assert any(key.endswith(ALICE.key) for key in world.entries(b"count/lines/"))
+    world.wait(3)
+    assert not any(key.endswith(ALICE.key) for key in world.entries(b"count/lines/"))

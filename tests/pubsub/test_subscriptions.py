@@ -17,7 +17,7 @@ from parley.model.records import (
     constraint_key,
     subscription_key,
 )
-from parley.pubsub import publications, subscriptions
+from parley.pubsub import subscriptions
 from parley.pubsub.records import UseRecord, use_key
 
 ALICE, BOB = actor("alice"), actor("bob")
@@ -253,18 +253,6 @@ def test_after_a_standstill_leases_end_over_several_blocks(
         ended.append(len(leaves))
     assert ended == [3 + 1, 4, 1, 0]  # the oldest first
     assert world.rebuilt_root() == world.root
-
-
-def test_a_block_numbers_a_limited_number_of_matches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publications, "MAX_NUMBERED", 10)
-    for text in ("", "a = 1"):
-        world.do(ALICE, Subscribe("orders", text))
-    before = world.entries(b"ps/"), world.entries(b"head/")
-    assert world.publish(BOB, "orders", *[tagged(a=1)] * 6).code == Code.LIMIT_EXCEEDED
-    assert (world.entries(b"ps/"), world.entries(b"head/")) == before
-    batches = [world.publication(BOB, "orders", *[tagged(a=1)] * 3) for _ in range(2)]
-    receipts = world.order(*batches, world.publication(ALICE, "orders", tagged(a=2)))
-    assert [receipt.code for receipt in receipts] == [Code.OK, Code.LIMIT_EXCEEDED, Code.OK]
 
 
 def test_times_are_those_of_the_blocks(world: World) -> None:

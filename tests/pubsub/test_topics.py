@@ -7,7 +7,17 @@ from tests.pubsub.world import ADMIN, ADMINS, World, actor, closings, tagged
 
 from parley.model.errors import Code
 from parley.model.genesis import Limits
-from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Operation, Policy, Subscribe
+from parley.model.operations import (
+    Advertise,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Operation,
+    Policy,
+    RevokeClient,
+    Subscribe,
+    Unsubscribe,
+)
 from parley.model.receipts import BatchReceipt, Published, Refused
 from parley.model.records import (
     ConstraintRecord,
@@ -20,6 +30,7 @@ from parley.model.records import (
     topic_key,
 )
 from parley.pubsub import subscriptions
+from parley.pubsub.application import PubSub
 
 OTHER = ADMINS["insurer"]
 ALICE = actor("alice")
@@ -166,12 +177,14 @@ def test_a_deleted_topic_ends_its_log_its_subscriptions_and_its_orders() -> None
     world.do(ALICE, Subscribe("orders", "a = 1"))
     world.publish(ALICE, "orders", tagged(a=1), tagged())
     world.do(ADMIN, DeleteTopic("orders"))
-    assert [(end.partition, end.final_ps) for end in closings(world.leaves(world.height))] == [(0, 1), (1, 0)]
     assert topic(world).deleted
+    assert [(end.partition, end.final_ps) for end in closings(world.apply())] == [(0, 1), (1, 0)]
     assert world.record(PartitionRecord, partition_key("orders", 0)) == PartitionRecord(2, 2)
     assert not world.entries(b"sub/")
     assert not world.entries(b"ps/")
     assert not world.entries(b"use/")
+    assert not world.entries(b"guard/")
+    assert not world.entries(b"ending/")
     assert world.publish(ALICE, "orders").code == Code.UNKNOWN_TOPIC
     assert world.do(ALICE, Subscribe("orders", "")).code == Code.UNKNOWN_TOPIC
 
@@ -183,6 +196,7 @@ def test_a_name_used_again_continues_its_offsets() -> None:
     world.publish(ALICE, "orders", tagged(), tagged())
     world.publish(ALICE, "orders", tagged(), partition=1)
     world.do(ADMIN, DeleteTopic("orders"))
+    world.wait(1)
     world.topic("orders")
     assert world.publish(ALICE, "orders").outcome == Published(2)
     assert world.publish(ALICE, "orders", partition=1).code == Code.UNKNOWN_PARTITION
@@ -195,18 +209,68 @@ def test_the_name_of_a_deleted_topic_stays_its_organisations() -> None:
     world = World()
     world.topic("orders")
     world.do(ADMIN, DeleteTopic("orders"))
+    world.wait(1)
     assert world.do(OTHER, create()).code == Code.PERMISSION_DENIED
     assert world.do(ADMIN, create()).code == Code.OK
 
 
-def test_the_network_has_at_most_as_many_live_topics_as_its_genesis_allows() -> None:
-    world = World(Limits(topics=2))
+def test_topics_are_limited_in_the_network_and_for_each_organisation_and_deleted_ones_count() -> None:
+    world = World(Limits(topics=5))  # 2 for each of 4 organisations
     world.topic("one")
-    world.topic("two", organisation="insurer")
-    assert world.do(ADMIN, create("three")).code == Code.LIMIT_EXCEEDED
+    world.topic("two")
+    receipt = world.do(ADMIN, create("three"))
+    assert (receipt.code, "hospital-a" in detail(receipt)) == (Code.LIMIT_EXCEEDED, True)
     world.do(ADMIN, DeleteTopic("one"))
-    assert world.do(ADMIN, create("three")).code == Code.OK
-    assert world.do(ADMIN, create("one")).code == Code.LIMIT_EXCEEDED
+    world.wait(1)
+    assert world.do(ADMIN, create("three")).code == Code.LIMIT_EXCEEDED
+    assert world.do(ADMIN, create("one")).code == Code.OK
+    for name, organisation in (("a", "insurer"), ("b", "insurer"), ("c", "laboratory")):
+        world.topic(name, organisation=organisation)
+    receipt = world.do(ADMINS["laboratory"], create("d"))
+    assert (receipt.code, "the network" in detail(receipt)) == (Code.LIMIT_EXCEEDED, True)
+
+
+def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_ENDED", 4)
+    world = World()
+    world.topic("orders", partitions=2)
+    world.topic("other")
+    world.client("alice")
+    for i in range(3):
+        world.do(ALICE, Subscribe("orders", f"a = {i}"))
+    world.do(ALICE, Subscribe("other", ""))
+    world.do(ALICE, Advertise("orders", "beds"))
+    world.apply(world.control(ADMIN, DeleteTopic("orders")), world.control(ADMIN, DeleteTopic("other")))
+    assert not closings(world.leaves(world.height))
+    receipt = world.do(ADMIN, create())
+    assert (receipt.code, "still being deleted" in detail(receipt)) == (Code.LIMIT_EXCEEDED, True)
+    assert world.do(ALICE, Unsubscribe("orders", "a = 2")).code == Code.UNKNOWN_TOPIC
+    world.wait(1)
+    ended = [len(closings(world.leaves(height))) for height in range(world.height - 2, world.height + 1)]
+    assert ended == [4, 2, 1]  # in two blocks, with the advertisement; then the other topic
+    for kind in (b"sub/", b"ps/", b"ad/", b"use/", b"guard/", b"ending/"):
+        assert not world.entries(kind)
+    assert world.do(ADMIN, create()).code == Code.OK
+    assert world.rebuilt_root() == world.root
+
+
+def test_a_restarted_broker_clears_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_ENDED", 2)
+    world = World()
+    world.topic("orders")
+    world.client("alice")
+    world.client("bob")
+    for i in range(5):
+        world.do(ALICE, Subscribe("orders", f"a = {i}"))
+        world.do(actor("bob"), Subscribe("orders", f"a = {i}"))
+    world.do(ADMIN, DeleteTopic("orders"))
+    world.do(ADMIN, RevokeClient("bob"))
+    while world.entries(b"ending/"):
+        other = PubSub(world.genesis).apply(world.next_block([]), [], world.store)
+        world.wait(1)
+        assert other.leaves == world.outcomes[-1].leaves
+        assert other.state_root == world.root
+    assert not world.entries(b"sub/")
 
 
 def test_a_topic_has_a_limited_number_of_orders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +296,7 @@ def test_topics_whose_names_begin_alike_do_not_mix() -> None:
     for name in ("orders", "orders/urgent"):
         world.do(ALICE, Subscribe(name, ""))
     world.do(ADMIN, DeleteTopic("orders"))
+    world.wait(1)
     (left,) = world.entries(b"sub/")
     assert left.startswith(b"sub/orders/urgent\0")
     constraint = left[-64:-32]

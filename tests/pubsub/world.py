@@ -25,6 +25,7 @@ from parley.model.batches import (
     encode,
     sign_batch,
 )
+from parley.model.credentials import prove_registration
 from parley.model.errors import Code
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.names import Pairs, Value, sorted_pairs
@@ -91,6 +92,15 @@ def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None)
             Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
         ),
     )
+
+
+def registration(
+    chain: bytes, who: Actor, attributes: Pairs = (), *, name: str = "", organisation: str = ""
+) -> RegisterClient:
+    """With the agreement of the key to this name and organisation, which are its own unless given."""
+    name, organisation = name or who.name, organisation or who.organisation
+    proof = prove_registration(who.secret, chain, organisation, name)
+    return RegisterClient(name, who.key, attributes, proof)
 
 
 class Memory:
@@ -267,7 +277,7 @@ class World:
     def client(self, name: str, organisation: str = ORGANISATIONS[0], **attributes: Value) -> Actor:
         """A registered client."""
         made = actor(name, organisation)
-        operation = RegisterClient(name, made.key, sorted_pairs(attributes))
+        operation = registration(self.chain, made, sorted_pairs(attributes))
         assert self.do(ADMINS[organisation], operation).code == Code.OK
         return made
 

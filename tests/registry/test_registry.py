@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import pytest
 from msgspec import Struct
-from tests.pubsub.world import ADMIN, ADMINS, Actor, actor, make_genesis, pairs
+from msgspec.structs import replace
+from tests.pubsub.world import ADMIN, ADMINS, Actor, actor, make_genesis, pairs, registration
 
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Limits
@@ -52,7 +53,9 @@ class Desk:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.records = Records()
-        self.registry = Registry(make_genesis(limits))
+        genesis = make_genesis(limits)
+        self.chain = genesis.chain
+        self.registry = Registry(genesis)
         self.height = 0
 
     def standing(self, who: Actor) -> Standing:
@@ -83,7 +86,8 @@ class Desk:
 
 
 ALICE = actor("alice")
-REGISTER = RegisterClient("alice", ALICE.key, pairs(role="nurse"))
+CHAIN = make_genesis().chain
+REGISTER = registration(CHAIN, ALICE, pairs(role="nurse"))
 
 
 def test_an_administrator_registers_clients_of_its_own_organisation() -> None:
@@ -105,7 +109,7 @@ def test_rules_read_organisation_and_name_from_the_registry() -> None:
 @pytest.mark.parametrize("name", ["org", "client"])
 def test_who_a_client_is_cannot_be_granted(name: str) -> None:
     desk = Desk()
-    assert desk.refused(ADMIN, RegisterClient("alice", ALICE.key, ((name, "insurer"),)))[0] == Code.INVALID
+    assert desk.refused(ADMIN, registration(CHAIN, ALICE, ((name, "insurer"),)))[0] == Code.INVALID
     desk.do(ADMIN, REGISTER)
     assert desk.refused(ADMIN, AlterClient("alice", ((name, "insurer"),), ()))[0] == Code.INVALID
     assert desk.refused(ADMIN, AlterClient("alice", (), (name,)))[0] == Code.INVALID
@@ -114,7 +118,7 @@ def test_who_a_client_is_cannot_be_granted(name: str) -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        RegisterClient("bob", actor("bob").key, ()),
+        registration(CHAIN, actor("bob")),
         AlterClient("alice", (), ()),
         RevokeClient("alice"),
     ],
@@ -143,15 +147,15 @@ def test_administrators_do_not_reach_clients_of_other_organisations() -> None:
 def test_a_name_is_unique_in_its_organisation_only() -> None:
     desk = Desk()
     desk.do(ADMIN, REGISTER)
-    other = RegisterClient("alice", actor("another").key, ())
-    assert desk.refused(ADMIN, other)[0] == Code.CLIENT_EXISTS
-    desk.do(ADMINS["insurer"], other)
+    another = actor("another")
+    assert desk.refused(ADMIN, registration(CHAIN, another, name="alice"))[0] == Code.CLIENT_EXISTS
+    desk.do(ADMINS["insurer"], registration(CHAIN, another, name="alice", organisation="insurer"))
 
 
 def test_a_key_is_used_once_and_never_again() -> None:
     desk = Desk()
     desk.do(ADMIN, REGISTER)
-    again = RegisterClient("bob", ALICE.key, ())
+    again = registration(CHAIN, ALICE, name="bob")
     for admin in (ADMIN, ADMINS["insurer"]):
         code, detail = desk.refused(admin, again)
         assert code == Code.CLIENT_EXISTS
@@ -168,7 +172,7 @@ def test_a_revoked_client_keeps_its_record_and_frees_its_name() -> None:
     assert (revoked.revoked, revoked.changed) == (True, 2)
     assert not desk.standing(ALICE).is_live
     assert desk.refused(ADMIN, RevokeClient("alice"))[0] == Code.UNKNOWN_CLIENT
-    desk.do(ADMIN, RegisterClient("alice", actor("alice-2").key, ()))
+    desk.do(ADMIN, registration(CHAIN, actor("alice-2"), name="alice"))
     assert desk.standing(actor("alice-2")).title == "hospital-a/alice"
 
 
@@ -195,19 +199,41 @@ def test_a_client_has_at_most_64_attributes() -> None:
     desk.do(ADMIN, AlterClient("alice", pairs(one_more=True), ("role",)))
 
 
-def test_the_network_has_at_most_as_many_live_clients_as_its_genesis_allows() -> None:
-    desk = Desk(Limits(clients=2))
-    desk.do(ADMIN, REGISTER)
-    desk.do(ADMINS["insurer"], RegisterClient("bob", actor("bob").key, ()))
-    third = RegisterClient("carol", actor("carol").key, ())
-    assert desk.refused(ADMIN, third)[0] == Code.LIMIT_EXCEEDED
+def test_clients_are_limited_in_the_network_and_for_each_organisation_and_revoked_ones_count() -> None:
+    desk = Desk(Limits(clients=5))  # 2 for each of 4 organisations
+
+    def one_more(name: str, organisation: str) -> RegisterClient:
+        return registration(desk.chain, actor(name, organisation))
+
+    for name in ("alice", "bob"):
+        desk.do(ADMIN, one_more(name, "hospital-a"))
     desk.do(ADMIN, RevokeClient("alice"))
-    desk.do(ADMIN, third)
+    code, detail = desk.refused(ADMIN, one_more("carol", "hospital-a"))
+    assert (code, "hospital-a" in detail) == (Code.LIMIT_EXCEEDED, True)
+    for name, organisation in (("dora", "insurer"), ("emil", "insurer"), ("fred", "laboratory")):
+        desk.do(ADMINS[organisation], one_more(name, organisation))
+    code, detail = desk.refused(ADMINS["laboratory"], one_more("gina", "laboratory"))
+    assert (code, "the network" in detail) == (Code.LIMIT_EXCEEDED, True)
+
+
+def test_nobody_registers_a_key_that_did_not_agree_to_it() -> None:
+    desk = Desk()
+    stolen = RegisterClient("evil", ALICE.key, (), bytes(64))
+    for operation in (
+        stolen,
+        replace(REGISTER, name="evil"),
+        replace(REGISTER, key=actor("bob").key),
+        registration(make_genesis(Limits(topics=7)).chain, ALICE),
+        registration(CHAIN, ALICE, organisation="insurer"),
+    ):
+        assert desk.refused(ADMIN, operation)[0] == Code.INVALID
+    assert desk.refused(ADMINS["insurer"], REGISTER)[0] == Code.INVALID
+    desk.do(ADMIN, REGISTER)
 
 
 def test_an_administrators_key_becomes_a_client_of_its_own_organisation_only() -> None:
     desk = Desk()
-    operation = RegisterClient("chief", ADMIN.key, ())
+    operation = registration(CHAIN, ADMIN, name="chief")
     assert desk.refused(ADMINS["insurer"], operation)[0] == Code.PERMISSION_DENIED
     desk.do(ADMIN, operation)
     assert desk.standing(ADMIN).administers == "hospital-a"
@@ -216,7 +242,7 @@ def test_an_administrators_key_becomes_a_client_of_its_own_organisation_only() -
 
 def test_a_revoked_administrator_still_administers() -> None:
     desk = Desk()
-    desk.do(ADMIN, RegisterClient("chief", ADMIN.key, ()))
+    desk.do(ADMIN, registration(CHAIN, ADMIN, name="chief"))
     desk.do(ADMIN, RevokeClient("chief"))
     desk.do(ADMIN, REGISTER)
     with pytest.raises(Refusal):
@@ -230,4 +256,5 @@ def test_what_the_registry_writes_is_found_under_the_keys_of_the_model() -> None
         client_key(ALICE.key),
         name_key("hospital-a", "alice"),
         b"count/clients",
+        b"count/clients/hospital-a",
     }

@@ -28,6 +28,7 @@ from parley.model.batches import (
     encode,
     sign_batch,
 )
+from parley.model.credentials import prove_registration
 from parley.model.genesis import APPLICATION, Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.operations import (
     CreateTopic,
@@ -38,6 +39,7 @@ from parley.model.operations import (
     encode_operation,
 )
 from parley.pubsub.application import PubSub
+from parley.pubsub.budget import MAX_COMPARED_PER_BLOCK
 
 __all__ = ["match", "measure"]
 
@@ -46,6 +48,7 @@ TOPIC = "bench"
 BATCH = 100  # messages
 SETUP_BLOCK = 1_000  # operations
 PAYLOAD = 128
+COMPARISONS = 3  # that a block is charged for a constraint which matches
 
 
 class Case(Struct):
@@ -82,6 +85,9 @@ def match(  # noqa: PLR0917 - each argument is an option of the command line
     """
     if matching > subscriptions:
         raise typer.BadParameter("there are fewer subscriptions than matching ones", param_hint="--matching")
+    if messages * matching * COMPARISONS > MAX_COMPARED_PER_BLOCK:
+        room = MAX_COMPARED_PER_BLOCK // COMPARISONS
+        raise typer.BadParameter(f"a block has room for {room} matches", param_hint="--messages x --matching")
     if quick:
         blocks, runs = min(blocks, 5), min(runs, 3)
     cases = {
@@ -131,7 +137,8 @@ class _Chain:
         self._published = 0
         headers = [encode(MessageHeader(tags=(("kind", "wanted"), ("shade", -1 - i)))) for i in range(BATCH)]
         self._messages = [Message(bytes(16), header, "", bytes(PAYLOAD)) for header in headers]
-        client = RegisterClient("client", self._client.public, ())
+        proof = prove_registration(self._client, self._chain, "bench", "client")
+        client = RegisterClient("client", self._client.public, (), proof)
         topic = CreateTopic(TOPIC, 1, Policy(), "", "")
         self._apply([self._control(self._admin, operation) for operation in (client, topic)])
 

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from parley.cli import output
-from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.network import connected, run
 from parley.cli.output import ExitCode, fail
@@ -19,7 +19,7 @@ from parley.cli.pubsub_values import parse_tags
 from parley.client.administration import ClientInfo
 from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import Refused
-from parley.model.credentials import issue_credential
+from parley.model.credentials import issue_credential, registration
 from parley.model.names import is_name
 
 __all__ = ["app"]
@@ -47,6 +47,10 @@ def create(
         str | None,
         typer.Option(metavar="HEX", help="The client's public key, if it keeps its secret to itself."),
     ] = None,
+    proof: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="With --key: the key's signature that it agrees to the name."),
+    ] = None,
     days: Annotated[int, typer.Option(min=1, max=3_650, help="How long its credential is good.")] = DAYS,
     directory: Directory = None,
     context: ContextName = None,
@@ -65,11 +69,11 @@ def create(
     organisation = read_identity(chosen.speaker(who, admin=True)).credential.organisation
     until = time.time_ns() // 1_000_000 + days * DAY
     with provisioning():
-        path, public, is_new = _credential(chosen, organisation, name, until, key)
+        path, public, agreed, is_new = _credential(chosen, organisation, name, until, key=key, proof=proof)
 
     async def command() -> None:
         async with connected(chosen, who, admin=True) as client:
-            await client.register_client(name, public, attributes)
+            await client.register_client(name, public, attributes, proof=agreed)
 
     try:
         run(command())
@@ -156,9 +160,10 @@ def revoke(
 
 
 def _credential(
-    chosen: Chosen, organisation: str, name: str, until: int, key: str | None
-) -> tuple[Path, bytes, bool]:
-    """The file, the public key, and whether they are new: an identity, or for somebody else's key a credential.
+    chosen: Chosen, organisation: str, name: str, until: int, *, key: str | None, proof: str | None
+) -> tuple[Path, bytes, bytes, bool]:
+    """The file, the public key, that it agrees, and whether they are new: an identity, or for somebody else's key a
+    credential.
 
     An identity that exists is used: an earlier attempt may have ended before the ledger answered.
     """
@@ -167,7 +172,8 @@ def _credential(
     home = chosen.directory
     path = provision.identity_path(home, organisation, name)
     if key is None and path.exists():
-        return path, read_identity(path).credential.key, False
+        identity = require_named(read_identity(path), path, organisation, name)
+        return path, identity.credential.key, identity.proof(), False
     anchor = home / "organisations" / organisation / "anchor.key"
     if not anchor.is_file():
         fail(
@@ -177,16 +183,16 @@ def _credential(
         )
     if key is None:
         identity = provision.create_identity(home, organisation, name, not_after=until)
-        return path, identity.credential.key, True
-    public = _public(key)
+        return path, identity.credential.key, identity.proof(), True
     chain = read_genesis(chosen.file.genesis).chain
+    public, agreed = _public(key), _agreed(proof, registration(chain, organisation, name))
     credential = issue_credential(
         chain, organisation, name, public, not_after=until, anchor=keys.read_key(anchor)
     )
     path = home / "credentials" / path.name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(credential), indent=2) + b"\n")
-    return path, public, True
+    return path, public, agreed, True
 
 
 def _public(text: str) -> bytes:
@@ -197,6 +203,20 @@ def _public(text: str) -> bytes:
     if len(public) != 32:
         raise typer.BadParameter("an Ed25519 public key has 64 hexadecimal characters.", param_hint="--key")
     return public
+
+
+def _agreed(text: str | None, signed: bytes) -> bytes:
+    try:
+        proof = bytes.fromhex(text or "")
+    except ValueError:
+        proof = b""
+    if len(proof) != 64:
+        raise typer.BadParameter(
+            "--key needs the 128 hexadecimal characters of the key's signature, which shows that its holder agrees. "
+            f"The holder signs these bytes (hexadecimal): {signed.hex()}",
+            param_hint="--proof",
+        )
+    return proof
 
 
 def _speak_as(chosen: Chosen, identity: Path) -> None:

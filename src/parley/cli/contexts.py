@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from parley.cli.local_folder import require_own
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import (
     ContextFile,
@@ -23,7 +24,9 @@ from parley.client.contexts import (
     context_path,
     current_context,
     read_context,
+    read_identity,
 )
+from parley.model.credentials import Identity
 from parley.model.names import is_name
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "meant",
     "nearest",
     "remove",
+    "require_named",
     "save",
     "saved_path",
     "set_current",
@@ -87,6 +91,8 @@ class Chosen:
         if not (slash and is_name(organisation) and is_name(name)):
             raise typer.BadParameter("say ORG/NAME, for example alpha/admin.", param_hint="--as")
         path = self.directory / "identities" / f"{organisation}-{name}.json"
+        if path.is_file():
+            require_named(read_identity(path), path, organisation, name)
         if not path.is_file():
             known = [other.stem.replace("-", "/", 1) for other in sorted(path.parent.glob("*.json"))]
             raise typer.BadParameter(
@@ -109,6 +115,7 @@ def find(directory: Path | None, name: str | None) -> Chosen:
     if chosen := os.environ.get(VARIABLE):
         return _saved(chosen, f"{VARIABLE}={chosen}")
     if (DEFAULT_DIRECTORY / FILE).is_file():
+        require_own(DEFAULT_DIRECTORY)
         return Chosen(f"./{DEFAULT_DIRECTORY}", read_context(DEFAULT_DIRECTORY / FILE))
     current = current_context()
     if current is not None:
@@ -125,7 +132,7 @@ def find_directory(directory: Path | None, name: str | None) -> Path:
     if name is None and (directory is not None or VARIABLE not in os.environ):
         home = directory or DEFAULT_DIRECTORY
         if home.is_dir():
-            return home
+            return home if directory is not None else require_own(home)
     return find(directory, name).directory
 
 
@@ -134,6 +141,17 @@ def find_genesis(directory: Path | None, name: str | None) -> Path:
     if directory is not None and name is None and (directory / "genesis.json").is_file():
         return directory / "genesis.json"
     return find(directory, name).file.genesis
+
+
+def require_named(identity: Identity, path: Path, organisation: str, name: str) -> Identity:
+    """End the command if the file is another client's: acme-eu/bob and acme/eu-bob have one file name."""
+    found = identity.credential
+    if (found.organisation, found.name) != (organisation, name):
+        fail(
+            f"{path} is the identity of {found.organisation}/{found.name}, not of {organisation}/{name}; choose another name",
+            ExitCode.WRONG_USE,
+        )
+    return identity
 
 
 def meant(word: str, known: list[str]) -> str:

@@ -164,8 +164,9 @@ async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
 async def _register(directory: Path) -> None:
     for hospital, (person, role) in PEOPLE.items():
         async with _client(directory, hospital, "admin") as admin:
-            identity = directory / "identities" / f"{hospital}-{person}.json"
-            await admin.register_client(person, read_identity(identity).credential.key, {"role": role})
+            identity = read_identity(directory / "identities" / f"{hospital}-{person}.json")
+            key, proof = identity.credential.key, identity.proof()
+            await admin.register_client(person, key, {"role": role}, proof=proof)
             if hospital == "north":
                 await admin.create_topic(TOPIC, publish='role == "doctor"')
 

@@ -14,7 +14,7 @@ import typer
 from parley.cli import contexts, local_setup, output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_brokers import LocalBroker, is_free, local_brokers, stop
-from parley.cli.local_folder import locked, require_node_extra
+from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import context_names, context_path, read_context, read_genesis
@@ -53,7 +53,7 @@ def up(
     The folder keeps everything; a second `up` starts what does not run. Ctrl-C, or `parley down`, stops it.
     """
     require_node_extra("up")
-    home = directory or contexts.DEFAULT_DIRECTORY
+    home = require_own(directory or contexts.DEFAULT_DIRECTORY)
     created = local_setup.provision(home, orgs or DEFAULT_ORGANISATIONS)
     genesis = read_genesis(home / "genesis.json")
     _check(home, genesis, orgs, created=created)
@@ -234,7 +234,7 @@ def _wipe(home: Path) -> None:
     for name in context_names():
         if read_context(context_path(name)).genesis.resolve() == genesis:
             contexts.remove(name)
-    shutil.rmtree(home)
+    shutil.rmtree(home.resolve())  # it does not follow links
 
 
 def _greeting(home: Path, genesis: Genesis, started: int, name: str | None) -> str:

@@ -44,11 +44,15 @@ class LocalBroker:
             pid = int((self.folder / "pid").read_text())
         except (FileNotFoundError, ValueError):
             return None
-        return pid if str(self.config.resolve()) in _command_line(pid) else None
+        return pid if self.runs_as(pid) else None
+
+    def runs_as(self, pid: int) -> bool:
+        """Whether the process of this id is this broker, whatever its pid file says."""
+        return str(self.config.resolve()) in _command_line(pid)
 
     def start(self) -> subprocess.Popen[bytes]:
         """A process of its own session, so that it survives this command and its terminal."""
-        with (self.folder / "output.log").open("wb") as sink:
+        with open(self.folder / "output.log", "wb", opener=_no_link) as sink:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-m", "parley.node", str(self.config.resolve())],
                 stdin=subprocess.DEVNULL,
@@ -83,9 +87,10 @@ def stop(brokers: Iterable[LocalBroker], seconds: float = STOP_SECONDS) -> tuple
     stopped = [broker.name for broker in running]
     _send(running.values(), signal.SIGTERM)
     deadline = time.monotonic() + seconds
-    while (alive := [broker for broker in running if broker.pid() == running[broker]]) and (
-        time.monotonic() < deadline
-    ):
+    # A broker removes its pid file before it closes its store, so the file says nothing about the process.
+    while alive := [broker for broker, pid in running.items() if broker.runs_as(pid)]:
+        if time.monotonic() >= deadline:
+            break
         time.sleep(POLL_SECONDS)
     _send([running[broker] for broker in alive], signal.SIGKILL)
     for broker in running:
@@ -126,6 +131,10 @@ def last_lines(path: Path, lines: int, limit: int = TAIL_BYTES) -> list[str]:
         return []
     # The first line is torn if the file is longer than what was read.
     return found[1:][-lines:] if size > limit else found[-lines:]
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from parley.cli.output import ExitCode, fail
 
-__all__ = ["locked", "made_whole", "provisioning", "require_node_extra"]
+__all__ = ["locked", "made_whole", "provisioning", "require_node_extra", "require_own"]
 
 _NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
 
@@ -29,6 +29,16 @@ def require_node_extra(command: str) -> None:
             f'`parley {command}` needs what a broker needs, which is not installed; run: pip install "parley[node]"',
             ExitCode.WRONG_USE,
         )
+
+
+def require_own(directory: Path) -> Path:
+    """End the command if the folder is another user's, who would choose which keys are used and what is overwritten."""
+    if directory.exists() and directory.stat().st_uid != os.geteuid():
+        fail(
+            f"{directory.absolute()} belongs to another user; use a folder of your own with --dir",
+            ExitCode.WRONG_USE,
+        )
+    return directory
 
 
 @contextmanager

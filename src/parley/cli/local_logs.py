@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,11 @@ def _follow(files: dict[str, Path], tails: dict[str, int], *, as_json: bool) -> 
     while True:
         fresh: list[Entry] = []
         for name, path in files.items():
+            if not path.exists():  # it is being replaced
+                continue
             with path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < tails[name]:  # it was replaced
+                    tails[name] = 0
                 file.seek(tails[name])
                 whole, newline, _torn = file.read().rpartition(b"\n")
             tails[name] += len(whole) + len(newline)

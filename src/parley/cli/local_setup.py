@@ -73,11 +73,11 @@ async def register(directory: Path, genesis: Genesis) -> None:
 
 async def _register(directory: Path, organisation: str, client: str) -> None:
     identities = directory / "identities"
-    key = read_identity(identities / f"{organisation}-{client}.json").credential.key
+    identity = read_identity(identities / f"{organisation}-{client}.json")
     admin = identities / f"{organisation}-admin.json"
     async with connect(genesis=directory / "genesis.json", identity=admin) as connection:
         with suppress(ClientExists):
-            await connection.register_client(client, key, {})
+            await connection.register_client(client, identity.credential.key, {}, proof=identity.proof())
         if client == CLIENTS[0]:
             with suppress(TopicExists):
                 await connection.create_topic(TOPIC)

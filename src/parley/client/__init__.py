@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from parley.client.administration import Advertisement, BrokerStatus, ClientInfo, PartitionInfo, TopicInfo
-from parley.client.blocking import BlockingClient, BlockingPublisher, BlockingSubscription, connect_blocking
-from parley.client.client import Client, connect
-from parley.client.messages import Message, Receipt
-from parley.client.publisher import Pending, Publisher
-from parley.client.subscription import Subscription
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parley.client.administration import Advertisement, BrokerStatus, ClientInfo, PartitionInfo, TopicInfo
+    from parley.client.blocking import (
+        BlockingClient,
+        BlockingPublisher,
+        BlockingSubscription,
+        connect_blocking,
+    )
+    from parley.client.client import Client, connect
+    from parley.client.messages import Message, Receipt
+    from parley.client.publisher import Pending, Publisher
+    from parley.client.subscription import Subscription
 
 __all__ = [
     "Advertisement",
@@ -27,3 +36,16 @@ __all__ = [
     "connect",
     "connect_blocking",
 ]
+
+_MODULES = ("messages", "administration", "publisher", "subscription", "client", "blocking")
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        # Whoever wants only the errors, or only the contexts, does not wait for the rest.
+        if name in __all__:
+            for module in _MODULES:
+                found = import_module(f"parley.client.{module}")
+                if name in found.__all__:
+                    return getattr(found, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -174,19 +174,24 @@ class Records:
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
-    async def prove(
-        self, keys: Sequence[bytes], *, patience: float | None = None
-    ) -> tuple[bytes | None, ...]:
-        """The values under these keys, no older than what was seen before."""
+    async def prove(self, keys: Sequence[bytes]) -> tuple[bytes | None, ...]:
+        """The values under these keys as they are now."""
+        return await self._panel.ask(self._request(keys, fresh=True))
+
+    async def greet(self, keys: Sequence[bytes]) -> None:
+        """Look at these entries as they were last certified, once: whether anybody answers at all."""
+        await self._panel.ask(self._request(keys, fresh=False), patience=0)
+
+    def _request(self, keys: Sequence[bytes], *, fresh: bool) -> Request[Proven, tuple[bytes | None, ...]]:
         floor = self._panel.height
 
         def read(belief: Belief, answer: Proven) -> tuple[bytes | None, ...]:
-            return check_entries(belief, answer, keys, floor)
+            values = check_entries(belief, answer, keys, floor)
+            if fresh:
+                self._history.require_fresh(belief)
+            return values
 
-        request = Request("looking at the state", Prove(0, tuple(keys)), Proven, read)
-        if patience is None:
-            return await self._panel.ask(request)
-        return await self._panel.ask(request, patience=patience)
+        return Request("looking at the state", Prove(0, tuple(keys)), Proven, read)
 
     async def _prove_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
         values: list[bytes | None] = []

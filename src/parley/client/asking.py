@@ -7,12 +7,11 @@ of which is honest, or when nobody else is left to ask.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from parley.client.beliefs import Belief, Reader, Stale
 from parley.client.brokers import Brokers
@@ -23,7 +22,7 @@ from parley.model.errors import Code
 from parley.model.genesis import Timeouts
 from parley.net.messages import Fetch, Fetched, Proven, Receipted, Submit
 
-__all__ = ["PASSING", "PATIENCE", "Panel", "Request", "agreed", "pause"]
+__all__ = ["PASSING", "PATIENCE", "Panel", "Request", "agreed", "heed", "pause"]
 
 PATIENCE = 15.0  # seconds for which all brokers may be unreachable before that is an error
 FIRST_PAUSE = 0.05  # seconds between two rounds of asking, doubled each time
@@ -37,12 +36,16 @@ PASSING = frozenset({Code.BUSY, Code.NOT_READY, Code.NOT_FOUND})
 A = TypeVar("A", bound=Receipted | Fetched | Proven)
 R = TypeVar("R")
 
-log = logging.getLogger("parley.client")
-
 
 def agreed(answers: Sequence[R], needed: int) -> R | None:
     """An answer that enough brokers gave."""
     return next((answer for answer in answers if answers.count(answer) >= needed), None)
+
+
+def heed(task: asyncio.Task[Any]) -> None:
+    """Nobody may be left to ask a task what became of it; that is no reason to complain."""
+    if not task.cancelled():
+        task.exception()
 
 
 def pause(number: int) -> float:
@@ -87,6 +90,7 @@ class Panel:
         self.faults = faults
         self.timeout = timeout
         self.height = 0
+        self._problem: ParleyError | None = None  # of the last round in which nobody answered
         self._eligible = frozenset(eligible)
         self._on_stalled = on_stalled
 
@@ -101,8 +105,18 @@ class Panel:
         """How many must refuse alike to be believed without proof."""
         return self.needed if self.reader.level == "trusted" else self.faults + 1
 
+    def unanswered(self, what: str) -> ParleyError:
+        """What to raise when waiting has taken too long: that nobody can be reached, or that nothing gets done."""
+        problem = self._problem
+        if isinstance(problem, Unreachable):
+            return problem
+        return Stalled(what, problem.reasons if isinstance(problem, Stalled) else {})
+
+    def settle(self, problem: ParleyError | None) -> None:
+        """How the last round of asking went."""
+        self._problem = problem
+
     def report(self, trouble: ParleyError) -> None:
-        log.warning("%s", trouble)
         self._on_stalled(trouble)
 
     async def ask(
@@ -153,10 +167,15 @@ class _Talk(Generic[A, R]):
             if found is not None:
                 return found
             problem = self.problem()
+            self._panel.settle(problem)
+            if clock() - began >= self._panel.timeouts.freshness / 1_000:
+                self._report(problem)
             if trouble is not None:
                 trouble(problem)
-            elif isinstance(problem, Unreachable) and clock() - began >= patience:
-                raise problem
+            else:
+                self._require_undecided()
+                if isinstance(problem, Unreachable) and clock() - began >= patience:
+                    raise problem
             await asyncio.sleep(pause(number))
         raise AssertionError("counting does not end")
 
@@ -177,14 +196,16 @@ class _Talk(Generic[A, R]):
                 wanted = max(1, self._needed - len(self._answers)) + extra
                 while waiting and len(running) < wanted:
                     name = waiting.popleft()
-                    running[asyncio.create_task(self._ask(name))] = name
+                    task = asyncio.create_task(self._ask(name))
+                    task.add_done_callback(heed)
+                    running[task] = name
                 if not running:
-                    self._require_undecided()
                     return None
                 done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     extra += max(1, self._panel.faults)  # a silent broker may be censoring (P4)
-                    self._report_silence(waiting)
+                    if not waiting:
+                        self._report(self.problem())
                 for task in done:
                     self._note(running.pop(task), task)
                 if (found := self._found()) is not None:
@@ -217,9 +238,8 @@ class _Talk(Generic[A, R]):
         except Stale as error:
             self._reasons[name] = str(error)
         except Declined as declined:
-            if declined.code in PASSING:
-                self._reasons[name] = str(declined)
-            else:
+            self._reasons[name] = str(declined)
+            if declined.code not in PASSING:
                 self._denials[declined.code][name] = declined.detail
         except (Gone, TimeoutError) as error:
             brokers.failed(name)
@@ -233,19 +253,21 @@ class _Talk(Generic[A, R]):
             return None
         found = self._request.combine([answer for answer, _ in self._answers.values()], self._needed)
         if found is not None:
+            self._panel.settle(None)
             self._panel.height = max(self._panel.height, min(height for _, height in self._answers.values()))
         return found
 
     def _require_undecided(self) -> None:
-        """Everybody was asked. If some refused and the others cannot say, the refusal stands."""
+        """Everybody was asked. If some refuse to show something and the others cannot say, the refusal stands."""
         if self._denials and not self._answers:
             code, said = max(self._denials.items(), key=lambda one: len(one[1]))
             raise refused(code, next(iter(said.values())))
 
-    def _report_silence(self, waiting: deque[str]) -> None:
-        if not waiting and not self._reported:
+    def _report(self, problem: ParleyError) -> None:
+        """Once, not for every round."""
+        if not self._reported:
             self._reported = True
-            self._panel.report(Stalled(self._request.what, self._reasons))
+            self._panel.report(problem)
 
 
 def _seconds(question: Asked) -> float:

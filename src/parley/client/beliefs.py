@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from parley.client.messages import Level
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
 from parley.model.batches import Withheld
+from parley.model.codec import DECODE_ERRORS
 from parley.model.expressions import ExpressionError, parse_rule
 from parley.model.names import Value
 from parley.model.receipts import BatchReceipt, Leaf, decode_leaf
@@ -165,5 +165,5 @@ def record_of(kind: type[T], value: bytes | None) -> T | None:
     """An entry's record; that it cannot be read is the fault of whoever showed it."""
     try:
         return None if value is None else decode_record(kind, value)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise ProofError(f"a {kind.__name__} cannot be read: {error}") from None

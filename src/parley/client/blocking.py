@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
-from parley.client.errors import LyingBroker, ParleyError
+from parley.client.errors import ClientClosed, LyingBroker, ParleyError
 from parley.client.messages import Level, Message, Receipt
 from parley.client.publisher import Pending, Publisher
 from parley.client.subscription import Start, Subscription
@@ -63,14 +63,25 @@ class Thread:
     """A thread with a loop of its own, in which coroutines are run from other threads."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="parley-client", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._serve, args=(self._loop,), name="parley-client", daemon=True
+        )
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
 
     def run(self, work: Awaitable[T]) -> T:
         """Wait for the result here, while it is worked out there; if waiting is interrupted, so is the work."""
+        if self._loop is None:
+            if asyncio.iscoroutine(work):
+                work.close()  # or Python would complain that nobody ran it
+            raise ClientClosed("The client is not open; use it inside `with`.")
         future = asyncio.run_coroutine_threadsafe(_coroutine(work), self._loop)
         try:
             return future.result()
@@ -79,16 +90,19 @@ class Thread:
             raise
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
         try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            self._loop.close()
+            loop.close()
 
 
 async def _coroutine(work: Awaitable[T]) -> T:
@@ -149,8 +163,10 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
+        """Once is enough; more does no harm."""
         try:
-            self.thread.run(self.client.close())
+            if self.thread.is_running:
+                self.thread.run(self.client.close())
         finally:
             self.thread.stop()
 

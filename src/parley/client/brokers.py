@@ -61,6 +61,8 @@ class Brokers:
 
     def failed(self, name: str) -> None:
         """It did not answer: others come first for a while."""
+        if self._avoided.get(name, 0.0) > asyncio.get_running_loop().time():
+            return  # many who waited for one connection fail together, and that counts once
         wait = min(FIRST_PENALTY * 2 ** self._failures[name], LONGEST_PENALTY)
         self._failures[name] += 1
         self._avoid(name, wait)

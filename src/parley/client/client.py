@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections import Counter, deque
@@ -24,12 +25,12 @@ from parley.client.brokers import Brokers
 from parley.client.compose import MAX_CONTENT, canonical_rule, compose, constraint, partition_of
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, resolve
-from parley.client.errors import LyingBroker, Malformed, ParleyError, Stalled
+from parley.client.errors import LyingBroker, Malformed, ParleyError
 from parley.client.feed import Subject
 from parley.client.history import History
 from parley.client.lines import Applied, Author, Line
 from parley.client.messages import Level, Message, Receipt
-from parley.client.publisher import Pending, Publisher, Publishing
+from parley.client.publisher import Publisher, Publishing, publish_one
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import faults
 from parley.ledger.proofs import Trust
@@ -60,6 +61,9 @@ MAX_LINES = 10_000  # partitions that one client publishes to at a time
 SALT_SIZE = 16
 
 
+log = logging.getLogger("parley.client")
+
+
 def connect(
     context: str | None = None,
     *,
@@ -81,6 +85,10 @@ def connect(
     """
     found = resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers)
     return Client(found, verify=verify, trusted=trusted, timeout=timeout, on_stalled=on_stalled)
+
+
+def _log_stalled(trouble: ParleyError) -> None:
+    log.warning("%s", trouble)
 
 
 def _clock() -> int:
@@ -123,7 +131,7 @@ class Client:
             faults=f,
             eligible=own if verify == "trusted" else preference,
             timeout=timeout,
-            on_stalled=on_stalled or (lambda _: None),
+            on_stalled=on_stalled or _log_stalled,
         )
         self._history = History(self._panel, clock)
         self._records = Records(self._panel, self._history)
@@ -135,7 +143,7 @@ class Client:
     async def __aenter__(self) -> Self:
         try:
             # Batches are signed for a range of heights, so one certified height has to be known first.
-            await self._records.prove([client_key(self._key.public)], patience=0)
+            await self._records.greet([client_key(self._key.public)])
         except BaseException:
             await self.close()
             raise
@@ -194,9 +202,7 @@ class Client:
                 partition, self._turn = self._turn % partitions, self._turn + 1
             else:
                 partition = partition_of(key.encode() if isinstance(key, str) else key, partitions)
-        pending = Pending(self._publishing, message)
-        pending.sent(self._line(topic, partition).submit((message,)), 0)
-        return await pending
+        return await publish_one(self._panel, self._line(topic, partition), message)
 
     async def publish_json(
         self,
@@ -313,10 +319,13 @@ class Client:
         return await self._records.topic(name)
 
     async def register_client(
-        self, name: str, key: bytes, attributes: Mapping[str, Value] | None = None
+        self, name: str, key: bytes, attributes: Mapping[str, Value] | None = None, *, proof: bytes
     ) -> int:
-        """A client of one's own organisation, with the attributes that rules look at."""
-        return await self._done(RegisterClient(name, key, sorted_pairs(dict(attributes or {}))))
+        """A client of one's own organisation, with the attributes that rules look at.
+
+        `proof` is that the key agrees: its holder makes it with `prove_registration`, or `Identity.proof`.
+        """
+        return await self._done(RegisterClient(name, key, sorted_pairs(dict(attributes or {})), proof))
 
     async def alter_client(
         self,
@@ -360,7 +369,7 @@ class Client:
         done = self._control.submit((message,))
         finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
         if not finished:
-            raise Stalled("an operation (it may still take effect)", {})
+            raise self._panel.unanswered("an operation (it may still take effect)")
         return done.result()
 
     def _line(self, topic: str, partition: int) -> Line:

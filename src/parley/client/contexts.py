@@ -21,6 +21,7 @@ from parley.net.tls import Address, AddressError
 
 __all__ = [
     "Context",
+    "ContextFile",
     "config_home",
     "context_names",
     "context_path",

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from parley.client.asking import PASSING, Panel, pause
+from parley.client.asking import PASSING, Panel, heed, pause
 from parley.client.beliefs import Stale, is_fresh
 from parley.client.connection import CREDIT, Declined, Gone, Stream
 from parley.client.denials import Judge
@@ -60,7 +60,7 @@ class Feed:
         self.places = {place.partition: place for place in places}
         self._expected = {partition: place.next_ps for partition, place in self.places.items()}
         self._sources: dict[str, _Source] = {}
-        self._votes: defaultdict[tuple[int, int], dict[Piece, list[_Source]]] = defaultdict(dict)
+        self._votes: defaultdict[tuple[int, int], dict[Piece, dict[str, _Source]]] = defaultdict(dict)
         self._ready: deque[tuple[tuple[Message, ...], list[_Source]]] = deque()
         self._failed: dict[str, str] = {}  # brokers that were tried in this round, and why they did not do
         self._denials: defaultdict[Code, dict[str, str]] = defaultdict(dict)
@@ -70,11 +70,12 @@ class Feed:
         self._undecided: float | None = None  # since when brokers disagree, or some have not said anything
         self._over: Over | None = None
         self._wake = asyncio.Event()
-        self._fresh_at = asyncio.get_running_loop().time()
+        self._fresh_at = self._asked_at = asyncio.get_running_loop().time()
         self.floor = subject.panel.height
 
     async def next(self) -> tuple[Message, ...]:
         """What the next block added. Raises `Over`, `Refused`, and with a timeout `Stalled` or `Unreachable`."""
+        self._asked_at = asyncio.get_running_loop().time()
         while not self._ready:
             if self._over is not None:
                 raise self._over
@@ -136,25 +137,38 @@ class Feed:
         self._reached = True
 
     def _vote(self, source: _Source, partition: int, ps: int, piece: Piece) -> None:
-        size = 0 if isinstance(piece, Ended) else len(piece)
         if ps < self._expected[partition]:
-            source.taken(size)  # others were faster
+            source.taken(_size(piece))  # others were faster
             return
-        voters = self._votes[partition, ps].setdefault(piece, [])
-        voters.append(source)
-        if len(voters) < self._subject.panel.needed:
-            self._undecided = self._undecided or asyncio.get_running_loop().time()
-            self._wake.set()
-            return
-        del self._votes[partition, ps]
-        self._undecided = asyncio.get_running_loop().time() if self._votes else None
-        self._extra = 0
-        if isinstance(piece, Ended):
-            self._over = Over()
-        else:
-            self._expected[partition] = ps + size
-            self._ready.append((piece, voters))
+        # By name: a broker that comes back has one voice all the same.
+        self._votes[partition, ps].setdefault(piece, {})[source.name] = source
+        while self._decide(partition):
+            pass
+        clock = asyncio.get_running_loop().time
+        self._undecided = (self._undecided or clock()) if self._votes else None
         self._wake.set()
+
+    def _decide(self, partition: int) -> bool:
+        """Whether enough brokers agree on what comes next in the partition; only that may come next."""
+        ps = self._expected[partition]
+        for piece, voters in self._votes.get((partition, ps), {}).items():
+            if len(voters) >= self._subject.panel.needed:
+                del self._votes[partition, ps]
+                self._undecided, self._extra = None, 0
+                if isinstance(piece, Ended):
+                    self._over = Over()
+                    return False
+                self._expected[partition] = ps + len(piece)
+                self._ready.append((piece, list(voters.values())))
+                self._forget_votes(partition)
+                return True
+        return False
+
+    def _forget_votes(self, partition: int) -> None:
+        """For numbers that were given to others: somebody lied about how many come together."""
+        passed = [key for key in self._votes if key[0] == partition and key[1] < self._expected[partition]]
+        for key in passed:
+            del self._votes[key]
 
     # -- who pushes --------------------------------------------------------------------------------------------------
 
@@ -166,7 +180,7 @@ class Feed:
                 break
             if name not in self._failed and name not in self._sources:
                 self._sources[name] = _Source(self, self._subject, name, self._wake.set)
-        return len(self._sources) >= min(wanted, self._subject.panel.needed)
+        return len(self._sources) >= self._subject.panel.needed
 
     def _bury(self) -> None:
         """Learn from the sources that have ended."""
@@ -203,7 +217,7 @@ class Feed:
     async def _sleep(self) -> None:
         """Until something happens; if brokers disagree for too long, more of them are asked."""
         panel, clock = self._subject.panel, asyncio.get_running_loop().time
-        ends = [self._fresh_at + panel.timeout] if panel.timeout is not None else []
+        ends = [self._waiting_since + panel.timeout] if panel.timeout is not None else []
         if self._undecided is not None:
             ends.append(self._undecided + panel.timeouts.freshness / 1_000)
         try:
@@ -220,10 +234,8 @@ class Feed:
         if self._denials and not self._sources:
             code, said = max(self._denials.items(), key=lambda one: len(one[1]))
             raise refused(code, next(iter(said.values())))
-        if (
-            asyncio.get_running_loop().time() - self._fresh_at
-            > self._subject.panel.timeouts.freshness / 1_000
-        ):
+        waited = asyncio.get_running_loop().time() - self._waiting_since
+        if waited > self._subject.panel.timeouts.freshness / 1_000:
             self._subject.panel.report(self._trouble())
         self._require_time()
         self._round += 1
@@ -231,11 +243,14 @@ class Feed:
         await asyncio.sleep(pause(self._round))
 
     def _require_time(self) -> None:
-        """With a timeout, raise what is wrong when nothing fresh was shown for as long; who asks again waits again."""
-        timeout, now = self._subject.panel.timeout, asyncio.get_running_loop().time()
-        if timeout is not None and now - self._fresh_at >= timeout:
-            self._fresh_at = now
+        """With a timeout, raise what is wrong when the reader waits for so long and nothing fresh is shown."""
+        timeout = self._subject.panel.timeout
+        if timeout is not None and asyncio.get_running_loop().time() - self._waiting_since >= timeout:
             raise self._trouble()
+
+    @property
+    def _waiting_since(self) -> float:
+        return max(self._fresh_at, self._asked_at)
 
     def _trouble(self) -> ParleyError:
         if not self._reached and self._failed:
@@ -243,19 +258,24 @@ class Feed:
         return Stalled(f"following {self._subject.topic}", self._failed)
 
 
+def _size(piece: Piece) -> int:
+    return 0 if isinstance(piece, Ended) else len(piece)
+
+
 class _Source:
     """One broker's stream, checked piece by piece, in a task of its own."""
 
     def __init__(self, feed: Feed, subject: Subject, name: str, ended: Callable[[], None]) -> None:
+        self.name = name
         self._feed = feed
         self._subject = subject
-        self._name = name
         self._patience = subject.panel.timeouts.freshness / 1_000 + MARGIN
         self._stream: Stream | None = None
         self._limit: asyncio.Timeout | None = None
         self._owed = 0
         self._due = 0.0  # when the next proof has to be here
         self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(heed)
         self.task.add_done_callback(lambda _: ended())
 
     def taken(self, messages: int) -> None:
@@ -276,14 +296,15 @@ class _Source:
         order = Order(panel.reader, subject.topic, subject.constraint, places, feed.floor)
         positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
         question = OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
-        connection = await panel.brokers.connection(self._name)
+        connection = await panel.brokers.connection(self.name)
         feed.reach()
         self._stream = await connection.open(question)
         try:
             await self._follow(self._stream, order)
         except Declined as declined:
             if declined.code not in PASSING | _ENDS:
-                await Judge(panel, subject.clock, subject.topic)(connection, declined)
+                last = max(place.partition for place in places)
+                await Judge(panel, subject.clock, subject.topic, last)(connection, declined)
             raise
         finally:
             self._stream.close()
@@ -296,6 +317,9 @@ class _Source:
             piece, arrived = await self._next(stream, state)
             belief = panel.reader.believe(piece.anchor)
             if isinstance(piece, Delivery):
+                # What this reader may not see is so now only if the header is new.
+                if piece.reader is not None and not is_fresh(belief, arrived, panel.timeouts.freshness):
+                    raise Stale("it withholds messages under an old header")
                 self._feed.offer(self, order.delivered(belief, piece))
             else:
                 state = order.completeness(belief, piece)

@@ -38,8 +38,9 @@ class History:
 
         def read(belief: Belief, answer: Fetched) -> Page:
             page = check_fetched(belief, answer, panel.reader, question)
-            if not page.messages:
-                self._require_fresh(belief)
+            # Where the partition ends, and what this reader may not see, is so now only if the header is new.
+            if not page.messages or any(message.empty for message in page.messages):
+                self.require_fresh(belief)
             return page
 
         request = Request(
@@ -63,7 +64,7 @@ class History:
 
         def read(belief: Belief, answer: Proven) -> _Heads:
             values = check_entries(belief, answer, keys, floor)
-            self._require_fresh(belief)
+            self.require_fresh(belief)
             return tuple(record_of(PartitionRecord, value) for value in values)
 
         what = f"asking for the ends of {topic}"
@@ -96,10 +97,10 @@ class History:
             start += len(page.messages)
             left = None if left is None else left - len(page.messages)
 
-    def _require_fresh(self, belief: Belief) -> None:
+    def require_fresh(self, belief: Belief) -> None:
         if not is_fresh(belief, self._clock(), self._panel.timeouts.freshness):
             age = self._clock() - belief.time
-            raise Stale(f"its newest header is {age} ms old, so it cannot say where the partition ends")
+            raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
 
 
 def _common(pages: Sequence[Page], needed: int) -> Page | None:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from parley.client.asking import PATIENCE, Panel, Request, pause
@@ -29,6 +30,8 @@ VALID = 10_000  # heights that a batch is given to be applied
 
 # After these the batch may still be applied (P3).
 _NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
+# Of these an honest broker is as sure as all others, now and later: the batch was never ordered and never will be.
+_STATELESS = frozenset({Code.MALFORMED, Code.OVERSIZED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +132,17 @@ class Line:
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
         entry.task = asyncio.create_task(self._drive(entry))
+        entry.task.add_done_callback(partial(_tell, entry.done))
 
     async def _drive(self, entry: _Entry) -> None:
         try:
             await self._until_final(entry)
         except Refused as refusal:  # before order, by brokers of which one is honest
-            self._settle(entry, refusal)
-            self._renew()
+            if refusal.code in _STATELESS:
+                self._settle(entry, refusal)
+                self._renew()
+            else:
+                self._give_up(refusal)
 
     async def _until_final(self, entry: _Entry) -> None:
         """Send the batch until it has a receipt that no later one can change."""
@@ -186,9 +193,11 @@ class Line:
             # older receipt of this kind says nothing. Nobody will ever bring the forgotten line up to this sequence.
             return outcome.next_sequence < sequence and ordered.height > self._reached
         if outcome.code is Code.EXPIRED and ordered.height > entry.header.not_after:
-            # A line that stands where the batch begins never had it. Without a line, it may have been applied and
-            # forgotten: brokers keep the receipts, and one of f+1 is honest.
-            return outcome.next_sequence == sequence > 0 or await self._was_never_applied(entry)
+            # A line that stands where the batch begins never had it, one that has gone on did. Without a line, it may
+            # have been applied and forgotten: brokers keep the receipts, and one of f+1 is honest.
+            if outcome.next_sequence:
+                return outcome.next_sequence == sequence
+            return await self._was_never_applied(entry)
         return False
 
     async def _was_never_applied(self, entry: _Entry) -> bool:
@@ -212,6 +221,15 @@ class Line:
                 entry.task.cancel()
             entry.header = self._header(len(entry.messages))
             self._send(entry)
+
+    def _give_up(self, refusal: Refused) -> None:
+        """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed anew."""
+        while self._entries:
+            entry = self._entries[0]
+            if entry.task is not None and entry.task is not asyncio.current_task():
+                entry.task.cancel()
+            self._settle(entry, refusal)
+        self._begin_session()
 
     def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
         self._entries.remove(entry)
@@ -237,6 +255,15 @@ class Line:
             since.append(clock())
             del since[1:-1]
             if since[-1] - since[0] >= PATIENCE and not entry.done.done():
+                problem.add_note(
+                    "What was sent may still take effect: sending it goes on while the client is open."
+                )
                 entry.done.set_exception(problem)
 
         return note
+
+
+def _tell(done: asyncio.Future[Applied], task: asyncio.Task[None]) -> None:
+    """A fault of this program must not leave anybody waiting."""
+    if not task.cancelled() and (fault := task.exception()) is not None and not done.done():
+        done.set_exception(fault)

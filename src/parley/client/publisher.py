@@ -11,14 +11,14 @@ from typing import Self
 
 from parley.client.asking import Panel
 from parley.client.compose import MAX_CONTENT, compose, partition_of, size_of
-from parley.client.errors import ClientClosed, Stalled
+from parley.client.errors import ClientClosed
 from parley.client.lines import Applied, Line
 from parley.client.messages import Receipt
-from parley.model.batches import MAX_MESSAGES, Message
+from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
 from parley.model.receipts import Published
 
-__all__ = ["Pending", "Publisher", "Publishing"]
+__all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 
 MAX_FAILED = 64  # failures that are kept for `flush`
 
@@ -33,31 +33,54 @@ class Publishing:
     partitions: Callable[[str], Awaitable[int]]
 
 
+@dataclass(eq=False)
+class _Batch:
+    """Messages that go together. `done` is there once they were sent."""
+
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+    rules: set[str] = field(default_factory=set)
+    timer: asyncio.TimerHandle | None = None
+    done: asyncio.Future[Applied] | None = None
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: bool = False  # whether somebody has waited for one of them
+
+    def takes(self, message: Message, max_bytes: int) -> bool:
+        return self.size + size_of(message) <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
+
+    def add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.size += size_of(message)
+        self.rules.add(message.rule)
+
+    def submit(self, line: Line) -> asyncio.Future[Applied]:
+        self.done = line.submit(tuple(self.messages))
+        self.sent.set()
+        return self.done
+
+
 class Pending:
     """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
 
-    def __init__(self, publishing: Publishing, message: Message) -> None:
-        self._publishing = publishing
-        self._message = message
-        self._index = 0
-        self._sent: asyncio.Future[asyncio.Future[Applied]] = asyncio.get_running_loop().create_future()
-        self.seen = False  # whether somebody has waited for it
+    __slots__ = ("_batch", "_index", "_panel")
 
-    def sent(self, done: asyncio.Future[Applied], index: int) -> None:
+    def __init__(self, panel: Panel, batch: _Batch, index: int) -> None:
+        self._panel = panel
+        self._batch = batch
         self._index = index
-        self._sent.set_result(done)
 
     def __await__(self) -> Generator[object, None, Receipt]:
         return self._receipt().__await__()
 
     async def _receipt(self) -> Receipt:
-        self.seen = True
-        done = await asyncio.shield(self._sent)
-        timeout = self._publishing.panel.timeout
-        finished, _ = await asyncio.wait([done], timeout=timeout)
+        batch, panel = self._batch, self._panel
+        batch.seen = True
+        await batch.sent.wait()
+        assert batch.done is not None, "it was sent"
+        finished, _ = await asyncio.wait([batch.done], timeout=panel.timeout)
         if not finished:
-            raise Stalled("publishing (the message may still be published)", {})
-        return self._made(done.result())
+            raise panel.unanswered("publishing (the message may still be published)")
+        return self._made(batch.done.result())
 
     def _made(self, applied: Applied) -> Receipt:
         ordered = applied.ordered
@@ -70,21 +93,18 @@ class Pending:
             ordered.height,
             ordered.time,
             receipt.client,
-            self._publishing.panel.reader.level,
-            self._message,
+            self._panel.reader.level,
+            applied.messages[self._index],
             self._index,
-            partial(applied.evidence, self._publishing.panel),
+            partial(applied.evidence, self._panel),
         )
 
 
-@dataclass
-class _Batch:
-    """One that is still open."""
-
-    messages: list[Message] = field(default_factory=list)
-    pending: list[Pending] = field(default_factory=list)
-    size: int = 0
-    timer: asyncio.TimerHandle | None = None
+async def publish_one(panel: Panel, line: Line, message: Message) -> Receipt:
+    """In a batch of its own."""
+    batch = _Batch([message])
+    batch.submit(line)
+    return await Pending(panel, batch, 0)
 
 
 class Publisher:
@@ -114,7 +134,7 @@ class Publisher:
         self._room = asyncio.Semaphore(in_flight)
         self._open: dict[int, _Batch] = {}
         self._unsettled: set[asyncio.Future[Applied]] = set()
-        self._failed: list[Pending] = []
+        self._failed: list[_Batch] = []
         self._turn = 0  # the partition of messages without a key, for one batch at a time
         self._closed = False
 
@@ -151,11 +171,9 @@ class Publisher:
         message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
         if partition is None:
             partition = await self._partition(key)
-        pending = Pending(self._publishing, message)
-        batch = await self._batch(partition, size_of(message))
-        batch.messages.append(message)
-        batch.pending.append(pending)
-        batch.size += size_of(message)
+        batch = await self._batch(partition, message)
+        pending = Pending(self._publishing.panel, batch, len(batch.messages))
+        batch.add(message)
         if len(batch.messages) >= self._batch_size:
             self._dispatch(partition)
         return pending
@@ -167,22 +185,24 @@ class Publisher:
         if self._unsettled:
             _, late = await asyncio.wait(self._unsettled, timeout=self._publishing.panel.timeout)
             if late:
-                raise Stalled(f"publishing {len(late)} batches to {self.topic}", {})
+                raise self._publishing.panel.unanswered(f"publishing {len(late)} batches to {self.topic}")
         failed, self._failed = self._failed, []
-        for pending in failed:
-            if not pending.seen:
-                await pending
+        for done in (batch.done for batch in failed if not batch.seen):
+            assert done is not None, "only what was sent can have failed"
+            done.result()
 
     async def _partition(self, key: bytes | str | None) -> int:
+        if key is None and self._turn in self._open:  # one batch at a time
+            return self._turn
         partitions = await self._publishing.partitions(self.topic)
         if key is None:
             self._turn %= partitions
             return self._turn
         return partition_of(key.encode() if isinstance(key, str) else key, partitions)
 
-    async def _batch(self, partition: int, size: int) -> _Batch:
-        """The open batch of the partition, with room for so many bytes."""
-        while (batch := self._open.get(partition)) is None or batch.size + size > self._max_bytes:
+    async def _batch(self, partition: int, message: Message) -> _Batch:
+        """The open batch of the partition, with room for this message."""
+        while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
             if batch is not None and batch.messages:
                 self._dispatch(partition)
             await self._room.acquire()
@@ -206,14 +226,12 @@ class Publisher:
             return
         if partition == self._turn:
             self._turn += 1
-        done = self._publishing.line(self.topic, partition).submit(tuple(batch.messages))
+        done = batch.submit(self._publishing.line(self.topic, partition))
         self._unsettled.add(done)
         done.add_done_callback(partial(self._settled, batch))
-        for index, pending in enumerate(batch.pending):
-            pending.sent(done, index)
 
     def _settled(self, batch: _Batch, done: asyncio.Future[Applied]) -> None:
         self._unsettled.discard(done)
         self._room.release()
         if done.exception() is not None and len(self._failed) < MAX_FAILED:
-            self._failed.append(batch.pending[0])
+            self._failed.append(batch)

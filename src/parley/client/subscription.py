@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from parley.client.errors import ClientClosed, Invalid, ParleyError, Refused, Unreachable
+from parley.client.asking import heed
+from parley.client.errors import ClientClosed, Invalid, ParleyError, Pruned, Refused, Stalled, Unreachable
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
 from parley.client.lines import Applied
@@ -29,6 +30,7 @@ __all__ = ["Start", "Subscribing", "Subscription"]
 Start = Literal["latest", "earliest"] | int | Mapping[int, int]
 
 UNSUBSCRIBE_SECONDS = 2.0
+RETRY_SECONDS = 3.0  # thrice the time after which a failed renewal is tried again
 EVERYTHING = "true"  # the constraint that matches all
 
 log = logging.getLogger("parley.client")
@@ -88,6 +90,7 @@ class Subscription:
             raise
         self._closed = False
         self._renewal = asyncio.create_task(self._renew())
+        self._renewal.add_done_callback(heed)
         return self
 
     async def __aexit__(
@@ -125,8 +128,8 @@ class Subscription:
         """Get some more messages, or one step closer to them."""
         news, self._news = self._news, None
         if news is not None:
-            await self._end_feed()
             self._adopt(news)
+            await self._end_feed()
         elif self._bridges:
             await self._cross(self._bridges[0])
         else:
@@ -180,7 +183,15 @@ class Subscription:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _cross(self, bridge: _Bridge) -> None:
-        page = await self._subscribing.history.page(self.topic, bridge.partition, bridge.offset)
+        history = self._subscribing.history
+        wait = self._subject.panel.timeouts.freshness  # a broker that lags has not got there yet
+        try:
+            page = await history.page(self.topic, bridge.partition, bridge.offset, wait=wait)
+        except Pruned:
+            # The reader has to know what it missed, and may go on with what is left.
+            bridge.offset = (await history.head(self.topic, bridge.partition)).log_start_offset
+            self._forget_crossed()
+            raise
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # What hides an empty hides its tags: it may be interesting only to who wants everything.
@@ -190,8 +201,11 @@ class Subscription:
             if (constraint.text == EVERYTHING if message.empty else constraint.matches(message.tags))
         )
         bridge.offset += len(messages)
-        if bridge.offset >= bridge.stop:
-            self._bridges.remove(bridge)
+        self._forget_crossed()
+
+    def _forget_crossed(self) -> None:
+        while self._bridges and self._bridges[0].offset >= self._bridges[0].stop:
+            self._bridges.popleft()
 
     async def _follow(self) -> None:
         if self._feed is None:
@@ -224,6 +238,9 @@ class Subscription:
 
     def _adopt(self, starts: tuple[PartitionStart, ...]) -> None:
         incarnations = {place.incarnation for place in self._places.values()}
+        exist = {start.partition for start in starts}  # a topic that was made anew may have fewer
+        self._places = {partition: place for partition, place in self._places.items() if partition in exist}
+        self._bridges = deque(bridge for bridge in self._bridges if bridge.partition in exist)
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self._places.get(partition)
@@ -251,13 +268,13 @@ class Subscription:
             await asyncio.sleep(self._lease / 3)
             try:
                 starts = await self._subscribe()
-            except Unreachable as error:
-                log.warning("The lease of a subscription to %s was not renewed: %s", self.topic, error)
-                self._lease = min(self._lease, 3.0)
             except Refused as refusal:
                 self._failure = refusal
                 self._interrupt()
                 return
+            except (Unreachable, Stalled) as error:
+                log.warning("The lease of a subscription to %s was not renewed: %s", self.topic, error)
+                self._lease = min(self._lease, RETRY_SECONDS)
             else:
                 if self._changes(starts):
                     self._news = starts

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import count
 
 from parley.client.beliefs import Belief, Reader, record_of, require_hidden, require_recent
 from parley.client.messages import Evidence, Message
@@ -48,6 +49,8 @@ class _Contents:
         *,
         offset: int,
         ps: int | None = None,
+        index: int = 0,
+        evidence: Evidence | None = None,
     ) -> Message:
         shown = None if isinstance(content, Withheld) else content
         if isinstance(content, Withheld):
@@ -70,6 +73,8 @@ class _Contents:
             shown is None,
             leaf,
             shown,
+            index,
+            evidence,
         )
 
     def _require_hidden(self, content: Withheld) -> None:
@@ -170,10 +175,15 @@ def _fetched(
             continue
         if isinstance(content, Skipped):
             raise ProofError(f"offset {offset} is left out")
-        made = contents.message(
-            content, evidence.leaves[index], evidence.receipt, evidence.block, offset=offset
+        yield contents.message(
+            content,
+            evidence.leaves[index],
+            evidence.receipt,
+            evidence.block,
+            offset=offset,
+            index=index,
+            evidence=evidence,
         )
-        yield replace(made, _index=index, _evidence=evidence)
 
 
 # -- the order of a subscription ---------------------------------------------------------------------------------------
@@ -250,8 +260,9 @@ class Order:
             raise ProofError(f"the head of partition {place.partition} is not shown")
         record = record_of(ConstraintRecord, belief.value(entries[key], key))
         if record is None or record.incarnation != place.incarnation:
+            # A broker that lags has not got the order yet, or not in a partition that was added since.
             began, _ = place.incarnation
-            return Completeness.BEHIND if belief.height < began else Completeness.ENDED
+            return Completeness.BEHIND if belief.height < max(began, self.floor) else Completeness.ENDED
         if record.next_ps == place.next_ps:
             return Completeness.COMPLETE
         return Completeness.MISSING if record.next_ps > place.next_ps else Completeness.BEHIND
@@ -260,25 +271,31 @@ class Order:
         self, contents: _Contents, block: DeliveredBlock, receipts: list[Leaf], match: Match
     ) -> Iterator[Message]:
         place = self._place(match)
-        if match.first_ps != place.next_ps:
+        # Who joined in the middle of a block is shown all of it, for the leaf covers all; the first are not its own.
+        before = place.next_ps - match.first_ps
+        if not 0 <= before < len(match.items):
             raise ProofError(f"number {place.next_ps} was to come next, not {match.first_ps}")
-        if not match.items or len(block.contents) != len(match.items):
+        if len(block.contents) != len(match.items):
             raise ProofError(f"{len(block.contents)} messages are shown where {len(match.items)} matched")
         batches_of = [_published(leaf, self._topic, place.partition) for leaf in receipts]
-        for content, (offset, leaf) in zip(block.contents, match.items, strict=True):
+        last = -1
+        for ps, content, (offset, leaf) in zip(
+            count(match.first_ps), block.contents, match.items, strict=False
+        ):
             if content.leaf() != leaf:
                 raise ProofError(f"the message at offset {offset} is not the one that was published")
-            if offset < place.next_offset:
-                raise ProofError(f"offset {offset} comes after {place.next_offset - 1}")
+            if offset <= last or (ps >= place.next_ps and offset < place.next_offset):
+                raise ProofError(f"offset {offset} comes after {max(last, place.next_offset - 1)}")
+            last = offset
             receipt = _covering(batches_of, offset)
-            message = contents.message(
-                content, leaf, receipt, block.proof.header, offset=offset, ps=place.next_ps
-            )
+            message = contents.message(content, leaf, receipt, block.proof.header, offset=offset, ps=ps)
             if not message.empty and not self._constraint.matches(message.tags):
                 raise ProofError(f"the tags at offset {offset} do not match {self._constraint.text}")
-            place = replace(place, next_ps=place.next_ps + 1, next_offset=offset + 1)
-            yield message
-        self._places[place.partition] = place
+            if ps >= place.next_ps:
+                yield message
+        self._places[place.partition] = replace(
+            place, next_ps=match.first_ps + len(match.items), next_offset=last + 1
+        )
 
     def _closed(self, block: DeliveredBlock, receipts: list[Leaf], closed: Closed) -> Ended:
         place = self._place(closed)

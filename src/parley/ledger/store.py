@@ -19,7 +19,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = ["CACHE_BYTES", "Store", "StoreError", "StoreFailed"]
+__all__ = ["CACHE_BYTES", "OPEN_FILES", "Store", "StoreError", "StoreFailed"]
 
 CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024

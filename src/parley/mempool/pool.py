@@ -49,7 +49,7 @@ def admit_any(data: bytes) -> Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one entry broker and one author may keep waiting here, what one block may hold, how long a batch may wait."""
+    """What one entry broker, and one author through it, may keep waiting here, what one block may hold, how long a batch may wait."""
 
     pending_batches: int = 4_096
     pending_of_author: int = 1_024
@@ -116,7 +116,8 @@ class Pool:
         self._limits = limits
         self._stored = stored
         self._admit = admit
-        self._authors: Counter[bytes] = Counter()
+        # By entry broker too: a lying one announces old batches again, and must not use up their author's quota elsewhere.
+        self._authors: Counter[tuple[int, bytes]] = Counter()
         self._shares = [_Share() for _ in range(size)]
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
@@ -232,13 +233,14 @@ class Pool:
         full = len(share.waiting) >= self._limits.pending_batches
         if full or share.size + len(batch.data) > self._limits.pending_bytes:
             raise Refused(Reason.QUOTA, f"broker {batch.entry} has {len(share.waiting)} batches waiting")
-        if batch.author and self._authors[batch.author] >= self._limits.pending_of_author:
-            raise Refused(Reason.QUOTA, f"its author has {self._authors[batch.author]} batches waiting")
+        waiting = self._authors[batch.entry, batch.author]
+        if batch.author and waiting >= self._limits.pending_of_author:
+            raise Refused(Reason.QUOTA, f"its author has {waiting} batches waiting at broker {batch.entry}")
 
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
         self._pending[name] = pending
-        self._authors[pending.author] += 1
+        self._authors[pending.entry, pending.author] += 1
         share.waiting[name] = None
         share.size += len(pending.data)
 
@@ -258,9 +260,10 @@ class Pool:
         pending = self._pending.pop(name, None)
         if pending is None:
             return False
-        self._authors[pending.author] -= 1
-        if not self._authors[pending.author]:
-            del self._authors[pending.author]
+        author = pending.entry, pending.author
+        self._authors[author] -= 1
+        if not self._authors[author]:
+            del self._authors[author]
         share = self._shares[pending.entry]
         del share.waiting[name]
         share.size -= len(pending.data)

@@ -17,7 +17,7 @@ from parley.crypto import ed25519, merkle
 from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.hashing import digest, domain_prefix
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code, Refusal
+from parley.model.errors import Code, Refusal, malformed
 from parley.model.expressions import ExpressionError, parse_rule
 from parley.model.names import (
     U32,
@@ -38,6 +38,7 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_MESSAGES",
     "MAX_NOT_AFTER",
+    "MAX_RULES",
     "PUBLISH",
     "Batch",
     "BatchHeader",
@@ -59,6 +60,7 @@ CONTROL = 1
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_MESSAGES = 10_000
 MAX_NOT_AFTER = 100_000  # heights that a batch may stay valid (P3)
+MAX_RULES = 64  # different access rules in a batch: reading one costs as much as many messages
 
 
 class BatchHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -165,13 +167,16 @@ def sign_batch(
 
 
 def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
-    """Every check that needs no state, the signature last: what passes may be stored (P4). Raises `Refusal`."""
+    """Every check that needs no state: what passes may be stored (P4). Raises `Refusal`.
+
+    What costs more than a signature comes after it, so that only the publisher can make anybody do it.
+    """
     if len(data) > MAX_BATCH_BYTES:
         raise Refusal(Code.OVERSIZED, f"a batch of {len(data)} bytes; {MAX_BATCH_BYTES} are allowed")
     try:
         batch = _batches.decode(data)
     except DECODE_ERRORS as error:
-        raise Refusal(Code.MALFORMED, f"not a batch: {error}") from None
+        raise malformed(f"not a batch: {error}") from None
     if encode(batch) != data:
         raise Refusal(Code.MALFORMED, "the batch is not in its one canonical encoding")
     header = batch.header
@@ -187,11 +192,18 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
         )
     if header.kind == CONTROL and (header.count, header.topic, header.partition) != (1, "", 0):
         raise Refusal(Code.MALFORMED, "a control batch holds one operation and names no topic")
-    for message in batch.messages:
-        _require_valid(message)
+    rules = {message.rule for message in batch.messages if message.rule}
+    if len(rules) > MAX_RULES:
+        raise Refusal(
+            Code.MALFORMED, f"the batch has {len(rules)} different access rules; {MAX_RULES} are allowed"
+        )
     name = batch_digest(header, [message.leaf() for message in batch.messages])
     if not is_signed(header, name, batch.signature):
         raise Refusal(Code.BAD_SIGNATURE, "the batch is not signed by the key that it names")
+    for rule in sorted(rules):
+        _require_canonical(rule)
+    for message in batch.messages:
+        decode_message_header(message.header)
     return name, batch
 
 
@@ -202,7 +214,7 @@ def decode_message_header(data: bytes) -> MessageHeader:
     try:
         header = _message_headers.decode(data)
     except DECODE_ERRORS as error:
-        raise Refusal(Code.MALFORMED, f"message header: {error}") from None
+        raise malformed(f"message header: {error}") from None
     if encode(header) != data:
         raise Refusal(Code.MALFORMED, "the message header is not in its one canonical encoding")
     if (name := unsorted_pair(header.tags)) is not None:
@@ -210,17 +222,13 @@ def decode_message_header(data: bytes) -> MessageHeader:
     return header
 
 
-def _require_valid(message: Message) -> None:
-    decode_message_header(message.header)
-    if message.rule:
-        try:
-            canonical = parse_rule(message.rule).text
-        except ExpressionError as error:
-            raise Refusal(Code.MALFORMED, f"access rule {message.rule!r}: {error}") from None
-        if canonical != message.rule:
-            raise Refusal(
-                Code.MALFORMED, f"access rule {message.rule!r} is not in its canonical form {canonical!r}"
-            )
+def _require_canonical(rule: str) -> None:
+    try:
+        canonical = parse_rule(rule).text
+    except ExpressionError as error:
+        raise malformed(f"access rule, {error}") from None
+    if canonical != rule:
+        raise malformed(f"an access rule is not in its canonical form, which is: {canonical}")
 
 
 def _signed(chain: bytes, name: bytes) -> bytes:

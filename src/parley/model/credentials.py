@@ -13,7 +13,16 @@ from parley.crypto.encoding import enc, u64
 from parley.model.genesis import Genesis
 from parley.model.names import U64, ClientName, Hash, Key, Name, Signature
 
-__all__ = ["Credential", "CredentialError", "Identity", "check_credential", "issue_credential", "possession"]
+__all__ = [
+    "Credential",
+    "CredentialError",
+    "Identity",
+    "check_credential",
+    "issue_credential",
+    "possession",
+    "prove_registration",
+    "registration",
+]
 
 
 class CredentialError(ValueError):
@@ -37,6 +46,11 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
 
     def key(self) -> ed25519.SecretKey:
         return ed25519.SecretKey.from_seed(self.seed)
+
+    def proof(self) -> bytes:
+        """That the key agrees to be registered as its credential says."""
+        mine = self.credential
+        return prove_registration(self.key(), mine.chain, mine.organisation, mine.name)
 
     def __repr__(self) -> str:
         return f"<Identity of {self.credential.organisation}/{self.credential.name}, redacted>"
@@ -68,6 +82,15 @@ def check_credential(credential: Credential, genesis: Genesis, now: int) -> None
 def possession(chain: bytes, nonce: bytes, server_certificate: bytes) -> bytes:
     """What a client signs to prove that the key is its own, to this broker, now."""
     return enc(b"PSB1/sig/possession", chain, nonce, server_certificate)
+
+
+def registration(chain: bytes, organisation: str, name: str) -> bytes:
+    """What a client's key signs to agree that it is registered under this name (decision 10)."""
+    return enc(b"PSB1/sig/registration", chain, organisation.encode(), name.encode())
+
+
+def prove_registration(secret: ed25519.SecretKey, chain: bytes, organisation: str, name: str) -> bytes:
+    return secret.sign(registration(chain, organisation, name))
 
 
 def _signed(chain: bytes, organisation: str, name: str, key: bytes, not_after: int) -> bytes:

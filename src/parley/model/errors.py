@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Code", "Refusal"]
+__all__ = ["Code", "Refusal", "malformed"]
+
+MAX_FAULT = 200  # characters that are said about bytes from outside
 
 
 class Code(StrEnum):
@@ -46,3 +48,8 @@ class Refusal(Exception):  # noqa: N818 - it names what happened to the operatio
         super().__init__(f"{code.value}: {detail}")
         self.code = code
         self.detail = detail
+
+
+def malformed(fault: str) -> Refusal:
+    """What is wrong may quote what somebody sent, so it is cut."""
+    return Refusal(Code.MALFORMED, fault if len(fault) <= MAX_FAULT else fault[: MAX_FAULT - 3] + "...")

@@ -42,15 +42,16 @@ Key = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Salt = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Session = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
+# `\Z` and not `$`, which a line break at the end would pass.
 # The names of organisations, brokers and clients stand in certificates; a topic's may be a path.
-Name = Annotated[str, Meta(pattern=f"^{_NAME}$")]
+Name = Annotated[str, Meta(pattern=rf"^{_NAME}\Z")]
 ClientName = Name
-TopicName = Annotated[str, Meta(pattern=f"^{_TOPIC}$")]
+TopicName = Annotated[str, Meta(pattern=rf"^{_TOPIC}\Z")]
 RuleText = Annotated[str, Meta(max_length=4096)]
 
 # Tags and attributes: no floats, so that every replica compares alike.
 Value = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Annotated[str, Meta(max_length=256)]
-PairName = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
+PairName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}\Z")]
 Pairs = Annotated[tuple[tuple[PairName, Value], ...], Meta(max_length=MAX_PAIRS)]
 
 # (height, place within the block): where something happened.

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code, Refusal
-from parley.model.names import ClientName, Key, Pairs, RuleText, TopicName, unsorted_pair
+from parley.model.errors import Code, Refusal, malformed
+from parley.model.names import ClientName, Key, Pairs, RuleText, Signature, TopicName, unsorted_pair
 
 __all__ = [
     "MAX_PARTITIONS",
@@ -44,11 +44,15 @@ class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class RegisterClient(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
-    """A client of the administrator's own organisation."""
+    """A client of the administrator's own organisation.
+
+    `proof` is the key's signature over `credentials.registration`: nobody registers the key of somebody else.
+    """
 
     name: ClientName
     key: Key
     attributes: Pairs
+    proof: Signature
 
 
 class AlterClient(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
@@ -128,7 +132,7 @@ def decode_operation(data: bytes) -> Operation:
     try:
         operation = _operations.decode(data)
     except DECODE_ERRORS as error:
-        raise Refusal(Code.MALFORMED, f"not an operation: {error}") from None
+        raise malformed(f"not an operation: {error}") from None
     if _encode(operation) != data:
         raise Refusal(Code.MALFORMED, "the operation is not in its one canonical encoding")
     pairs = _pairs(operation)

@@ -53,6 +53,13 @@ class TokenBucket:
         self._parts -= tokens * _PARTS
         return True
 
+    def charge(self, tokens: int, now: int) -> None:
+        """Take tokens for what was used already. There may be fewer: nothing can be taken until the debt is paid."""
+        if tokens < 0:
+            raise ValueError(f"cannot take {tokens} tokens")
+        self._refill(now)
+        self._parts -= tokens * _PARTS
+
     def wait_ms(self, tokens: int, now: int) -> int | None:
         """How long until `take` succeeds; None: never, because it is more than the bucket holds."""
         self._refill(now)

@@ -6,15 +6,17 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from parley.net.frames import CLOSE_SECONDS, FrameStream, reason_of
 from parley.net.limits import source_of
+from parley.net.sockets import keep_alive
 from parley.net.tls import Address
 
 __all__ = ["HANDSHAKE_SECONDS", "Door", "ListenError", "Listener", "listen"]
 
-HANDSHAKE_SECONDS = 10.0  # for the other side to finish the TLS handshake
+HANDSHAKE_SECONDS = 5.0  # for the other side to finish the TLS handshake
 BACKLOG = 256  # connections that the system keeps waiting to be accepted
 ACCEPT_PAUSE_SECONDS = 0.1  # after accepting failed, usually because the process has too many files open
 
@@ -94,6 +96,8 @@ class Listener:
             accepted.close()
             return
         accepted.setblocking(False)
+        with suppress(OSError):  # it may be gone already, and then the handshake says so
+            keep_alive(accepted)
         task = self._loop.create_task(self._welcome(accepted, source))
         self._connections.add(task)
         task.add_done_callback(self._ended)

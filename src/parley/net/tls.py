@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from parley.net.frames import CLOSE_SECONDS, FrameStream, reason_of
+from parley.net.sockets import keep_alive
 
 __all__ = [
     "Address",
@@ -205,6 +206,7 @@ async def connect(address: Address, context: ssl.SSLContext, name: str, *, timeo
                 server_hostname=name,
                 ssl_shutdown_timeout=CLOSE_SECONDS,
             )
+        keep_alive(writer.get_extra_info("socket"))
     except ssl.SSLCertVerificationError as error:
         fault = _VERIFY_FAULTS.get(error.verify_code, TlsFault.OTHER)
         raise TlsError(name, address, fault, error.verify_message) from error

@@ -41,12 +41,15 @@ class Asker:
     organisation: str
     name: str
     admin: bool
+    not_after: int  # ms since 1970
 
     @classmethod
     def of(cls, credential: Credential, genesis: Genesis) -> Asker:
         organisation = genesis.organisation(credential.organisation)
         admin = organisation is not None and credential.key in organisation.admins
-        return cls(credential.key, credential.organisation, credential.name, admin)
+        return cls(
+            credential.key, credential.organisation, credential.name, admin, not_after=credential.not_after
+        )
 
     @property
     def title(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 
@@ -21,13 +21,15 @@ from parley.model.records import (
     partition_key,
 )
 from parley.net.messages import (
-    MAX_ANSWER,
     MAX_KEYS,
+    Answer,
     Content,
+    Delivery,
     Fetch,
     Fetched,
     FetchedBatch,
     FetchedBlock,
+    Head,
     Listed,
     ListKeys,
     Prove,
@@ -46,12 +48,34 @@ from parley.node.access import (
 )
 from parley.node.view import View
 
-__all__ = ["Reading", "fetched", "has_arrived", "listed", "proven", "receipted"]
+__all__ = [
+    "MAX_SHOWN_BYTES",
+    "MAX_SHOWN_MESSAGES",
+    "MESSAGE_COST",
+    "PROOF_COST",
+    "RULE_COST",
+    "Reading",
+    "fetched",
+    "has_arrived",
+    "listed",
+    "proven",
+    "receipted",
+    "work",
+]
 
-MAX_FETCHED = MAX_ANSWER - 2 * 1024 * 1024  # leaves room for the last batch and the proofs
+# Everybody else waits while an answer is built; only what cannot be divided may go above these.
+MAX_SHOWN_BYTES = 1024 * 1024
+MAX_SHOWN_MESSAGES = 2_000
 MAX_EXAMINED = 20_000  # entries that one list may pass over
 PROOF_COST = 6 * 1024  # bytes of a block's header and paths, about
 MESSAGE_COST = 64  # bytes of a message besides its parts, about
+RULE_COST = 16 * 1024  # bytes that take as long as a rule that is read for the first time
+
+# What building an answer takes, in bytes of what its client may use besides the answer's own.
+MESSAGE_WORK = 2 * 1024
+RULE_WORK = 256 * 1024
+KEY_WORK = 128 * 1024  # a proof
+ENTRY_WORK = 16 * 1024  # an entry that a list passes over
 
 
 @dataclass
@@ -62,15 +86,24 @@ class Reading:
     client: ClientRecord
     withheld: bool = False
     attributes: dict[str, Value] = field(init=False)
+    verdicts: dict[str, bool] = field(
+        default_factory=dict
+    )  # by rule; they hold for this view and this reader
 
     def __post_init__(self) -> None:
         self.attributes = self.client.readable()
 
     def show(self, message: Message) -> Message | Withheld:
-        if message.rule and not parse_rule(message.rule).allows(self.attributes):
+        if message.rule and not self._allows(message.rule):
             self.withheld = True
             return message.withheld()
         return message
+
+    def _allows(self, rule: str) -> bool:
+        verdict = self.verdicts.get(rule)
+        if verdict is None:
+            verdict = self.verdicts[rule] = parse_rule(rule).allows(self.attributes)
+        return verdict
 
     def reader(self) -> StateEntry | None:
         """The proof of the attributes that something was withheld for."""
@@ -88,17 +121,24 @@ def proven(view: View, asker: Asker, question: Prove) -> Proven:
     return Proven(question.id, view.anchor, tuple(map(view.entry, question.keys)))
 
 
-def listed(view: View, asker: Asker, question: ListKeys) -> Listed:
+def listed(view: View, asker: Asker, question: ListKeys, charge: Callable[[int], None]) -> Listed:
+    """Every entry that is looked at is charged, shown or not."""
     look = require_listable(view, question.prefix, asker)
     found: list[bytes] = []
-    for examined, (key, value) in enumerate(view.archive.keys_after(question.prefix, question.after)):
-        if examined >= MAX_EXAMINED:
-            raise Refusal(Code.LIMIT_EXCEEDED, "too many entries to look through; ask for a longer prefix")
-        if look and not may_describe(view, decode_record(TopicRecord, value), asker):
-            continue
-        if len(found) == MAX_KEYS:
-            return Listed(question.id, tuple(found), more=True)
-        found.append(key)
+    examined = 0
+    try:
+        for key, value in view.archive.keys_after(question.prefix, question.after):
+            if examined >= MAX_EXAMINED:
+                why = "too many entries to look through; ask for a longer prefix"
+                raise Refusal(Code.LIMIT_EXCEEDED, why)
+            examined += 1
+            if look and not may_describe(view, decode_record(TopicRecord, value), asker):
+                continue
+            if len(found) == MAX_KEYS:
+                return Listed(question.id, tuple(found), more=True)
+            found.append(key)
+    finally:
+        charge(examined * ENTRY_WORK)
     return Listed(question.id, tuple(found), more=False)
 
 
@@ -130,18 +170,22 @@ _Placed = tuple[int, BatchPlace]  # the first offset of a batch, and its place
 
 
 def _affordable(view: View, question: Fetch) -> Iterator[_Placed]:
-    """The certified batches from the offset on, until the answer is large enough."""
-    left = min(question.max_bytes, MAX_FETCHED)
+    """The certified batches from the offset on, until the answer is large enough. A first batch is always one."""
+    left = min(question.max_bytes, MAX_SHOWN_BYTES)
+    messages, rules = 0, set[str]()
     placed = view.archive.batches_from(question.topic, question.partition, question.offset)
     height = 0
     for first, place in takewhile(lambda one: one[1].height <= view.height, placed):
         batch = view.archive.batch(place.digest)
         if first + batch.header.count <= question.offset:
             continue
-        cost = _size(batch) + (PROOF_COST if place.height != height else 0)
-        if height and cost > left:
+        new = {message.rule for message in batch.messages if message.rule} - rules
+        cost = _size(batch) + RULE_COST * len(new) + (PROOF_COST if place.height != height else 0)
+        if height and (cost > left or messages + batch.header.count > MAX_SHOWN_MESSAGES):
             return
         height, left = place.height, left - cost
+        messages += batch.header.count
+        rules |= new
         yield first, place
 
 
@@ -166,3 +210,27 @@ def _shown(reading: Reading, batch: Batch, skip: int) -> FetchedBatch:
 def _size(batch: Batch) -> int:
     messages = batch.messages
     return sum(MESSAGE_COST + len(one.header) + len(one.rule) + len(one.payload) for one in messages)
+
+
+def work(answer: Answer) -> int:
+    """What it took to build the answer, in bytes."""
+    match answer:
+        case Fetched():
+            return _shown_work(
+                one for block in answer.blocks for batch in block.batches for one in batch.contents
+            )
+        case Delivery():
+            return _shown_work(one for block in answer.blocks for one in block.contents)
+        case Proven() | Head():
+            return KEY_WORK * len(answer.entries)
+        case _:
+            return 0
+
+
+def _shown_work(contents: Iterable[Content]) -> int:
+    messages, rules = 0, set[str]()
+    for content in contents:
+        messages += 1
+        if not isinstance(content, Skipped):
+            rules.add(content.rule)
+    return MESSAGE_WORK * messages + RULE_WORK * len(rules - {""})

@@ -32,10 +32,12 @@ from parley.node.cache import Cache
 
 __all__ = ["Archive", "ExecutedBlock", "Reader", "ReceiptTree"]
 
-BLOCK_BUDGET = 32 * 1024 * 1024  # bytes of receipts and their hashes
-BATCH_BUDGET = 64 * 1024 * 1024  # bytes of bodies
-_LEAF_COST = 160  # bytes that a leaf takes besides its own: its hash and its share of those above
+BLOCK_BUDGET = BATCH_BUDGET = 64 * 1024 * 1024  # bytes of memory, about
+# What things take besides the bytes they are stored in.
+_DECODED = 5  # times the bytes of a leaf, once it has been looked into
+_LEAF_COST = 160  # its hash and its share of those above
 _BLOCK_COST = 8 * 1024
+_MESSAGE_COST = 256
 
 
 class Reader(Protocol):
@@ -123,6 +125,10 @@ class Archive:
         """Whether the batch is stored here and waits for order."""
         return self._store.get(layout.waiting(name)) is not None
 
+    def holds(self, key: bytes) -> bool:
+        """Whether the state after the newest executed block has this entry; it need not be certified yet."""
+        return self._store.get(layout.state(key)) is not None
+
     def batches_from(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, BatchPlace]]:
         """The first offset and the place of the batch that holds `offset`, then of those after it."""
         prefix = b"s/" + offset_prefix(topic, partition)
@@ -153,14 +159,15 @@ class Archive:
         if stored is None or receipts is None:
             raise Refusal(Code.NOT_FOUND, f"this broker does not have block {height}; ask another one")
         leaves = layout.decode_receipts(receipts)
-        cost = _BLOCK_COST + len(receipts) + _LEAF_COST * len(leaves)
+        cost = _BLOCK_COST + _DECODED * len(receipts) + _LEAF_COST * len(leaves)
         return ExecutedBlock(_blocks.decode(stored).header, leaves), cost
 
     def _read_batch(self, name: bytes) -> tuple[Batch, int]:
         body = self._store.get(layout.batch(name))
         if body is None:
             raise Refusal(Code.NOT_FOUND, f"this broker does not have batch {name.hex()}; ask another one")
-        return _batches.decode(body), len(body)
+        batch = _batches.decode(body)
+        return batch, len(body) + _MESSAGE_COST * len(batch.messages)
 
 
 _blocks = msgspec.msgpack.Decoder(StoredBlock)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.net.frames import FrameStream
+from parley.net.limits import source_of
 from parley.net.listener import Listener, listen
 from parley.net.tls import certificate_hash, server_context, tls_name
-from parley.node.allowances import Door
+from parley.node.allowances import Door, Unsent, places_for_brokers
 from parley.node.archive import Archive
 from parley.node.authentication import Authenticator
 from parley.node.certificates import PeerRefused, expires, identify_peer
 from parley.node.clients import Clients
-from parley.node.clock import ClockWatch, advice
+from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError
-from parley.node.driver import Driver, wall_clock
+from parley.node.descriptors import require_descriptors
+from parley.node.driver import Driver
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
@@ -36,7 +38,8 @@ __all__ = ["run"]
 
 CLOCK_SECONDS = 1.0  # between two looks at the clock
 CLOCK_QUIET_MS = 60_000
-EXPIRY_WARNING_MS = 30 * 86_400_000
+DAY_MS = EXPIRY_QUIET_MS = 86_400_000
+EXPIRY_WARNING_MS = 30 * DAY_MS
 
 
 async def run(config: Config, stop: asyncio.Event | None = None) -> int:
@@ -45,8 +48,9 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         log, log_file = open_log(config)
         if config.log_file is not None:
             closing.callback(log_file.close)
-        now = wall_clock()
-        _require_certificate(config, log, now())
+        now = WallClock()
+        require_descriptors(config)
+        _require_certificate(config, now())
         storage = open_storage(config)
         closing.callback(storage.close)
         node = _Node(config, storage, log, now)
@@ -56,7 +60,7 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
 class _Node:
     """Constructed bottom up: ledger, consensus, brokers, clients."""
 
-    def __init__(self, config: Config, storage: Storage, log: Log, now: Callable[[], int]) -> None:
+    def __init__(self, config: Config, storage: Storage, log: Log, now: WallClock) -> None:
         genesis, limits = config.genesis, config.limits
         self._config, self._log, self._now = config, log, now
 
@@ -85,38 +89,53 @@ class _Node:
             seen=lambda certified: self._clock.saw(certified.header.proposer, certified.header.time, now()),
         )
 
-        self._door = Door(limits, log, now)
+        self._door = Door(
+            log, monotonic, brokers=_sources(config), kept=places_for_brokers(len(genesis.brokers))
+        )
         status = StatusReport(
-            config, self._driver, self._feed, self._peers, self._clock, lambda: self._clients.count, now
+            config,
+            self._driver,
+            self._feed,
+            self._peers,
+            self._clock,
+            lambda: self._clients.count,
+            now,
+            lambda at: _expiry(config, at),
         )
         services = Services(
-            self._driver, self._feed, ledger, application.open, status, genesis.timeouts.freshness, now
+            self._driver,
+            self._feed,
+            ledger,
+            application.open,
+            status,
+            genesis.timeouts.freshness,
+            Unsent(monotonic),
+            now,
+            monotonic,
         )
         authenticator = Authenticator(genesis, config.broker.name, certificate_hash(config.certificate_der))
         self._clients = Clients(services, authenticator, limits, self._door, log)
 
     async def run(self, stop: asyncio.Event) -> int:
-        config, log = self._config, self._log
+        config, log, failure = self._config, self._log, self._driver.failure
         listener = self._listen()
-        files = _announce(config, listener)
-        log.info("started", address=str(listener.address), chain=config.genesis.chain.hex(), pid=os.getpid())
-        tasks = [*self._peers.start(self._driver.receive), asyncio.create_task(self._watch_clock())]
-        told: asyncio.Task[Any] = asyncio.create_task(stop.wait())
-        self._driver.start()
+        tasks: list[asyncio.Task[Any]] = []
         try:
-            await asyncio.wait([told, self._driver.failure], return_when=asyncio.FIRST_COMPLETED)
+            with _announced(config, listener):
+                log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
+                tasks += [*self._peers.start(self._driver.receive), asyncio.create_task(self._watch_clock())]
+                tasks.append(asyncio.create_task(stop.wait()))
+                self._driver.start()
+                await asyncio.wait([tasks[-1], failure], return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("stopping")
             self._driver.stop()
             await listener.close()
-            for task in [*tasks, told]:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait([*tasks, told])
-            for file in files:
-                file.unlink(missing_ok=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             log.info("stopped")
-        failed = self._driver.failure.done() and self._driver.failure.exception() is not None
-        return 1 if failed else 0
+        return 1 if failure.done() and failure.exception() is not None else 0
 
     def _listen(self) -> Listener:
         config = self._config
@@ -128,22 +147,26 @@ class _Node:
         """A broker shows a certificate, a client does not."""
         try:
             if stream.peer_certificate is not None:
-                await self._peers.serve(stream, stream.peer_certificate)
+                await self._peers.serve(stream, stream.peer_certificate, self._door)
             else:
                 await self._clients.serve(stream)
         except Exception as error:  # noqa: BLE001 - one connection's fault must not become everybody's
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
     async def _watch_clock(self) -> None:
-        throttled = Throttled(CLOCK_QUIET_MS)
+        clock, certificate = Throttled(CLOCK_QUIET_MS), Throttled(EXPIRY_QUIET_MS)
         while True:
-            await asyncio.sleep(CLOCK_SECONDS)
             offset = self._clock.wrong_by()
-            if offset and throttled.count("clock_off", None, self._now()):
+            if offset and clock.count("clock_off", None, monotonic()):
                 self._log.error("clock_off", offset_ms=offset, why=advice(offset))
+            if (why := self._now.set_back()) and clock.count("clock_set_back", None, monotonic()):
+                self._log.error("clock_set_back", why=why)
+            if (why := _expiry(self._config, self._now())) and certificate.count("expiry", None, monotonic()):
+                self._log.warning("certificate_expires", why=why)
+            await asyncio.sleep(CLOCK_SECONDS)
 
 
-def _require_certificate(config: Config, log: Log, now: int) -> None:
+def _require_certificate(config: Config, now: int) -> None:
     """What other brokers would refuse is said here, where it can be mended."""
     broker = config.broker
     organisation = config.genesis.organisation(broker.organisation)
@@ -156,25 +179,43 @@ def _require_certificate(config: Config, log: Log, now: int) -> None:
         raise ConfigError(
             config.path, "certificate", f"other brokers would refuse this broker: {refused.fault.value}"
         ) from None
+
+
+def _expiry(config: Config, now: int) -> str:
+    """What to tell an operator whose broker's certificate ends soon."""
     left = expires(config.certificate_der) - now
-    if left < EXPIRY_WARNING_MS:
-        log.warning("certificate_expires", days=left // 86_400_000)
+    if left >= EXPIRY_WARNING_MS:
+        return ""
+    when = f"ends in {left // DAY_MS} days" if left > 0 else "has ended"
+    return f"The certificate of this broker {when}; without a new one no other broker and no client can reach it."
 
 
-def _announce(config: Config, listener: Listener) -> list[Path]:
-    """Where to reach this process, for those on the same machine."""
+def _sources(config: Config) -> frozenset[str]:
+    """The addresses from which other brokers come, as far as their names can be looked up now."""
+    found: set[str] = set()
+    for address in config.addresses:
+        with suppress(OSError, UnicodeError):
+            found |= {source_of(str(one[4][0])) for one in socket.getaddrinfo(address.host, None)}
+    return frozenset(found)
+
+
+@contextmanager
+def _announced(config: Config, listener: Listener) -> Iterator[None]:
+    """Files that say where to reach this process, for those on the same machine."""
     contents = {"address": str(listener.address), "pid": str(os.getpid())}
-    files = []
-    for name, text in contents.items():
-        path = config.directory / name
-        temporary = path.with_name(f".{name}.{os.getpid()}")
-        try:
+    paths = {name: config.directory / name for name in contents}
+    try:
+        for name, text in contents.items():
+            temporary = paths[name].with_name(f".{name}.{os.getpid()}")
             temporary.write_text(f"{text}\n", "ascii")
-            temporary.replace(path)
-        except OSError as error:
-            raise ConfigError(config.path, "", f"{path} cannot be written: {error.strerror}") from error
-        files.append(path)
-    return files
+            temporary.replace(paths[name])
+    except OSError as error:
+        raise ConfigError(config.path, "", f"{error.filename} cannot be written: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        for path in paths.values():
+            path.unlink(missing_ok=True)
 
 
 def _stopped_by_signal(closing: ExitStack) -> asyncio.Event:

@@ -6,15 +6,44 @@ median over at least f+1 brokers is told to an operator and used for nothing els
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from parley.consensus.committee import faults
 
-__all__ = ["TOLERATED", "ClockWatch", "advice"]
+__all__ = ["TOLERATED", "ClockWatch", "WallClock", "advice", "monotonic"]
 
 TOLERATED = 2_000  # what voters accept of a block time ahead of their own clock
 WINDOW = 2_000  # over which headers must keep the pace of this clock to count as live
 PACE = 500  # by which they may differ over a window
+
+
+class WallClock:
+    """The time in ms since 1970; when the machine's clock is set back, it stands still instead."""
+
+    def __init__(self, system: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._system = system
+        self._last = 0
+
+    def __call__(self) -> int:
+        self._last = max(self._last, self._system())
+        return self._last
+
+    def set_back(self) -> str:
+        """What to tell an operator if the machine's clock was set back further than is tolerated."""
+        behind = self() - self._system()
+        if behind <= TOLERATED:
+            return ""
+        return (
+            f"This machine's clock was set back, and is {behind / 1_000:.1f} s behind what this broker has said already. "
+            f"If the clock is right now, restart the broker."
+        )
+
+
+def monotonic() -> int:
+    """Milliseconds of a clock that nobody sets: for what lasts, not for what is dated."""
+    return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(slots=True)

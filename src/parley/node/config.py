@@ -46,13 +46,14 @@ class ConfigError(Exception):
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """What strangers and clients may use of this broker. Rates hold for a client and for an address alike."""
 
-    connections: Count = 2_000
+    connections: Count = 2_000  # of clients; those of brokers are counted apart
     connections_per_address: Count = 256
     connections_per_client: Count = 32
     requests_per_second: Rate = 5_000
     bytes_per_second: Bytes = 128 * 1024 * 1024
     questions_in_flight: Count = 1_024  # of one connection
     unread_bytes: Bytes = 1024 * 1024  # that a connection may leave unread before it gets no more
+    unread_seconds: Annotated[int, Meta(ge=1, le=3_600)] = 30  # after which it is ended then
 
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):

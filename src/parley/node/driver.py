@@ -7,13 +7,13 @@ Batches that clients submit share a sync: they are written at once, and announce
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 from parley.consensus.errors import Reason
 from parley.ledger.proofs import Anchor
+from parley.node.clock import monotonic
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled
 from parley.node.storage import Storage
@@ -33,7 +33,7 @@ from parley.replica.ports import (
 )
 from parley.replica.replica import Replica
 
-__all__ = ["Driver", "Links", "wall_clock"]
+__all__ = ["Driver", "Links"]
 
 GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
 MAX_UNANNOUNCED = 256
@@ -45,18 +45,6 @@ class Links(Protocol):
     def send(self, to: int, data: bytes) -> None: ...
 
     def broadcast(self, data: bytes) -> None: ...
-
-
-def wall_clock() -> Callable[[], int]:
-    """The time in ms since 1970; when the machine's clock is set back, it stands still instead."""
-    last = 0
-
-    def now() -> int:
-        nonlocal last
-        last = max(last, time.time_ns() // 1_000_000)
-        return last
-
-    return now
 
 
 class Driver:
@@ -87,6 +75,7 @@ class Driver:
         self._stopped = False
         self._unannounced: list[Effect] = []
         self._sync_planned = False
+        self._dirty = False  # whether something was written whose sync was put off
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
@@ -140,6 +129,7 @@ class Driver:
                     self._storage.recent.before_write(effect.applies, effect.entries)
                 self._storage.store.write(effect.entries, sync=effect.sync)
                 if effect.sync:
+                    self._dirty = False
                     self._announce()
             case PersistSafety():
                 self._sync()  # what is signed now may build on what was written before
@@ -160,6 +150,7 @@ class Driver:
             match effect:
                 case Write():
                     self._storage.store.write(effect.entries, sync=False)
+                    self._dirty = True
                 case Send() | Broadcast():
                     self._unannounced.append(effect)
                 case _:
@@ -175,10 +166,11 @@ class Driver:
         self._step(self._sync)
 
     def _sync(self) -> list[Effect]:
-        """Put on disk what was written for clients, if anything was, and announce it."""
-        if self._unannounced:
+        """Put on disk what was put off, if anything was, and announce it."""
+        if self._dirty:
             self._storage.store.sync()
-            self._announce()
+            self._dirty = False
+        self._announce()
         return []
 
     def _announce(self) -> None:
@@ -209,7 +201,7 @@ class Driver:
     def _on_report(self, kind: str) -> None:
         self.evidence[kind] += 1
         # Others can cause it at will, so it is logged once in a while.
-        if count := self._throttled.count("misbehaviour", kind, self._now()):
+        if count := self._throttled.count("misbehaviour", kind, monotonic()):
             self._log.warning("misbehaviour", evidence=kind, count=count)
 
     def _on_refused(self, effect: Refused) -> None:
@@ -221,9 +213,9 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         self._stopped = True
         self._feed.silence()
-        self._log.critical("failed", why=str(error), exc_info=error)
         if not self.failure.done():
             self.failure.set_exception(error)
+        self._log.critical("failed", why=str(error), exc_info=error)
 
 
 def _only_stores(effects: list[Effect]) -> bool:

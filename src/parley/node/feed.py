@@ -26,7 +26,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._waiting: dict[bytes, set[Ticket]] = {}
-        self._placed: dict[int, list[tuple[bytes, int]]] = defaultdict(list)  # by height, not certified yet
+        self._placed: dict[int, dict[bytes, int]] = defaultdict(dict)  # by height, not certified yet
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -35,22 +35,27 @@ class Waiting:
         """For the next receipt of the batch, or for the one at `place`, which is not certified yet."""
         self._waiting.setdefault(ticket.digest, set()).add(ticket)
         if place is not None:
-            self._placed[place[0]].append((ticket.digest, place[1]))
+            self._placed[place[0]][ticket.digest] = place[1]
 
     def forget(self, ticket: Ticket) -> None:
         tickets = self._waiting.get(ticket.digest, set())
         tickets.discard(ticket)
         if not tickets:
             self._waiting.pop(ticket.digest, None)
+            for height in [
+                at for at, placed in self._placed.items() if placed.pop(ticket.digest, None) is not None
+            ]:
+                if not self._placed[height]:
+                    del self._placed[height]
 
     def applied(self, height: int, receipts: Iterable[Receipt]) -> None:
-        placed = [(one.batch, one.position) for one in receipts if one.batch in self._waiting]
+        placed = {one.batch: one.position for one in receipts if one.batch in self._waiting}
         if placed:
-            self._placed[height] += placed
+            self._placed[height].update(placed)
 
     def certified(self, height: int) -> None:
         for covered in sorted(at for at in self._placed if at <= height):
-            for digest, position in self._placed.pop(covered):
+            for digest, position in self._placed.pop(covered).items():
                 for ticket in self._waiting.pop(digest, ()):
                     ticket.ready((covered, position))
 

@@ -21,7 +21,7 @@ QUEUE_MESSAGES = 8_192
 WRITE_AHEAD = 1024 * 1024  # bytes that are handed to the connection before it has to keep up
 CONNECT_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts
-STABLE_SECONDS = 10.0  # a connection that lasted so long was a good one
+STABLE_SECONDS = CONNECT_SECONDS + 5.0  # an attempt that lasted so long was a good one
 QUIET_MS = 60_000  # between two lines about one broker that cannot be reached
 
 
@@ -77,19 +77,24 @@ class Link:
         *,
         hello: Callable[[], bytes],
         log: Log,
-        now: Callable[[], int],
+        ticks: Callable[[], int],
     ) -> None:
         self._name = name  # the TLS name
         self._address = address
         self._context = context
         self._hello = hello
         self._log = log.bind(peer=name, address=str(address))
-        self._now = now
+        self._ticks = ticks
+        self._since = 0  # when the last attempt began
         self._throttled = Throttled(QUIET_MS)
         self._outbox = Outbox()
         self._filled = asyncio.Event()
         self._dial = asyncio.Event()
-        self.connected = False
+        self._stream: FrameStream | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._stream is not None
 
     @property
     def dropped(self) -> int:
@@ -100,39 +105,47 @@ class Link:
         self._filled.set()
 
     def dial_now(self) -> None:
-        """The broker is known to be there: do not wait out the pause."""
+        """The broker is known to be there: do not wait out the pause.
+
+        It has just dialled us, so what broke its connection may have broken ours, unseen. An older one is made anew.
+        """
         self._dial.set()
+        if self._stream is not None and self._ticks() - self._since >= STABLE_SECONDS * 1_000:
+            self._stream.close()
 
     async def run(self) -> None:
         """Dial for ever; ends by cancellation."""
         backoff = Backoff()
         while True:
+            self._since = self._ticks()
             try:
-                stream = await connect(self._address, self._context, self._name, timeout=CONNECT_SECONDS)
+                await self._converse(
+                    await connect(self._address, self._context, self._name, timeout=CONNECT_SECONDS)
+                )
             except ConnectError as error:
                 self._say("peer_unreachable", why=str(error))
-            else:
-                since = self._now()
-                await self._converse(stream)
-                if self._now() - since >= STABLE_SECONDS * 1_000:
-                    backoff.succeeded()
-            self._dial.clear()
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not cut us off from a broker for good
+                self._log.error("link_failed", why=str(error), exc_info=error)
+            if self._ticks() - self._since >= STABLE_SECONDS * 1_000:
+                backoff.succeeded()
             with suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next()):
                     await self._dial.wait()
+            self._dial.clear()
 
     async def _converse(self, stream: FrameStream) -> None:
-        self._log.info("peer_connected")
+        self._say("peer_connected", why="")
         stream.write(self._hello())
-        self.connected = True
+        self._dial.clear()
+        self._stream = stream
         writing = asyncio.create_task(self._write(stream))
         try:
             while (frame := await stream.read()) is not None:
                 self._on_frame(frame)
         except FrameError as error:
-            self._log.info("peer_lost", why=str(error))
+            self._say("peer_lost", why=str(error))
         finally:
-            self.connected = False
+            self._stream = None
             writing.cancel()
             await asyncio.wait([writing])
             await stream.wait_closed()
@@ -156,10 +169,11 @@ class Link:
         except WireError:
             return
         if isinstance(opening, Failure) and self._throttled.count(
-            "peer_refuses_us", opening.code, self._now()
+            "peer_refuses_us", opening.code, self._ticks()
         ):
             self._log.error("peer_refuses_us", code=opening.code.value, why=opening.detail)
 
     def _say(self, event: str, *, why: str) -> None:
-        if count := self._throttled.count(event, why, self._now()):
-            self._log.warning(event, why=why, count=count)
+        if count := self._throttled.count(event, why, self._ticks()):
+            say = self._log.warning if event == "peer_unreachable" else self._log.info
+            say(event, why=why, count=count)

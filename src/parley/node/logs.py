@@ -9,25 +9,40 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import MutableMapping
-from typing import Any, TextIO, cast
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor, WrappedLogger
 
+from parley.net.limits import TokenBucket
 from parley.node.config import Config, ConfigError
 
-__all__ = ["Log", "Throttled", "open_log"]
+__all__ = ["Lines", "Log", "RotatingFile", "Sink", "Throttled", "open_log", "presentable"]
 
 MAX_VALUE = 2_000  # characters of one value
 MAX_THROTTLED = 1_024  # subjects whose last line is remembered
 QUIET_MS = 10_000  # between two lines about one subject
+FILE_BYTES, OLD_FILES = 16 * 1024 * 1024, 3  # of the log, and of what it was before
+LINES_PER_SECOND, BURST_OF_LINES = 10, 100  # about new subjects
 
 Log = FilteringBoundLogger
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def open_log(config: Config) -> tuple[Log, TextIO]:
+class Sink(Protocol):
+    """A file that takes bytes."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_log(config: Config) -> tuple[Log, Sink]:
     """The log and the file that it goes to, which the caller closes unless it is standard error."""
     file = _open(config)
     render: Processor = (
@@ -36,7 +51,7 @@ def open_log(config: Config) -> tuple[Log, TextIO]:
         else structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"])
     )
     log = structlog.wrap_logger(
-        structlog.WriteLogger(file),
+        Lines(file),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -48,6 +63,20 @@ def open_log(config: Config) -> tuple[Log, TextIO]:
         broker=config.broker.name,
     )
     return cast("Log", log), file
+
+
+class Lines:
+    """Writes lines where it can. A full disk must not turn every event into a fault of the node: the line is lost."""
+
+    def __init__(self, file: Sink) -> None:
+        self._file = file
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):  # a file that was closed raises the latter
+            self._file.write(line.encode(errors="replace") + b"\n")
+            self._file.flush()
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def presentable(
@@ -64,18 +93,19 @@ def presentable(
 
 
 class Throttled:
-    """Says a thing about a subject at most once in a while, and then how often it happened. Memory is bounded."""
+    """Says a thing about a subject at most once in a while, and then how often it happened. Memory and lines are bounded."""
 
     def __init__(self, quiet_ms: int = QUIET_MS) -> None:
         self._quiet_ms = quiet_ms
-        self._last: OrderedDict[tuple[str, object], list[int]] = (
-            OrderedDict()
-        )  # (event, subject): [time, count]
+        self._last: OrderedDict[tuple[str, object], list[int]] = OrderedDict()  # when, how often since
+        self._lines = TokenBucket(LINES_PER_SECOND, BURST_OF_LINES)
 
     def count(self, event: str, subject: object, now: int) -> int:
         """How often it happened since it was said last, now included; 0: not to be said now."""
         entry = self._last.get((event, subject))
         if entry is None:
+            if not self._lines.take(1, now):  # somebody comes under ever new names
+                return 0
             self._last[event, subject] = [now, 0]
             if len(self._last) > MAX_THROTTLED:
                 self._last.popitem(last=False)
@@ -88,11 +118,44 @@ class Throttled:
         return count
 
 
-def _open(config: Config) -> TextIO:
+class RotatingFile:
+    """A file that begins anew when it is large; `log.1` is the newest of the few older ones that are kept."""
+
+    def __init__(self, path: Path, max_bytes: int = FILE_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._file = path.open("ab", buffering=0)  # what cannot be written must not be kept
+
+    def write(self, data: bytes, /) -> None:
+        if self._file.tell() + len(data) > self._max_bytes:
+            with suppress(OSError):  # or it goes on in the same file
+                self._rotate()
+        self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _rotate(self) -> None:
+        for age in range(OLD_FILES, 0, -1):
+            newer = self._old(age - 1) if age > 1 else self._path
+            if newer.exists():
+                newer.replace(self._old(age))
+        fresh = self._path.open("ab", buffering=0)
+        self._file.close()
+        self._file = fresh
+
+    def _old(self, age: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{age}")
+
+
+def _open(config: Config) -> Sink:
     if config.log_file is None:
-        return sys.stderr
+        return sys.stderr.buffer
     try:
-        return config.log_file.open("a", buffering=1, encoding="utf-8")
+        return RotatingFile(config.log_file)
     except OSError as error:
         raise ConfigError(
             config.path, "log.file", f"{config.log_file} cannot be written: {error.strerror}"

@@ -7,17 +7,19 @@ anything else, and a peer that then sends garbage is cut off for a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from parley.consensus.errors import Reason
 from parley.model.errors import Code, Refusal
 from parley.net.frames import FrameError, FrameStream
-from parley.net.limits import Strikes
+from parley.net.limits import Entry, Quota, Strikes
 from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
 from parley.net.tls import peer_context, tls_name
+from parley.node.allowances import PLACES_PER_BROKER, Door, places_for_brokers
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.certificates import PeerRefused, identify_peer
-from parley.node.clock import ClockWatch
+from parley.node.clock import ClockWatch, monotonic
 from parley.node.config import Config
 from parley.node.links import Link
 from parley.node.logs import Log, Throttled
@@ -57,6 +59,8 @@ class Peers:
         self._clock = clock
         self._log = log
         self._now = now
+        self._ticks = monotonic
+        self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
         self._throttled = Throttled()
         self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
         authorities = {organisation.name: organisation.tls_ca for organisation in genesis.organisations}
@@ -80,7 +84,7 @@ class Peers:
                 contexts[broker.organisation],
                 hello=self._hello,
                 log=log,
-                now=now,
+                ticks=monotonic,
             )
             for index, broker in enumerate(genesis.brokers)
             if index != config.index
@@ -111,17 +115,29 @@ class Peers:
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    async def serve(self, stream: FrameStream, certificate: bytes) -> None:
+    async def serve(self, stream: FrameStream, certificate: bytes, door: Door) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
             index = self._identify(certificate)
-            await self._require_hello(stream, index)
+            with door.known(stream.source), self._place(index):
+                await self._require_hello(stream, index)
+                await self._converse(stream, index)
         except Refusal as refusal:
             say_failure(stream, 0, refusal)
-            return
         except FrameError as error:
             self._garbled(stream, error)
-            return
+
+    @contextmanager
+    def _place(self, index: int) -> Iterator[None]:
+        name = self._names[index]
+        if self._places.enter(name) is not Entry.ADMITTED:
+            raise Refusal(Code.BUSY, f"{name} has {PLACES_PER_BROKER} connections already")
+        try:
+            yield
+        finally:
+            self._places.leave(name)
+
+    async def _converse(self, stream: FrameStream, index: int) -> None:
         if (old := self._incoming.get(index)) is not None:
             old.close()
         self._incoming[index] = stream
@@ -132,17 +148,15 @@ class Peers:
         except FrameError as error:
             self._garbled(stream, error)
             if refusal_of(error) is not None:
-                self._strikes.strike(self._names[index], self._now())
+                self._strikes.strike(self._names[index], self._ticks())
         finally:
             if self._incoming.get(index) is stream:
                 del self._incoming[index]
 
     def blame(self, index: int, reason: Reason) -> None:
         """The replica has refused what a peer sent."""
-        if reason in GARBAGE and self._strikes.strike(self._names[index], self._now()):
-            self._log.error(
-                "peer_cut_off", peer=self._names[index], why="it sends garbage", seconds=BAN_MS // 1_000
-            )
+        if reason in GARBAGE and self._strikes.strike(self._names[index], self._ticks()):
+            self._say("peer_cut_off", self._names[index], why="it sends garbage", seconds=BAN_MS // 1_000)
             if (stream := self._incoming.get(index)) is not None:
                 stream.close()
 
@@ -157,7 +171,7 @@ class Peers:
             why = "it shows the certificate of this very broker; two machines run with one configuration"
             self._say("peer_refused", name, why=why)
             raise Refusal(Code.NOT_AUTHENTICATED, why)
-        if wait := self._strikes.wait_ms(name, self._now()):
+        if wait := self._strikes.wait_ms(name, self._ticks()):
             raise Refusal(Code.BUSY, f"{name} has sent garbage and is not heard for {wait // 1_000 + 1} s")
         return index
 
@@ -193,7 +207,7 @@ class Peers:
                     self._receive(index, data)
                 await asyncio.sleep(0)
                 if self._incoming.get(index) is not stream or self._strikes.banned(
-                    self._names[index], self._now()
+                    self._names[index], self._ticks()
                 ):
                     return
 
@@ -204,6 +218,6 @@ class Peers:
     def _hello(self) -> bytes:
         return encode(PeerHello(VERSION, self._chain, self._now()))
 
-    def _say(self, event: str, subject: object, *, why: str) -> None:
-        if count := self._throttled.count(event, subject, self._now()):
-            self._log.error(event, why=why, count=count)
+    def _say(self, event: str, subject: object, **values: object) -> None:
+        if count := self._throttled.count(event, subject, self._ticks()):
+            self._log.error(event, peer=subject, count=count, **values)

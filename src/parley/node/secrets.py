@@ -56,7 +56,7 @@ def read_secret(path: Path) -> bytes:
         # Not blocking: a pipe in place of the file would make the node wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            _require_private(path, os.fstat(descriptor).st_mode)
+            _require_private(path, os.fstat(descriptor))
             data = os.read(descriptor, MAX_SECRET + 1)
         finally:
             os.close(descriptor)
@@ -67,10 +67,12 @@ def read_secret(path: Path) -> bytes:
     return data
 
 
-def _require_private(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
+def _require_private(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
         raise SecretError(path, "is not a regular file")
-    if mode & _OTHERS:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise SecretError(path, "belongs to another user, who can read and change it; use a key of your own")
+    if found.st_mode & _OTHERS:
         raise SecretError(path, f"is open to other users; run: chmod 600 {shlex.quote(str(path))}")
 
 

@@ -8,12 +8,12 @@ disconnected if that goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from parley.ledger.recent import HeightError
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.net.frames import FrameError, FrameStream
@@ -37,7 +37,7 @@ from parley.net.messages import (
 )
 from parley.node import answers
 from parley.node.access import Asker
-from parley.node.allowances import Account, pay
+from parley.node.allowances import Account, Unsent, pay
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.driver import Driver
@@ -48,8 +48,12 @@ from parley.node.view import Ledger, View
 
 __all__ = ["Keeper", "Services", "Session"]
 
-UNREAD_SECONDS = 30.0  # that a client may take to read what it was sent
 TICK_SECONDS = 1.0  # between two looks at what is over time
+REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
+LOOK_SECONDS = 0.1  # between two looks at what others have to change first
+
+# What no client sends that means well: counted, and too much of it ends in a ban.
+_GARBAGE = frozenset({Code.MALFORMED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN})
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Services:
     open_batch: Callable[[bytes], tuple[bytes, Batch]]
     status: Callable[[int], Status]
     freshness: int  # ms
-    now: Callable[[], int]
+    unsent: Unsent
+    now: Callable[[], int]  # ms since 1970, for what is dated
+    ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
 
 
 class Keeper(Protocol):
@@ -77,6 +83,10 @@ class Keeper(Protocol):
 
 class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
     """The client has sent too much garbage, or does not read what it asked for."""
+
+
+class _Expired(Exception):  # noqa: N818 - it names what happened to the credential
+    """The client is not anymore who it was when it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +119,9 @@ class Session:
             asker,
             services.driver,
             services.feed,
-            services.ledger.archive,
+            services.ledger,
             open_batch=services.open_batch,
-            now=services.now,
+            ticks=services.ticks,
             wake=self._wake.set,
         )
         self._polls: dict[int, _Poll] = {}
@@ -124,7 +134,8 @@ class Session:
         feed.watch(self, self._on_anchor)
         pump = asyncio.create_task(self._guarded(self._pump))
         try:
-            await self._guarded(self._read)
+            with self._services.unsent.counted(self._stream, self._accounts[0]):
+                await self._guarded(self._read)
         finally:
             feed.unwatch(self)
             self._submissions.close()
@@ -138,6 +149,9 @@ class Session:
         except FrameError as error:
             if (told := refusal_of(error)) is not None:
                 say_failure(self._stream, 0, told)
+        except _Expired:
+            told = Refusal(Code.NOT_AUTHENTICATED, "the credential of this connection has expired since")
+            say_failure(self._stream, 0, told)
         except _CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
@@ -150,29 +164,57 @@ class Session:
 
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
-            await pay(self._accounts, frames, self._services.now)
             for frame in frames:
-                self._take(frame)
-                await self._drained()
-                await asyncio.sleep(0)  # one client's questions must not hold up everybody else's
+                async with self._turn(frame):
+                    await self._take(frame)
 
-    def _take(self, frame: bytes) -> None:
+    @asynccontextmanager
+    async def _turn(self, *frames: bytes) -> AsyncIterator[None]:
+        """The client's time to have something done, on one of its connections: not before it has paid and has read.
+
+        It lasts one turn of the loop, so that no client's questions, on however many connections, hold up others'.
+        """
+        await self._drained()
+        await self._within_budget()
+        async with self._accounts[0].turn:
+            await pay(self._accounts, list(frames), self._services.ticks)
+            self._require_unexpired()
+            yield
+            await asyncio.sleep(0)
+
+    async def _take(self, frame: bytes) -> None:
         try:
             question = decode_question(frame)
         except WireError as error:
             say_failure(self._stream, 0, Refusal(Code.MALFORMED, f"not a question: {error}"))
-            if self._keeper.strike(self._asker, str(error)):
-                raise _CutOff from None
+            self._strike(str(error))
             return
+        if isinstance(question, Submit):
+            await self._registration()
         try:
             answer = self._answer(question)
         except Refusal as refusal:
             say_failure(self._stream, question.id, refusal)
-        except HeightError as error:
-            say_failure(self._stream, question.id, Refusal(Code.NOT_READY, str(error)))
+            if isinstance(question, Submit) and refusal.code in _GARBAGE:
+                self._strike(refusal.detail)
         else:
             if answer is not None:
                 self._send(answer)
+
+    def _strike(self, why: str) -> None:
+        if self._keeper.strike(self._asker, why):
+            raise _CutOff
+
+    def _require_unexpired(self) -> None:
+        if self._services.now() > self._asker.not_after:
+            raise _Expired
+
+    async def _registration(self) -> None:
+        """A client may be known to another broker a moment before it is known to this one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REGISTRATION_SECONDS):
+                while not self._submissions.is_registered():  # noqa: ASYNC110 - the replica tells of blocks, not of clients
+                    await asyncio.sleep(LOOK_SECONDS)
 
     def _answer(self, question: Question) -> Answer | None:
         ledger = self._services.ledger
@@ -195,7 +237,7 @@ class Session:
             case Prove():
                 return answers.proven(ledger.view(), self._asker, question)
             case ListKeys():
-                return answers.listed(ledger.view(), self._asker, question)
+                return answers.listed(ledger.view(), self._asker, question, self._charge)
             case StatusRequest():
                 return self._services.status(question.id)
         return None
@@ -212,7 +254,7 @@ class Session:
         answer = answers.fetched(view, self._asker, question)
         if answer.blocks or not question.wait:
             return answer
-        self._polls[question.id] = _Poll(question, self._services.now() + question.wait)
+        self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait)
         self._wake.set()
         return None
 
@@ -244,18 +286,24 @@ class Session:
 
     async def _pump(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(TICK_SECONDS if self._submissions.waits or self._polls else None):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience()):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
+            self._require_unexpired()
             self._give_up_receipts()
             view = self._view()
             if view is not None:
                 await self._send_receipts(view)
             await self._answer_polls()
             await self._fill_streams()
+
+    def _patience(self) -> float | None:
+        """Seconds until something is over time."""
+        if not self._polls:
+            return TICK_SECONDS if self._submissions.waits else None
+        first = min(poll.until for poll in self._polls.values())
+        return min(TICK_SECONDS, max(0, first - self._services.ticks()) / 1_000)
 
     def _view(self) -> View | None:
         """None: this broker has nothing to show now."""
@@ -266,8 +314,8 @@ class Session:
 
     async def _send_receipts(self, view: View) -> None:
         for id_, place in self._submissions.ready():
-            self._attempt(id_, partial(answers.receipted, view, id_, place))
             await self._drained()
+            self._attempt(id_, partial(answers.receipted, view, id_, place))
 
     def _give_up_receipts(self) -> None:
         for id_ in self._submissions.give_up():
@@ -275,36 +323,39 @@ class Session:
             say_failure(self._stream, id_, Refusal(Code.BUSY, why))
 
     async def _answer_polls(self) -> None:
-        now = self._services.now()
         for poll in list(self._polls.values()):
-            view = self._view()
-            arrived = view is not None and answers.has_arrived(view, poll.question)
-            if arrived or now >= poll.until:
+            if self._services.ticks() >= poll.until or self._has_arrived(poll.question):
                 del self._polls[poll.question.id]
-                self._attempt(poll.question.id, partial(self._fetched, poll.question))
-                await self._drained()
+                async with self._turn():
+                    self._attempt(poll.question.id, partial(self._fetched, poll.question))
+
+    def _has_arrived(self, question: Fetch) -> bool:
+        try:
+            return answers.has_arrived(self._fresh_view(), question)
+        except Refusal:  # there is nothing to show now
+            return False
 
     def _fetched(self, question: Fetch) -> Answer:
-        return answers.fetched(self._services.ledger.view(), self._asker, question)
+        return answers.fetched(self._fresh_view(), self._asker, question)
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
         busy = list(self._streams.values())
         while busy:
             for stream in busy.copy():
-                if not self._advance(stream):
-                    busy.remove(stream)
-                await self._drained()
-                await asyncio.sleep(0)
+                async with self._turn():
+                    if not self._advance(stream):
+                        busy.remove(stream)
 
     def _advance(self, stream: Stream) -> bool:
-        view = self._view()
-        if view is None or stream.id not in self._streams:
+        if self._streams.get(stream.id) is not stream:
             return False
         try:
-            message = stream.next(view, self._services.now())
-        except HeightError:
+            view = self._fresh_view()
+        except Refusal:  # it goes on when there is something to show
             return False
+        try:
+            message = stream.next(view, self._services.ticks())
         except Refusal as refusal:
             self._streams.pop(stream.id, None)
             say_failure(self._stream, stream.id, refusal)
@@ -320,19 +371,37 @@ class Session:
             self._send(build())
         except Refusal as refusal:
             say_failure(self._stream, id_, refusal)
-        except HeightError as error:
-            say_failure(self._stream, id_, Refusal(Code.NOT_READY, str(error)))
 
     def _send(self, answer: Answer) -> None:
-        self._stream.write(encode(answer))
+        data = encode(answer)
+        self._stream.write(data)
+        self._services.unsent.wrote(len(data))
+        self._charge(len(data) + answers.work(answer))
 
-    async def _drained(self) -> None:
-        """Wait while the client has much left to read; a client that does not read at all is cut off."""
-        if self._stream.write_buffer_bytes <= self._limits.unread_bytes:
-            return
+    def _charge(self, cost: int) -> None:
+        """What an answer took is paid for before the next one is begun."""
+        self._accounts[0].bytes.charge(cost, self._services.ticks())
+
+    async def _within_budget(self) -> None:
+        """Wait while this client leaves most unread of all, and all together too much."""
+        unsent, account = self._services.unsent, self._accounts[0]
         try:
-            async with asyncio.timeout(UNREAD_SECONDS):
-                await self._stream.drain()
+            async with asyncio.timeout(self._limits.unread_seconds):
+                while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
+                    await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
             self._keeper.slow(self._asker)
             raise _CutOff from None
+
+    async def _drained(self) -> None:
+        """Wait while the client has much left to read; a client that does not read at all is cut off."""
+        unread = self._stream.write_buffer_bytes
+        while unread > self._limits.unread_bytes:
+            try:
+                async with asyncio.timeout(self._limits.unread_seconds):
+                    await self._stream.drain()
+            except TimeoutError:
+                if self._stream.write_buffer_bytes >= unread:
+                    self._keeper.slow(self._asker)
+                    raise _CutOff from None
+            unread = self._stream.write_buffer_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import parley
 from parley.net.messages import PeerStatus, Status
-from parley.node.clock import ClockWatch, advice
+from parley.node.clock import ClockWatch, WallClock, advice
 from parley.node.config import Config
 from parley.node.driver import Driver
 from parley.node.feed import Feed
@@ -26,7 +26,8 @@ class StatusReport:
     peers: Peers
     clock: ClockWatch
     clients: Callable[[], int]
-    now: Callable[[], int]
+    now: WallClock
+    expiry: Callable[[int], str]  # what to say of the certificate at a time
 
     def __call__(self, id_: int) -> Status:
         genesis, replica = self.config.genesis, self.driver.replica
@@ -68,4 +69,5 @@ class StatusReport:
         notes = [self.driver.halted or ""]
         if offset := self.clock.wrong_by():
             notes.append(advice(offset))
+        notes += [self.now.set_back(), self.expiry(self.now())]
         return " ".join(filter(None, notes))

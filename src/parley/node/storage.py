@@ -19,6 +19,9 @@ from parley.replica.replica import ReplicaConfig, provision
 __all__ = ["Storage", "StorageError", "open_storage", "provision_storage", "replica_config"]
 
 
+MARK = "provisioned"
+
+
 class StorageError(Exception):
     """The broker's disk is not in a state from which one may start, or which one may make anew."""
 
@@ -62,9 +65,16 @@ def provision_storage(config: Config, application: Application | None = None) ->
         )
     if data or safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
+    if _mark(config).exists():
+        raise StorageError(
+            f"Broker {config.broker.name} had its storage made before, and it is gone from {config.data} and {config.safety}. "
+            f"With an empty one it could sign again what it has signed, so none is made. Find the old disk. If it is lost, this "
+            f"broker's key must not be used any more; only if the broker was never started, remove {_mark(config)}."
+        )
     records, genesis = provision(replica_config(config), application or PubSub(config.genesis))
     with Store.open(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
+    _mark(config).touch(0o600)
     SafetyFile.create(config.safety, records)  # last: without it nothing starts
 
 
@@ -73,8 +83,9 @@ def open_storage(config: Config) -> Storage:
     data, safety = _holds_something(config.data), config.safety.exists()
     if not data and not safety:
         raise StorageError(
-            f"Broker {config.broker.name} has no data in {config.data} yet. If it is new, create its storage first; if "
-            f"it ran before, its disk is not where the configuration says."
+            f"Broker {config.broker.name} has no data in {config.data}. `parley genesis combine` makes the storage of a "
+            f"new broker, and `parley up` that of a local network; if this broker ran before, its disk is not where the "
+            f"configuration says."
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
@@ -93,6 +104,11 @@ def open_storage(config: Config) -> Storage:
         raise
 
 
+def _mark(config: Config) -> Path:
+    """Lies with the keys, not with the data: who restores the former without the latter must not start anew (P10)."""
+    return config.directory / MARK
+
+
 def _holds_something(path: Path) -> bool:
     try:
         return path.exists() and (not path.is_dir() or any(path.iterdir()))
@@ -106,5 +122,5 @@ def _halved(config: Config, missing: Path) -> str:
         f"Broker {config.broker.name} has {found} but not {missing}. The two belong together: without the safety record it "
         f"could sign twice in one view, and without the data it has lost what it promised to keep. So neither is made "
         f"anew for a broker that may have run. Find the missing one on the old disk (never in a backup); only if this "
-        f"broker was never started, remove {found} and create its storage again."
+        f"broker was never started, remove {found} and {_mark(config)}, and let `parley genesis combine` make both again."
     )

@@ -15,15 +15,27 @@ from parley.model.batches import Message, Withheld
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.receipts import Closed, Match
-from parley.model.records import ConstraintRecord, constraint_key
+from parley.model.records import (
+    ConstraintRecord,
+    PartitionRecord,
+    TopicRecord,
+    constraint_key,
+    partition_key,
+)
 from parley.net.messages import DeliveredBlock, Delivery, Head, OpenStream
 from parley.node.access import Asker, require_reader, require_reading, require_topic
-from parley.node.answers import MESSAGE_COST, PROOF_COST, Reading
+from parley.node.answers import (
+    MAX_SHOWN_BYTES,
+    MAX_SHOWN_MESSAGES,
+    MESSAGE_COST,
+    PROOF_COST,
+    RULE_COST,
+    Reading,
+)
 from parley.node.view import View
 
 __all__ = ["Stream"]
 
-DELIVERY_BYTES = 1024 * 1024  # after which a delivery is sent; it ends with a whole block
 MAX_CREDIT = 2_000_000
 
 
@@ -77,7 +89,7 @@ class Stream:
                 )
             self._require_known(view, order)
 
-    def next(self, view: View, now: int) -> Delivery | Head | None:
+    def next(self, view: View, ticks: int) -> Delivery | Head | None:
         reading = self._reading(view)
         delivery = self._delivery(reading)
         if delivery is not None:
@@ -86,9 +98,9 @@ class Stream:
             raise Refusal(
                 Code.NOT_SUBSCRIBED, "the last subscription with this constraint has ended; subscribe again"
             )
-        if view.anchor is self._shown or now < self._head_due:
+        if view.anchor is self._shown or ticks < self._head_due:
             return None
-        self._shown, self._head_due = view.anchor, now + self._head_interval
+        self._shown, self._head_due = view.anchor, ticks + self._head_interval
         keys = [constraint_key(self._topic, order.partition, self._constraint) for order in self._orders]
         return Head(self.id, view.anchor, tuple(map(view.entry, keys)))
 
@@ -96,18 +108,25 @@ class Stream:
         """The reader's eyes under this view. What was allowed may have been taken away since (P7)."""
         client = require_reader(view, self._asker)
         if view.anchor is not self._judged:
-            require_reading(require_topic(view, self._topic, even_deleted=True), client)
+            topic = require_topic(view, self._topic, even_deleted=True)
+            require_reading(topic, client)
+            self._require_this_life(topic)
             self._judged = view.anchor
         return Reading(view, client)
 
     def _delivery(self, reading: Reading) -> Delivery | None:
         blocks: list[DeliveredBlock] = []
-        size = 0
+        size = messages = 0
         self._turn = (self._turn + 1) % len(self._orders)  # another partition comes first each time
         for order in self._orders[self._turn :] + self._orders[: self._turn]:
-            while size < DELIVERY_BYTES and (piece := self._piece(reading, order)) is not None:
+            while (
+                size < MAX_SHOWN_BYTES
+                and messages < MAX_SHOWN_MESSAGES
+                and (piece := self._piece(reading, order)) is not None
+            ):
                 blocks.append(piece.block)
                 size += piece.size
+                messages += piece.messages
                 self._credit -= piece.messages
         if not blocks:
             return None
@@ -132,6 +151,7 @@ class Stream:
         # A block's messages go together, so the last ones may overdraw the credit.
         if order.next_ps >= end or self._credit <= 0:
             return None
+        self._require_kept(view, order.partition, leaf.items[0][0])
         order.next_ps = end
         return self._matched(reading, leaf, place.height, place.position)
 
@@ -139,7 +159,7 @@ class Stream:
         view = reading.view
         contents: list[Message | Withheld] = []
         receipts: list[int] = []
-        size = PROOF_COST
+        size, known = PROOF_COST, len(reading.verdicts)
         for offsets, place in _runs(view, leaf):
             batch = view.archive.batch(place.digest)
             receipts.append(place.position)
@@ -147,6 +167,7 @@ class Stream:
                 message = batch.messages[offset]
                 size += MESSAGE_COST + len(message.header) + len(message.rule) + len(message.payload)
                 contents.append(reading.show(message))
+        size += RULE_COST * (len(reading.verdicts) - known)
         proof = view.leaves(height, [*receipts, position])
         return _Piece(DeliveredBlock(proof, tuple(contents)), len(leaf.items), size)
 
@@ -154,6 +175,18 @@ class Stream:
         """Whether the certified head of the order is what the stream has sent: nearly always, and cheaply found."""
         head = view.get(ConstraintRecord, constraint_key(self._topic, order.partition, self._constraint))
         return head is not None and (head.incarnation, head.next_ps) == (order.incarnation, order.next_ps)
+
+    def _require_this_life(self, topic: TopicRecord) -> None:
+        """What was published under a name is not for those who may read what the name is used for now."""
+        if not topic.deleted and any(order.incarnation < topic.created for order in self._orders):
+            raise Refusal(
+                Code.NOT_FOUND, f"topic {topic.name} was deleted and made anew since; subscribe again"
+            )
+
+    def _require_kept(self, view: View, partition: int, offset: int) -> None:
+        head = view.get(PartitionRecord, partition_key(self._topic, partition))
+        if head is not None and offset < head.log_start_offset:
+            raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
 
     def _require_known(self, view: View, order: _Order) -> None:
         height, _ = order.incarnation

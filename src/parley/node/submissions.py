@@ -9,11 +9,12 @@ from parley.consensus.errors import Reason
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
+from parley.model.records import ClientRecord, client_key
 from parley.net.messages import Submit
 from parley.node.access import Asker
-from parley.node.archive import Archive
 from parley.node.driver import Driver
 from parley.node.feed import Feed, Ticket
+from parley.node.view import Ledger
 
 __all__ = ["RECEIPT_MS", "Submissions"]
 
@@ -38,18 +39,19 @@ class Submissions:
         asker: Asker,
         driver: Driver,
         feed: Feed,
-        archive: Archive,
+        ledger: Ledger,
         *,
         open_batch: Callable[[bytes], tuple[bytes, Batch]],
-        now: Callable[[], int],
+        ticks: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
         self._asker = asker
         self._driver = driver
         self._feed = feed
-        self._archive = archive
+        self._ledger = ledger
+        self._archive = ledger.archive
         self._open_batch = open_batch
-        self._now = now
+        self._ticks = ticks
         self._wake = wake
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
         self._ready: list[tuple[int, Position]] = []
@@ -64,8 +66,15 @@ class Submissions:
     def waits(self) -> bool:
         return bool(self._tickets)
 
+    def is_registered(self) -> bool:
+        """Whether this broker has heard of the client. Where nothing is certified yet, nobody is turned away."""
+        if self._asker.admin or self._feed.height == 0:
+            return True
+        return self._archive.holds(client_key(self._asker.key))
+
     def submit(self, question: Submit) -> None:
         """Order the batch unless that was done before; its receipt will be ready later. Raises `Refusal`."""
+        self._require_standing()
         name, batch = self._open_batch(question.batch)
         if batch.header.publisher != self._asker.key:
             raise Refusal(
@@ -93,7 +102,7 @@ class Submissions:
 
     def give_up(self) -> list[int]:
         """The questions that have waited too long; they are forgotten."""
-        now = self._now()
+        now = self._ticks()
         over = [id_ for id_, _ in takewhile(lambda waited: waited[1][1] <= now, self._tickets.items())]
         for id_ in over:
             self._forget(id_)
@@ -103,13 +112,28 @@ class Submissions:
         for id_ in list(self._tickets):
             self._forget(id_)
 
+    def _require_standing(self) -> None:
+        """What execution would refuse anyway is not stored first: every broker keeps what is ordered for ever."""
+        asker = self._asker
+        if not self.is_registered():
+            raise Refusal(
+                Code.UNKNOWN_CLIENT,
+                f"{asker.title} is not registered; an administrator of {asker.organisation} can register it",
+            )
+        try:
+            client = self._ledger.view().get(ClientRecord, client_key(asker.key))
+        except Refusal:  # nothing to judge by yet, or nothing more; the driver knows which
+            return
+        if client is not None and client.revoked:
+            raise Refusal(Code.REVOKED, f"{asker.title} was revoked at height {client.changed}")
+
     def _await(self, id_: int, name: bytes, place: Position | None = None) -> None:
         """The receipt at `place`, or the next one that the batch gets, once it is certified."""
         if place is not None and place[0] <= self._feed.height:
             self._on_receipt(id_, place)
             return
         ticket = Ticket(name, lambda found: self._on_receipt(id_, found))
-        self._tickets[id_] = (ticket, self._now() + RECEIPT_MS)
+        self._tickets[id_] = (ticket, self._ticks() + RECEIPT_MS)
         self._feed.waiting.wait(ticket, place)
         self._wake()
 

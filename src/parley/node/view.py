@@ -23,7 +23,7 @@ MAX_REMEMBERED = 4_096  # records and proofs of one view
 
 
 class View:
-    """Valid until the state of its height is no longer kept; then reading raises `HeightError`."""
+    """To be used at once: after more blocks, the state of its height may no longer be kept."""
 
     def __init__(self, archive: Archive, state: recent.View, anchor: Anchor) -> None:
         self.archive = archive
@@ -43,7 +43,7 @@ class View:
             record = self._records[key]
             assert record is None or isinstance(record, kind), "a key has records of one kind"
             return record
-        data = self._state.get(layout.state(key))
+        data = self._read(key)
         found = None if data is None else decode_record(kind, data)
         if len(self._records) < MAX_REMEMBERED:
             self._records[key] = found
@@ -53,12 +53,16 @@ class View:
         """An entry of the certified state, or its absence, with the proof."""
         found = self._entries.get(key)
         if found is None:
-            found = StateEntry(
-                key, self._state.get(layout.state(key)), state_map.prove(_Nodes(self._state), key)
-            )
+            found = StateEntry(key, self._read(key), state_map.prove(_Nodes(self._state), key))
             if len(self._entries) < MAX_REMEMBERED:
                 self._entries[key] = found
         return found
+
+    def _read(self, key: bytes) -> bytes | None:
+        try:
+            return self._state.get(layout.state(key))
+        except HeightError as error:
+            raise Refusal(Code.NOT_READY, f"this broker has moved on; ask again: {error}") from None
 
     def leaves(self, height: int, positions: Sequence[int]) -> BlockProof:
         """Receipts of a block up to the certified height, at ascending positions."""
@@ -66,7 +70,7 @@ class View:
 
 
 class Ledger:
-    """Gives everybody the same newest view."""
+    """Gives everybody the same newest view, which can be read until the next block is applied."""
 
     def __init__(self, archive: Archive, states: RecentStates, feed: Feed) -> None:
         self.archive = archive
@@ -81,11 +85,11 @@ class Ledger:
             raise Refusal(
                 Code.NOT_READY, "this broker has no certified results yet; ask another one, or again later"
             )
+        try:
+            state = self._states.at(anchor.header.executed_height)
+        except HeightError as error:
+            raise Refusal(Code.NOT_READY, f"this broker is catching up: {error}") from None
         if self._view is None or self._view.anchor is not anchor:
-            try:
-                state = self._states.at(anchor.header.executed_height)
-            except HeightError as error:
-                raise Refusal(Code.NOT_READY, f"this broker is catching up: {error}") from None
             self._view = View(self.archive, state, anchor)
         return self._view
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parley.model.batches import CONTROL, Batch, open_batch
-from parley.model.errors import Code, Refusal
+from parley.model.errors import malformed
 from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
 from parley.model.operations import (
     AlterTopic,
@@ -93,4 +93,4 @@ def _require_readable(operation: Operation) -> None:
             case _:
                 pass
     except ExpressionError as error:
-        raise Refusal(Code.MALFORMED, str(error)) from None
+        raise malformed(str(error)) from None

@@ -34,10 +34,13 @@ def advertise(state: State, by: Standing, operation: Advertise) -> None:
     state.put(advertisement_key(topic.name, client.key), AdvertisementRecord(by.title, operation.text))
 
 
-def withdraw_of_topic(state: State, topic: str) -> None:
+def withdraw_of_topic(state: State, topic: str, most: int) -> int:
+    """What was advertised on a deleted topic; how many there were, up to `most`."""
     prefix = advertisement_prefix(topic)
-    for key, _ in state.scan(AdvertisementRecord, prefix):
+    keys = state.stored_keys(prefix, most)
+    for key in keys:
         _withdraw(state, topic, key[len(prefix) :])
+    return len(keys)
 
 
 def withdraw_of_client(state: State, client: bytes) -> None:

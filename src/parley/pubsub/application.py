@@ -26,8 +26,9 @@ from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, encode_leaf
-from parley.pubsub import expiry, subscriptions
+from parley.pubsub import endings, expiry, subscriptions
 from parley.pubsub.admission import Admission
+from parley.pubsub.budget import Budget
 from parley.pubsub.execution import execute, in_turn
 from parley.pubsub.interests import Interests
 from parley.pubsub.orders import Orders
@@ -43,6 +44,8 @@ _REASONS = {
     Code.BAD_SIGNATURE: Reason.BAD_SIGNATURE,
     Code.WRONG_CHAIN: Reason.WRONG_CHAIN,
 }
+# These wait in the pools to be ordered again.
+_NOT_SETTLED = frozenset({Code.OUT_OF_SEQUENCE, Code.BUSY})
 # After these a batch may still be applied, when it is ordered again: at a better time, or once its key is registered.
 _NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
 
@@ -76,13 +79,13 @@ class PubSub:
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         step = self._begin(block, state)
         expiry.sweep(step.state, step.height)
-        subscriptions.expire(step)
+        subscriptions.expire(step, endings.clear(step, subscriptions.MAX_ENDED))
         line_up = in_turn([self._admission.recall(name, body) for name, body in batches])
         receipts = [execute(step, opened, position) for position, opened in enumerate(line_up)]
         leaves: list[Leaf] = [*receipts, *step.orders.matched(), *step.orders.closed()]
         changes = dict(step.state.changes())
         root, nodes = state_map.update(_Nodes(state), changes)
-        settled = frozenset(receipt.digest for receipt in receipts if receipt.code != Code.OUT_OF_SEQUENCE)
+        settled = frozenset(receipt.digest for receipt in receipts if receipt.code not in _NOT_SETTLED)
         self._admission.forget(settled)
         self._height = block.height
         return Outcome(
@@ -110,6 +113,7 @@ class PubSub:
             entries,
             self._interests,
             Orders(entries),
+            Budget(),
         )
 
 

@@ -75,7 +75,13 @@ def _decide(step: Step, by: Standing, opened: Opened, at: Position) -> Outcome:
     if header.sequence > line.next:
         fault = f"sequence {header.sequence} came before {line.next}"
         return Refused(Code.OUT_OF_SEQUENCE, fault, line.next)
-    outcome = _apply(step, by, opened, at)
+    try:
+        line.require_room(header)
+        outcome = _apply(step, by, opened, at)
+    except Refusal as refusal:
+        if refusal.code is Code.BUSY:  # nothing is decided: it waits for another block
+            return _refused(refusal, line.next)
+        outcome = _refused(refusal, header.sequence + header.count)
     line.take(header, name, at)
     return outcome
 
@@ -107,13 +113,9 @@ def _turn_away(state: State, by: Standing, opened: Opened, at: Position) -> Refu
 
 
 def _apply(step: Step, by: Standing, opened: Opened, at: Position) -> Outcome:
-    try:
-        if opened.operation is None:
-            return publish(step, by, opened.batch)
-        return _operate(step, by, opened.operation, at)
-    except Refusal as refusal:
-        header = opened.batch.header
-        return _refused(refusal, header.sequence + header.count)
+    if opened.operation is None:
+        return publish(step, by, opened.batch)
+    return _operate(step, by, opened.operation, at)
 
 
 def _refused(refusal: Refusal, next_sequence: int) -> Refused:

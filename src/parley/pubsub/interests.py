@@ -8,10 +8,11 @@ from typing import NamedTuple
 from parley.ledger.application import KeyValue
 from parley.model.expressions import Constraint, parse_constraint
 from parley.model.records import SubscriptionRecord, decode_record
-from parley.pubsub.matching import MatchingIndex
+from parley.pubsub.matching import Guard, MatchingIndex
+from parley.pubsub.records import GuardRecord, guard_key
 from parley.pubsub.state import ENTRIES
 
-__all__ = ["Interest", "Interests"]
+__all__ = ["Interest", "Interests", "guard_of", "guard_record"]
 
 _SUBSCRIPTIONS = ENTRIES + b"sub/"
 
@@ -42,7 +43,13 @@ class Interests:
             record = decode_record(SubscriptionRecord, value)
             topic, constraint, client = key[len(_SUBSCRIPTIONS) : -65], key[-64:-32], key[-32:]
             interest = Interest(topic.decode(), constraint, client)
-            interests.join(interest, parse_constraint(record.constraint), record.lease_until)
+            index = interests.index(interest.topic)
+            if index is None or constraint not in index:
+                guard = store.get(ENTRIES + guard_key(interest.topic, constraint))
+                assert guard is not None, "every live constraint has a guard entry"
+                chosen = guard_of(decode_record(GuardRecord, guard))
+                interests.open(interest.topic, parse_constraint(record.constraint), chosen)
+            interests.join(interest, record.lease_until)
         return interests
 
     def index(self, topic: str) -> MatchingIndex | None:
@@ -52,9 +59,12 @@ class Interests:
     def of_client(self, client: bytes) -> list[Interest]:
         return sorted(self._of_client.get(client, ()))
 
-    def join(self, interest: Interest, constraint: Constraint, lease_until: int) -> None:
+    def open(self, topic: str, constraint: Constraint, guard: Guard | None) -> None:
+        """A constraint begins to live; its first subscription follows."""
+        self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard)
+
+    def join(self, interest: Interest, lease_until: int) -> None:
         """A subscription begins or is renewed."""
-        self._indexes.setdefault(interest.topic, MatchingIndex()).add(constraint)
         self._leases[interest] = lease_until
         self._of_client.setdefault(interest.client, set()).add(interest)
         if interest not in self._queued:
@@ -86,3 +96,17 @@ class Interests:
             if lease_until is not None:
                 return interest
         return None
+
+
+def guard_record(guard: Guard | None) -> GuardRecord:
+    """The one form of a guard in the state."""
+    if guard is None:
+        return GuardRecord(None)
+    ordered = sorted(guard, key=lambda equality: (equality[0], equality[1].__name__, equality[2]))
+    return GuardRecord(tuple((name, value) for name, _, value in ordered))
+
+
+def guard_of(record: GuardRecord) -> Guard | None:
+    if record.equalities is None:
+        return None
+    return frozenset((name, type(value), value) for name, value in record.equalities)

@@ -13,13 +13,15 @@ from msgspec.structs import replace
 from parley.crypto.encoding import u32
 from parley.crypto.hashing import DIGEST_SIZE, digest
 from parley.model.batches import BatchHeader
+from parley.model.errors import Code, Refusal
 from parley.model.names import Position
-from parley.pubsub.records import ChunkRecord, LineRecord, chunk_key, expiry_key, line_key
+from parley.pubsub.records import ChunkRecord, LineRecord, chunk_key, expiry_key, line_key, lines_key
 from parley.pubsub.state import State
 
-__all__ = ["CHUNK", "Line", "expire"]
+__all__ = ["CHUNK", "MAX_LINES", "Line", "expire"]
 
 CHUNK = 64  # batches
+MAX_LINES = 4_096  # of one key
 ENTRY = Layout(">32sQI")  # digest, and the height and position of its receipt
 
 
@@ -53,20 +55,30 @@ class Line:
                 return height, position
         return None
 
+    def require_room(self, header: BatchHeader) -> None:
+        """That the line exists or may begin. If not, nothing is decided: a line ends when its batches have expired."""
+        if self._record is None and self._state.count(lines_key(header.publisher)) >= MAX_LINES:
+            raise Refusal(
+                Code.BUSY,
+                f"the key has the {MAX_LINES} sequence lines that it may have, one for each session, topic and "
+                f"partition; use fewer sessions. This may yet be applied, up to height {header.not_after}",
+            )
+
     def take(self, header: BatchHeader, name: bytes, at: Position) -> None:
         """The batch was applied or refused in its turn; either way its sequence is used and its digest known."""
         entry = ENTRY.pack(name, *at)
         old = self._record
         if old is None:
             self._state.put(expiry_key(header.not_after + 1, line_key(self._id)), b"")
-            new = LineRecord(header.count, header.not_after, 0, header.sequence, entry)
+            self._state.add(lines_key(header.publisher), 1)
+            new = LineRecord(header.publisher, header.count, header.not_after, 0, header.sequence, entry)
         else:
             last = max(old.last, header.not_after)
             sealed, first, entries = old.sealed, old.first, old.open
             if len(entries) >= CHUNK * ENTRY.size:
                 self._seal(old, last)
                 sealed, first, entries = sealed + 1, header.sequence, b""
-            new = LineRecord(old.next + header.count, last, sealed, first, entries + entry)
+            new = LineRecord(old.publisher, old.next + header.count, last, sealed, first, entries + entry)
         self._put(new)
 
     def hold(self, not_after: int) -> None:
@@ -119,5 +131,6 @@ def expire(state: State, key: bytes, listed: int, height: int) -> None:
     assert record is not None, "a line goes only here"
     if record.last < listed:
         state.delete(key)
+        state.add(lines_key(record.publisher), -1)
     else:
         state.put(expiry_key(max(record.last, height) + 1, key), b"")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import fsum, log
 
 from parley.model.expressions import Comparison, Constant, Constraint, Group, Node, Not, Value
 
-__all__ = ["MatchingIndex"]
+__all__ = ["MAX_UNGUARDED", "MAX_WAITING", "Guard", "MatchingIndex"]
+
+MAX_UNGUARDED = 64  # constraints on a topic that every publication asks
+MAX_WAITING = 1_024  # constraints on a topic that wait under one equality
 
 # With the type of the value, because Python holds 1 == True and hashes both alike.
-_Equality = tuple[str, type, Value]
-_Guard = frozenset[_Equality]
+Equality = tuple[str, type, Value]
+Guard = frozenset[Equality]
 
 
 class MatchingIndex:
@@ -20,19 +23,23 @@ class MatchingIndex:
     Each constraint waits under a guard: equalities of which one holds whenever the constraint does. A publication asks
     only those that wait under one of its tags, so its cost grows with the tags and with the constraints whose guard
     it meets, not with all there are. These are the matches and the near misses: `a == 1 and b == 2` may wait under
-    `a == 1`, whatever `b` is. Of several guards the least crowded is taken, once, when the constraint is added; that
-    decides the cost, never the result. Constraints without a guard, such as `a != 1` or `a == 1 or b != 2`, are asked
+    `a == 1`, whatever `b` is. Of several guards the least crowded is chosen, once, for as long as the constraint lives;
+    that decides the cost, never the result. But the cost is limited (`Budget`), so all replicas must have chosen alike:
+    the choice is an entry of the state. Constraints without a guard, such as `a != 1` or `a == 1 or b != 2`, are asked
     every time: they match nearly everything, which is what they ask for.
     """
 
-    __slots__ = ("_constraints", "_guarded", "_guards", "_named", "_unguarded")
+    __slots__ = ("_constraints", "_guarded", "_guards", "_named", "_unguarded", "_weights")
 
     def __init__(self) -> None:
         self._constraints: dict[bytes, Constraint] = {}
-        self._guards: dict[bytes, _Guard | None] = {}
-        self._guarded: dict[_Equality, set[bytes]] = {}
+        self._guards: dict[bytes, Guard | None] = {}
+        self._guarded: dict[Equality, set[bytes]] = {}
         self._unguarded: set[bytes] = set()
         self._named = 0
+        self._weights: Counter[Equality | None] = (
+            Counter()
+        )  # of what waits in each place; None: without a guard
 
     def __len__(self) -> int:
         return len(self._constraints)
@@ -45,14 +52,23 @@ class MatchingIndex:
         """Whether the tags of a publication make a difference; without, `match({})` says the same."""
         return self._named > 0
 
-    def add(self, constraint: Constraint) -> None:
+    def choose(self, constraint: Constraint) -> Guard | None:
+        """The least crowded guard of a constraint that is to be added; None if it has none."""
+        return self._guard(constraint.formula)
+
+    def has_room(self, guard: Guard | None) -> bool:
+        if guard is None:
+            return len(self._unguarded) < MAX_UNGUARDED
+        return all(len(self._guarded.get(equality, _NOBODY)) < MAX_WAITING for equality in guard)
+
+    def add(self, constraint: Constraint, guard: Guard | None) -> None:
         """Adding a constraint again changes nothing."""
         if constraint.id in self._constraints:
             return
-        guard = self._guard(constraint.formula)
         self._constraints[constraint.id] = constraint
         self._guards[constraint.id] = guard
         self._named += bool(constraint.names)
+        self._weigh(guard, _weight(constraint))
         if guard is None:
             self._unguarded.add(constraint.id)
             return
@@ -64,6 +80,7 @@ class MatchingIndex:
         constraint = self._constraints.pop(constraint_id)
         guard = self._guards.pop(constraint_id)
         self._named -= bool(constraint.names)
+        self._weigh(guard, -_weight(constraint))
         if guard is None:
             self._unguarded.remove(constraint_id)
             return
@@ -73,6 +90,11 @@ class MatchingIndex:
             if not waiting:
                 del self._guarded[equality]
 
+    def cost(self, tags: Mapping[str, Value]) -> int:
+        """How many comparisons `match` makes, at most, in the constraints that it asks; without asking them."""
+        weights = self._weights
+        return weights[None] + sum([weights[name, type(value), value] for name, value in tags.items()])
+
     def match(self, tags: Mapping[str, Value]) -> list[bytes]:
         """The ids of the constraints that hold, sorted: the same on every replica, whatever was added when."""
         asked = set(self._unguarded)
@@ -81,7 +103,13 @@ class MatchingIndex:
         constraints = self._constraints
         return sorted(identity for identity in asked if constraints[identity].matches(tags))
 
-    def _guard(self, node: Node) -> _Guard | None:
+    def _weigh(self, guard: Guard | None, weight: int) -> None:
+        for place in (None,) if guard is None else guard:
+            self._weights[place] += weight
+            if not self._weights[place]:
+                del self._weights[place]
+
+    def _guard(self, node: Node) -> Guard | None:
         """Equalities of which one holds whenever the formula does; None if there are none."""
         match node:
             case Constant(value=value):
@@ -96,21 +124,40 @@ class MatchingIndex:
             case Group():
                 return _union(map(self._guard, node.parts))
 
-    def _load(self, guard: _Guard) -> tuple[float, int]:
+    def _load(self, guard: Guard) -> tuple[int, int]:
         """How crowded the guard's places are, then how many there are.
 
         A geometric mean, so that one place that all share (`kind == 1 and (mine == 7 or urgent)`) does not drive
-        everybody to the other guard, under which nearly every publication would ask them in vain.
+        everybody to the other guard, under which nearly every publication would ask them in vain. In integers, because
+        logarithms differ between machines.
         """
         crowds = [1 + len(self._guarded.get(equality, _NOBODY)) for equality in guard]
-        return fsum(map(log, crowds)) / len(crowds), len(crowds)
+        logarithms = sum((crowd**_PRECISION).bit_length() for crowd in crowds)
+        return (logarithms << _PRECISION) // len(crowds), len(crowds)
 
 
 _NOBODY: frozenset[bytes] = frozenset()
+_LEAST = 3  # comparisons that asking, and giving a place, is worth, however short the constraint
+_PRECISION = 16  # of logarithms: parts of a power of two
 
 
-def _union(guards: Iterable[_Guard | None]) -> _Guard | None:
-    united: _Guard = frozenset()
+def _weight(constraint: Constraint) -> int:
+    return max(_LEAST, _size(constraint.formula))
+
+
+def _size(node: Node) -> int:
+    """Its comparisons, and one for each group: what evaluating it takes, at most."""
+    match node:
+        case Group():
+            return 1 + sum(map(_size, node.parts))
+        case Not():
+            return _size(node.operand)
+        case _:
+            return 1
+
+
+def _union(guards: Iterable[Guard | None]) -> Guard | None:
+    united: Guard = frozenset()
     for guard in guards:
         if guard is None:
             return None

@@ -24,7 +24,6 @@ class Orders:
         self._state = state
         self._matched: dict[_Order, tuple[int, list[Item]]] = {}
         self._closed: list[Closed] = []
-        self.numbered = 0  # places given in this block, over all orders
 
     def head(self, topic: str, partition: int, constraint: bytes) -> ConstraintRecord | None:
         return self._state.get(ConstraintRecord, constraint_key(topic, partition, constraint))
@@ -61,7 +60,6 @@ class Orders:
             self._matched.setdefault(order, (head.next_ps, []))[1].extend(items)
             numbered = replace(head, next_ps=head.next_ps + len(items))
             self._state.put(constraint_key(topic, partition, constraint), numbered)
-            self.numbered += len(items)
 
     def matched(self) -> Iterable[Match]:
         """By topic, partition and constraint; an order that ended and began again in this block has two."""

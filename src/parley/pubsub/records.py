@@ -5,38 +5,45 @@ from __future__ import annotations
 from msgspec import Struct
 
 from parley.crypto.encoding import u64
-from parley.model.names import U32, U64, Position
+from parley.model.names import U32, U64, Key, Position, Value
 
 __all__ = [
     "BEHIND",
     "CHUNKS",
+    "ENDING",
     "LINES",
-    "LIVE_TOPICS",
     "REMEMBERED_STRANGERS",
     "STRANGERS",
+    "TOPICS",
     "ChunkRecord",
+    "GuardRecord",
     "LineRecord",
     "StrangerRecord",
     "UseRecord",
     "chunk_key",
+    "ending_key",
     "expiry_key",
     "expiry_prefix",
+    "guard_key",
     "line_key",
+    "lines_key",
     "stranger_key",
     "use_key",
 ]
 
-LIVE_TOPICS = b"count/topics"
+TOPICS = b"count/topics"  # deleted ones too: their records stay
 REMEMBERED_STRANGERS = b"count/strangers"
 LINES = b"line/"
 CHUNKS = b"chunk/"  # sorts before lines: where both are listed for one height, a line goes after its chunks
 STRANGERS = b"stranger/"
+ENDING = b"ending/"
 BEHIND = b"count/behind"  # the height whose expiries are still being worked off; none: nothing is left over
 
 
 class LineRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`line/<id>`: one sequence line (P3) and its newest batches."""
 
+    publisher: Key
     next: U64
     last: U64  # the highest not_after of the batches that must be known
     sealed: U32  # how many chunks have left for keys of their own
@@ -57,6 +64,12 @@ class StrangerRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields
     original: Position
 
 
+class GuardRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`guard/<topic>/<constraint>`: the equalities that a live constraint waits under; None: it is always asked."""
+
+    equalities: tuple[tuple[str, Value], ...] | None
+
+
 class UseRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`use/<key>`: what one client holds of the things that are limited."""
 
@@ -74,6 +87,20 @@ def chunk_key(line: bytes, ordinal: int) -> bytes:
 
 def stranger_key(digest: bytes) -> bytes:
     return STRANGERS + digest
+
+
+def lines_key(publisher: bytes) -> bytes:
+    """Holds how many lines a key has."""
+    return b"count/lines/" + publisher
+
+
+def guard_key(topic: str, constraint: bytes) -> bytes:
+    return b"guard/" + topic.encode() + b"\0" + constraint
+
+
+def ending_key(topic: str) -> bytes:
+    """Lists a deleted topic as long as there is something of it to clear away."""
+    return ENDING + topic.encode()
 
 
 def use_key(client: bytes) -> bytes:

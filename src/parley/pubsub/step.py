@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.model.genesis import Genesis
+from parley.pubsub.budget import Budget
 from parley.pubsub.interests import Interests
 from parley.pubsub.orders import Orders
 from parley.pubsub.state import State
@@ -24,3 +25,4 @@ class Step:
     state: State
     interests: Interests
     orders: Orders
+    budget: Budget

@@ -15,10 +15,13 @@ from parley.model.records import (
     TopicRecord,
     subscription_key,
     subscription_prefix,
+    topic_key,
 )
 from parley.pubsub import use
 from parley.pubsub.access import head_of, require_allowed, require_topic
-from parley.pubsub.interests import Interest
+from parley.pubsub.interests import Interest, guard_record
+from parley.pubsub.matching import MAX_UNGUARDED, MAX_WAITING, Guard, MatchingIndex
+from parley.pubsub.records import guard_key
 from parley.pubsub.step import Step
 from parley.registry.standing import Standing
 
@@ -50,7 +53,7 @@ def subscribe(step: Step, by: Standing, operation: Subscribe, at: Position) -> S
         _begin(step, by, topic, constraint, at)
     lease_until = step.time + step.genesis.timeouts.lease
     step.state.put(key, SubscriptionRecord(constraint.text, lease_until))
-    step.interests.join(interest, constraint, lease_until)
+    step.interests.join(interest, lease_until)
     starts = tuple(
         _start(step, topic.name, partition, constraint.id) for partition in range(topic.partitions)
     )
@@ -69,25 +72,29 @@ def unsubscribe(step: Step, by: Standing, operation: Unsubscribe) -> None:
     _end(step, interest, topic.partitions)
 
 
-def expire(step: Step) -> None:
-    """End the subscriptions whose lease is over, the oldest first; those too many for one block wait for the next."""
-    room = MAX_ENDED
+def expire(step: Step, room: int) -> None:
+    """End the subscriptions whose lease is over, the oldest first; those too many for one block wait for the next.
+
+    `room` counts the orders that it may touch.
+    """
     while room > 0 and (interest := step.interests.lapsed(step.time)) is not None:
-        partitions = require_topic(step.state, interest.topic).partitions
+        partitions = _partitions(step, interest.topic)
         _end(step, interest, partitions)
         room -= partitions
 
 
 def end_of_client(step: Step, client: bytes) -> None:
     for interest in step.interests.of_client(client):
-        _end(step, interest, require_topic(step.state, interest.topic).partitions)
+        _end(step, interest, _partitions(step, interest.topic))
 
 
-def end_of_topic(step: Step, topic: TopicRecord) -> None:
-    prefix = subscription_prefix(topic.name)
-    for key, _ in step.state.scan(SubscriptionRecord, prefix):
-        constraint, client = key[len(prefix) : -32], key[-32:]
-        _end(step, Interest(topic.name, constraint, client), topic.partitions)
+def end_of_topic(step: Step, topic: str, room: int) -> int:
+    """End subscriptions to a deleted topic; how many orders this touched: fewer than `room` if none is left."""
+    partitions, prefix = _partitions(step, topic), subscription_prefix(topic)
+    keys = step.state.stored_keys(prefix, -(-room // partitions))
+    for key in keys:
+        _end(step, Interest(topic, key[len(prefix) : -32], key[-32:]), partitions)
+    return len(keys) * partitions
 
 
 def extend(step: Step, topic: str, added: range) -> None:
@@ -118,6 +125,9 @@ def _begin(step: Step, by: Standing, topic: TopicRecord, constraint: Constraint,
         raise Refusal(Code.LIMIT_EXCEEDED, f"{by.title} has the {limit} subscriptions that it may have")
     if step.orders.head(topic.name, 0, constraint.id) is None:
         require_room(step, topic, topic.partitions, more=1)
+        guard = _guard(step, topic, constraint)
+        step.interests.open(topic.name, constraint, guard)
+        step.state.put(guard_key(topic.name, constraint.id), guard_record(guard))
         for partition in range(topic.partitions):
             head = ConstraintRecord(constraint.text, at, next_ps=0, subscribers=1)
             step.orders.open(topic.name, partition, constraint.id, head)
@@ -126,11 +136,39 @@ def _begin(step: Step, by: Standing, topic: TopicRecord, constraint: Constraint,
     use.put(step.state, by.key, replace(held, subscriptions=held.subscriptions + 1))
 
 
+def _guard(step: Step, topic: TopicRecord, constraint: Constraint) -> Guard | None:
+    """Where the constraint is to wait in the matching index."""
+    index = step.interests.index(topic.name) or MatchingIndex()
+    guard = index.choose(constraint)
+    if index.has_room(guard):
+        return guard
+    if guard is None:
+        raise Refusal(
+            Code.LIMIT_EXCEEDED,
+            f"topic {topic.name} has the {MAX_UNGUARDED} constraints without an equality that it may have; "
+            f"name a tag that the messages must have, as in kind == 1",
+        )
+    raise Refusal(
+        Code.LIMIT_EXCEEDED,
+        f"{MAX_WAITING} constraints on topic {topic.name} name the same tag with the same value, which is the most "
+        f"that may; name another tag, too, that the messages must have",
+    )
+
+
+def _partitions(step: Step, topic: str) -> int:
+    """Of a topic that has subscriptions, be it deleted: its name is not used again before they have ended."""
+    record = step.state.get(TopicRecord, topic_key(topic))
+    assert record is not None, "a topic's record stays"
+    return record.partitions
+
+
 def _end(step: Step, interest: Interest, partitions: int) -> None:
     step.state.delete(subscription_key(*interest))
     held = use.get(step.state, interest.client)
     use.put(step.state, interest.client, replace(held, subscriptions=held.subscriptions - 1))
     lives = step.orders.join(interest.topic, partitions, interest.constraint, -1)
+    if not lives:
+        step.state.delete(guard_key(interest.topic, interest.constraint))
     step.interests.leave(interest, last=not lives)
 
 

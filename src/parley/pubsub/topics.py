@@ -9,10 +9,11 @@ from parley.model.expressions import parse_rule
 from parley.model.names import Position
 from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.model.records import PartitionRecord, TopicRecord, partition_key, topic_key
-from parley.pubsub import advertisements, subscriptions
+from parley.pubsub import endings, subscriptions
 from parley.pubsub.access import head_of, require_topic
-from parley.pubsub.records import LIVE_TOPICS
+from parley.pubsub.records import TOPICS
 from parley.pubsub.step import Step
+from parley.registry import quota
 from parley.registry.standing import Standing
 
 __all__ = ["alter", "create", "delete"]
@@ -27,10 +28,11 @@ def create(step: Step, by: Standing, operation: CreateTopic, at: Position) -> No
             raise Refusal(Code.TOPIC_EXISTS, f"there is a topic {name} already, of {before.organisation}")
         # Its offsets go on, and old proofs name it: nobody else's data may stand behind the name.
         by.require_administrator_of(before.organisation, f"use the name of its deleted topic {name} again")
+        if endings.is_ending(step, name):
+            raise Refusal(Code.LIMIT_EXCEEDED, f"topic {name} is still being deleted; try again later")
     _require_supported(operation.policy)
-    limit = step.genesis.limits.topics
-    if step.state.count(LIVE_TOPICS) >= limit:
-        raise Refusal(Code.LIMIT_EXCEEDED, f"the network has the {limit} topics that it may have")
+    if before is None:
+        quota.take(step.state, step.genesis, organisation, TOPICS, step.genesis.limits.topics)
     topic = TopicRecord(
         name,
         organisation,
@@ -42,7 +44,6 @@ def create(step: Step, by: Standing, operation: CreateTopic, at: Position) -> No
         deleted=False,
     )
     step.state.put(topic_key(name), topic)
-    step.state.add(LIVE_TOPICS, 1)
     _begin_partitions(step, name, range(topic.partitions))
 
 
@@ -71,16 +72,17 @@ def alter(step: Step, by: Standing, operation: AlterTopic) -> None:
 
 
 def delete(step: Step, by: Standing, operation: DeleteTopic) -> None:
-    """The name stays its organisation's; whatever was published is behind the start of the log."""
+    """The name stays its organisation's; whatever was published is behind the start of the log.
+
+    Subscriptions and advertisements end from the next block on.
+    """
     topic = require_topic(step.state, operation.name)
     by.require_administrator_of(topic.organisation, f"delete topic {topic.name}")
-    subscriptions.end_of_topic(step, topic)
-    advertisements.withdraw_of_topic(step.state, topic.name)
+    endings.begin(step, topic.name)
     for partition in range(topic.partitions):
         end = head_of(step.state, topic.name, partition).next_offset
         step.state.put(partition_key(topic.name, partition), PartitionRecord(end, end))
     step.state.put(topic_key(topic.name), replace(topic, deleted=True))
-    step.state.add(LIVE_TOPICS, -1)
 
 
 def _begin_partitions(step: Step, topic: str, partitions: range) -> None:

@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.crypto import ed25519
+from parley.model.credentials import registration
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
 from parley.model.names import MAX_PAIRS, Value, sorted_pairs
 from parley.model.operations import AlterClient, RegisterClient, RevokeClient
 from parley.model.records import ClientRecord, client_key, name_key
+from parley.registry import quota
+from parley.registry.records import Records
 from parley.registry.standing import Standing
 
 __all__ = ["Records", "Registry"]
 
-T = TypeVar("T", bound=Struct)
-
 RESERVED = frozenset({"org", "client"})  # what rules read under these names is the registry's own word
-LIVE_CLIENTS = b"count/clients"
-
-
-class Records(Protocol):
-    """The part of the replicated state that the registry reads and writes."""
-
-    def get(self, kind: type[T], key: bytes) -> T | None: ...
-
-    def get_bytes(self, key: bytes) -> bytes | None: ...
-
-    def put(self, key: bytes, record: Struct | bytes) -> None: ...
-
-    def delete(self, key: bytes) -> None: ...
-
-    def count(self, key: bytes) -> int: ...
-
-    def add(self, key: bytes, by: int) -> None: ...
+CLIENTS = b"count/clients"  # revoked ones too: their records stay
 
 
 class Registry:
     """Administrators are those of the genesis file; everything that changes is in the records."""
 
     def __init__(self, genesis: Genesis) -> None:
-        self._limit = genesis.limits.clients
+        self._genesis = genesis
+        self._chain = genesis.chain
         self._administrators = {
             key: organisation.name for organisation in genesis.organisations for key in organisation.admins
         }
@@ -63,14 +48,17 @@ class Registry:
             )
         if records.get_bytes(name_key(organisation, operation.name)) is not None:
             raise Refusal(Code.CLIENT_EXISTS, f"there is a client {organisation}/{operation.name} already")
-        if records.count(LIVE_CLIENTS) >= self._limit:
-            raise Refusal(Code.LIMIT_EXCEEDED, f"the network has the {self._limit} clients that it may have")
+        agreed = registration(self._chain, organisation, operation.name)
+        if not ed25519.verify(operation.key, agreed, operation.proof):
+            raise Refusal(
+                Code.INVALID, f"the key did not agree to be registered as {organisation}/{operation.name}"
+            )
+        quota.take(records, self._genesis, organisation, CLIENTS, self._genesis.limits.clients)
         client = ClientRecord(
             organisation, operation.name, operation.key, operation.attributes, revoked=False, changed=height
         )
         records.put(client_key(client.key), client)
         records.put(name_key(organisation, client.name), client.key)
-        records.add(LIVE_CLIENTS, 1)
 
     def alter(self, records: Records, by: Standing, operation: AlterClient, height: int) -> None:
         organisation = by.require_administrator("alter its clients")
@@ -97,7 +85,6 @@ class Registry:
         client = _client(records, organisation, operation.name)
         records.put(client_key(client.key), replace(client, revoked=True, changed=height))
         records.delete(name_key(organisation, client.name))
-        records.add(LIVE_CLIENTS, -1)
         return client
 
 

@@ -1,0 +1,31 @@
+"""How soon a connection whose other side has vanished is known to be dead: without being asked, TCP takes hours."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+__all__ = ["keep_alive"]
+
+IDLE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 3
+UNACKNOWLEDGED_MS = 30_000
+
+# Not every platform has each of them.
+_OPTIONS = {
+    "TCP_KEEPIDLE": IDLE_SECONDS,
+    "TCP_KEEPINTVL": PROBE_SECONDS,
+    "TCP_KEEPCNT": PROBES,
+    "TCP_USER_TIMEOUT": UNACKNOWLEDGED_MS,
+}
+
+
+class _Socket(Protocol):
+    def setsockopt(self, level: int, option: int, value: int, /) -> object: ...
+
+
+def keep_alive(connection: _Socket) -> None:
+    """Let the system end the connection when the other side answers nothing any more."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS.items():
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,33 @@
+"""What matching may cost a block: all replicas must have applied it before they can vote."""
+
+from __future__ import annotations
+
+from parley.model.errors import Code, Refusal
+
+__all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget"]
+
+# Comparisons in the constraints that are asked; each takes about half a microsecond. Constraints are of very different
+# sizes, so counting them would not do. Whatever is given a place in an order was asked first, so this limits places too.
+MAX_COMPARED_PER_BATCH = 300_000
+MAX_COMPARED_PER_BLOCK = 600_000
+
+
+class Budget:
+    """A batch is refused for its own cost only. One that others leave no room for is put off, not decided.
+
+    A block takes at least the first of its batches that is not refused, so there is always progress.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_COMPARED_PER_BLOCK
+
+    def spend(self, compared: int) -> None:
+        if compared > MAX_COMPARED_PER_BATCH:
+            raise Refusal(
+                Code.LIMIT_EXCEEDED,
+                f"its messages take {compared} comparisons with what subscribers ask for; "
+                f"{MAX_COMPARED_PER_BATCH} are allowed, so split the batch",
+            )
+        if compared > self._left:
+            raise Refusal(Code.BUSY, "the block is full; it is ordered again")
+        self._left -= compared

@@ -1,0 +1,275 @@
+"""What a client, a stranger or a set clock can take from a broker is bounded, and everybody's share is kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from msgspec.structs import replace
+from tests.node.raw_client import RawClient, authenticated, message, reach, registration
+from tests.node.test_assemble import OneBroker, close, connected, running
+
+from parley.crypto import ed25519
+from parley.model.credentials import Identity, issue_credential
+from parley.model.errors import Code
+from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient, Subscribe
+from parley.model.receipts import Done, Published, Subscribed
+from parley.net import messages as net
+from parley.net.limits import TokenBucket
+from parley.node.access import Asker
+from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Door, Unsent
+from parley.node.answers import ENTRY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, listed
+from parley.node.clock import WallClock
+from parley.node.config import load
+from parley.node.descriptors import needed
+from parley.node.keys import read_key
+from parley.node.logs import RotatingFile
+from parley.node.provision import create_identity
+
+
+def account() -> Account:
+    return Account(TokenBucket(10, 10), TokenBucket(10, 10))
+
+
+class Pipe:
+    """The end of a connection that somebody reads, or does not."""
+
+    def __init__(self, unread: int) -> None:
+        self.write_buffer_bytes = unread
+
+
+def test_a_broker_that_could_run_out_of_files_does_not_start(tmp_path: Path) -> None:
+    network = OneBroker(tmp_path / "net")
+    config = network.config("solo-1")
+    few = needed(load(config)) - 1
+    found = subprocess.run(
+        [sys.executable, "-m", "parley.node", str(config)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few)),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert found.returncode != 0
+    for part in ("limits.connections", str(few), "ulimit -n", "LimitNOFILE"):
+        assert part in found.stderr
+
+
+def test_what_was_used_beyond_the_allowance_is_paid_for_before_more_is_taken() -> None:
+    bucket = TokenBucket(rate=10, burst=10)
+    bucket.charge(30, 0)
+    assert not bucket.take(0, 0)
+    assert bucket.wait_ms(0, 0) == 2_000
+    assert not bucket.take(0, 1_999)
+    assert bucket.take(0, 2_000)
+
+
+def test_who_leaves_most_unread_gets_no_more_while_all_is_too_much() -> None:
+    time = 0
+    unsent, greedy, modest = Unsent(lambda: time, budget=100), account(), account()
+    pipes = [Pipe(40), Pipe(40), Pipe(30)]
+    with (
+        unsent.counted(pipes[0], greedy),  # type: ignore[arg-type]
+        unsent.counted(pipes[1], greedy),  # type: ignore[arg-type]
+        unsent.counted(pipes[2], modest),  # type: ignore[arg-type]
+    ):
+        time = 1_000
+        unsent.wrote(110)
+        assert not unsent.allows(greedy)
+        assert unsent.allows(modest)
+        pipes[0].write_buffer_bytes = 0
+        time = 2_000
+        assert unsent.allows(greedy)
+
+
+def test_strangers_leave_room_for_brokers_at_the_door() -> None:
+    door = Door(structlog.get_logger(), lambda: 0, brokers=frozenset({"broker"}), kept=4)
+    sources = [f"stranger {number}" for number in range(2 * HANDSHAKES // HANDSHAKES_PER_SOURCE)]
+    admitted = [door.enter(source) for source in sources for _ in range(HANDSHAKES_PER_SOURCE)]
+    assert sum(admitted) == HANDSHAKES
+    assert [door.enter("broker") for _ in range(5)] == [True] * 4 + [False]
+    for _ in range(4):
+        door.leave("broker")
+    assert not door.enter("late")
+    with door.known(sources[0]):
+        assert door.enter("late")
+
+
+def test_one_source_does_not_take_all_places_at_the_door() -> None:
+    door = Door(structlog.get_logger(), lambda: 0)
+    assert sum(door.enter("one") for _ in range(HANDSHAKES)) == HANDSHAKES_PER_SOURCE
+    assert door.enter("other")
+
+
+def test_a_clock_that_is_set_back_stands_still_and_says_so() -> None:
+    times: Iterator[int] = iter([5_000, 4_000, 4_000, 4_000, 1_000, 1_000])
+    clock = WallClock(lambda: next(times))
+    assert clock() == 5_000
+    assert clock() == 5_000
+    assert clock.set_back() == ""
+    assert "restart the broker" in clock.set_back()
+
+
+def test_a_log_begins_anew_when_it_is_large_and_keeps_a_few_older_ones(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = RotatingFile(path, max_bytes=10)
+    for number in range(12):
+        file.write(b"line %02d\n" % number)
+    file.close()
+    kept = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    assert kept == {"log": b"line 11\n", "log.1": b"line 10\n", "log.2": b"line 09\n", "log.3": b"line 08\n"}
+
+
+# -- a running broker --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[OneBroker]:
+    with OneBroker(tmp_path / "net") as network:
+        yield network
+
+
+def test_one_answer_is_bounded_in_bytes_and_messages(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            for _ in range(3):
+                batch = alice.publication("t", *(message(b"") for _ in range(MAX_SHOWN_MESSAGES - 500)))
+                assert isinstance((await alice.submit(batch)).outcome, Published)
+            large = alice.publication("t", message(bytes(MAX_SHOWN_BYTES // 2)))
+            await alice.submit(large)
+            await alice.submit(alice.publication("t", message(bytes(MAX_SHOWN_BYTES // 2))))
+            first = await alice.ask(net.Fetch(50, "t", 0, 0, net.MAX_ANSWER, 0), net.Fetched)
+            assert contents(first) == MAX_SHOWN_MESSAGES - 500
+            last = await alice.ask(
+                net.Fetch(51, "t", 0, 3 * (MAX_SHOWN_MESSAGES - 500), net.MAX_ANSWER, 0), net.Fetched
+            )
+            assert contents(last) == 1
+            await close(admin, alice)
+
+    asyncio.run(story())
+
+
+def test_who_is_not_registered_or_was_revoked_has_nothing_ordered(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            stranger = await connected(network, "stranger")
+            refused = await stranger.ask(
+                net.Submit(1, stranger.publication("t", message(b"x"))[1]), net.Failure
+            )
+            assert refused.code is Code.UNKNOWN_CLIENT
+            assert (await admin.operate(RevokeClient("alice"))).outcome == Done()
+            refused = await alice.ask(net.Submit(2, alice.publication("t", message(b"x"))[1]), net.Failure)
+            assert refused.code is Code.REVOKED
+            await close(admin, alice, stranger)
+
+    asyncio.run(story())
+
+
+def test_batches_that_are_garbage_end_the_connection(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            _, body = alice.publication("t", message(b"x"))
+            forged = body[:-1] + bytes([body[-1] ^ 1])
+            for id_ in range(30):
+                alice.send(net.Submit(id_, forged))
+            answers = 0
+            async with asyncio.timeout(60):
+                while (frame := await alice.stream.read()) is not None:
+                    answer = net.decode_answer(frame)
+                    assert isinstance(answer, net.Failure)
+                    answers += 1
+            assert answers == 20
+            await close(admin, alice)
+
+    asyncio.run(story())
+
+
+def test_a_connection_ends_when_its_credential_does(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            known = network.identity("solo", "alice").credential
+            anchor = read_key(network.directory / "organisations" / "solo" / "anchor.key")
+            key = ed25519.SecretKey.generate()
+            soon = WallClock()() + 1_500
+            brief = issue_credential(known.chain, "solo", "brief", key.public, not_after=soon, anchor=anchor)
+            stream = await reach(network, "solo-1")
+            client = await authenticated(network, "solo-1", stream, Identity(brief, key.seed()))
+            async with asyncio.timeout(60):
+                answer: object = await client.ask(net.StatusRequest(1), object)
+                while isinstance(answer, net.Status):
+                    await asyncio.sleep(0.1)
+                    answer = await client.ask(net.StatusRequest(1), object)
+            assert isinstance(answer, net.Failure)
+            assert (answer.id, answer.code) == (0, Code.NOT_AUTHENTICATED)
+            assert await stream.read() is None
+            await close(client)
+
+    asyncio.run(story())
+
+
+def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            start = (await alice.operate(Subscribe("t", ""))).outcome
+            assert isinstance(start, Subscribed)
+            assert (await alice.submit(alice.publication("t", message(b"old")))).outcome == Published(0)
+            (one,) = start.partitions
+            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            question = net.OpenStream(70, "t", start.constraint, (position,), 10)
+            delivery = await alice.ask(question, net.Delivery)
+            assert len(delivery.blocks) == 1
+            assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
+            refused = await failure(alice, replace(question, id=71))
+            assert refused.code is Code.PRUNED
+            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+            refused = await failure(alice, replace(question, id=72))
+            assert refused.code is Code.NOT_FOUND
+            await close(admin, alice)
+
+    asyncio.run(story())
+
+
+def test_a_list_is_charged_for_every_entry_that_it_looks_at() -> None:
+    class Topics:
+        archive = None
+
+        def keys_after(self, _prefix: bytes, _after: bytes) -> Iterator[tuple[bytes, bytes]]:
+            return iter([(b"name/solo/%d" % number, b"") for number in range(300)])
+
+    view = Topics()
+    view.archive = view  # type: ignore[assignment]
+    asker = Asker(bytes(32), "solo", "admin", admin=True, not_after=0)
+    charged: list[int] = []
+    found = listed(view, asker, net.ListKeys(1, b"name/solo/", b""), charged.append)  # type: ignore[arg-type]
+    assert (len(found.keys), found.more) == (256, True)
+    assert charged == [257 * ENTRY_WORK]
+
+
+async def furnished(network: OneBroker) -> tuple[RawClient, RawClient]:
+    """An administrator and a registered client of a network with the topic `t`; a stranger has an identity, too."""
+    create_identity(network.directory, "solo", "stranger", not_after=2**50)
+    admin = await connected(network, "admin")
+    assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
+    assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
+    return admin, await connected(network, "alice")
+
+
+async def failure(client: RawClient, question: net.OpenStream) -> net.Failure:
+    """What the broker says against a question, whatever other streams say meanwhile."""
+    client.send(question)
+    while not (isinstance(answer := await client.receive(object), net.Failure) and answer.id == question.id):
+        pass
+    return answer
+
+
+def contents(answer: net.Fetched) -> int:
+    return sum(len(batch.contents) for block in answer.blocks for batch in block.batches)
