@@ -1,3 +1,4 @@
+import re
 import stat
 from pathlib import Path
 
@@ -32,8 +33,12 @@ def test_the_clients_of_one_s_own_organisation_are_listed(network: Network) -> N
 
 
 def test_a_client_can_keep_its_secret_to_itself(network: Network) -> None:
-    public = SecretKey.generate().public.hex()
-    made = network.run("client", "create", "own-key", "--key", public, "--json").json()
+    secret = SecretKey.generate()
+    public = secret.public.hex()
+    asked = network.run("client", "create", "own-key", "--key", public, code=ExitCode.WRONG_USE)
+    (to_sign,) = re.findall(r"[0-9a-f]{128,}", asked.err)
+    proof = secret.sign(bytes.fromhex(to_sign)).hex()
+    made = network.run("client", "create", "own-key", "--key", public, "--proof", proof, "--json").json()
     assert made["key"] == public
     assert '"seed"' not in Path(made["file"]).read_text()
 

@@ -84,7 +84,7 @@ async def test_a_forged_receipt_leads_to_another_broker(stage: Stage) -> None:
         receipt = await client.publish("notes", "one", partition=1)
         assert (receipt.offset, receipt.partition, receipt.publisher) == (0, 1, "hospital-a/alice")
         assert [lie.broker for lie in client.misbehaviour] == [FIRST]
-        await client.publish("notes", "two")
+        await client.publish("notes", "two", partition=0)
         assert len(stage[FIRST].batches) == 1  # liars are asked last
     assert published(stage) == [b"two", b"one"]
 
@@ -497,7 +497,9 @@ async def test_messages_with_a_key_stay_together_and_others_take_turns(stage: St
             keyed = [await publisher.send("x", key="patient-7") for _ in range(5)]
             others = [await publisher.send("x") for _ in range(6)]
             assert len({(await one).partition for one in keyed}) == 1
-            assert [(await one).partition for one in others] == [0, 1, 2, 0, 1, 2]
+            turns = [(await one).partition for one in others]
+            assert sorted(turns[:3]) == [0, 1, 2]  # whichever comes first
+            assert turns[:3] == turns[3:]
         assert (await client.publish("notes", "x", key="patient-7")).partition == (await keyed[0]).partition
 
 

@@ -85,3 +85,11 @@ def test_a_replica_that_halted_shows_nothing_and_wakes_nobody_who_left() -> None
     assert (feed.height, woken) == (3, [])
     feed.silence()
     assert (feed.anchor, feed.height) == (None, 0)
+
+
+def test_who_has_gone_leaves_nothing_behind_even_if_nothing_is_certified() -> None:
+    waiting = Waiting()
+    ticket = Ticket(A, lambda _place: None)
+    waiting.wait(ticket, (3, 9))
+    waiting.forget(ticket)
+    assert not waiting._placed

@@ -31,7 +31,18 @@ app = typer.Typer(
 DAYS = 365
 DAY = 86_400_000  # ms
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The client, without its organisation.")]
+
+def _parse_name(text: str) -> str:
+    if not is_name(text):
+        raise typer.BadParameter(
+            "use 1 to 32 of a-z, 0-9 and -, not - at either end, and no organisation: it is your own."
+        )
+    return text
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", parser=_parse_name, help="The client, without its organisation.")
+]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="What rules look at; repeatable."),
@@ -63,8 +74,6 @@ def create(
     """
     require_node_extra("client create")
     attributes = parse_tags(attribute or [], "--attribute")
-    if not is_name(name):
-        raise typer.BadParameter("use 1 to 32 of a-z, 0-9 and -, not - at either end.", param_hint="NAME")
     chosen = find(directory, context)
     organisation = read_identity(chosen.speaker(who, admin=True)).credential.organisation
     until = time.time_ns() // 1_000_000 + days * DAY

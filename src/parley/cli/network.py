@@ -13,9 +13,10 @@ from typing import Annotated, TypeVar, cast
 import typer
 
 from parley.cli.contexts import Chosen, meant
+from parley.cli.output import note
 from parley.cli.pubsub_values import choice
 from parley.client.client import Client, connect
-from parley.client.errors import UnknownTopic
+from parley.client.errors import UnknownTopic, Unreachable
 from parley.client.messages import Level
 
 __all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "states", "write"]
@@ -46,7 +47,7 @@ async def connected(
     verify: str = "certified",
 ) -> AsyncIterator[Client]:
     """A client of the chosen network, speaking as the identity that was asked for; `topic` is what it is about."""
-    async with _client(chosen, who, admin=admin, verify=verify) as client:
+    async with _reached(chosen, _client(chosen, who, admin=admin, verify=verify)) as client:
         try:
             yield client
         except UnknownTopic as error:
@@ -71,6 +72,24 @@ async def states(client: Client) -> dict[str, str]:
     return {one.name: "down" if one.status is None else one.status.state for one in await client.status()}
 
 
+@asynccontextmanager
+async def _reached(chosen: Chosen, client: Client) -> AsyncIterator[Client]:
+    """The client, connected. A network of this machine that does not answer has most likely not been started."""
+    try:
+        await client.__aenter__()
+    except Unreachable:
+        home = chosen.file.genesis.parent
+        if (home / "brokers").is_dir():
+            note(
+                f"parley: is the network running? `parley up --detach --dir {home}` starts what does not run"
+            )
+        raise
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
     return connect(
         genesis=chosen.file.genesis,
@@ -78,6 +97,7 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
         brokers=chosen.file.brokers,
         verify=cast("Level", verify),
         timeout=STALLED_SECONDS,
+        on_stalled=lambda trouble: note(f"parley: {trouble}"),
     )
 
 

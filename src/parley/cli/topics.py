@@ -13,6 +13,7 @@ from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import connected, run
 from parley.cli.pubsub_values import check_rule
 from parley.client.administration import TopicInfo
+from parley.model.names import is_topic
 from parley.model.operations import MAX_PARTITIONS
 
 __all__ = ["app", "parse_retention"]
@@ -48,8 +49,15 @@ def create(
     json: output.Json = False,
 ) -> None:
     """Create a topic; it belongs to your organisation, whose administrators may change it."""
+    if not is_topic(topic):
+        raise typer.BadParameter(
+            "use 1 to 128 letters, digits and . _ / -, with a letter or digit at both ends.",
+            param_hint="TOPIC",
+        )
     rules = check_rule(publish or "", "--publish"), check_rule(subscribe or "", "--subscribe")
     lasting = parse_retention(retention or "forever")
+    if lasting:
+        output.note("parley: the retention is on the ledger, but brokers do not delete old messages yet")
     chosen = find(directory, context)
 
     async def command() -> TopicInfo:
@@ -60,7 +68,7 @@ def create(
             return await client.topic(topic)
 
     info = run(command())
-    output.emit(_fields(info), lambda: f"topic {topic} is there\n{_words(info)}", as_json=json)
+    output.emit(_fields(info), lambda: f"created topic {topic}\n{_words(info)}", as_json=json)
 
 
 @app.command("list")

@@ -115,7 +115,7 @@ class Client:
         self._key = context.identity.key()
         self._rng = rng
         self._clock = clock
-        self._turn = 0
+        self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
         self._lines: dict[tuple[str, int], Line] = {}
         self._interests: Counter[tuple[str, bytes]] = Counter()
         preference = _preference(context, self.organisation, rng)

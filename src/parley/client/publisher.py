@@ -135,7 +135,8 @@ class Publisher:
         self._open: dict[int, _Batch] = {}
         self._unsettled: set[asyncio.Future[Applied]] = set()
         self._failed: list[_Batch] = []
-        self._turn = 0  # the partition of messages without a key, for one batch at a time
+        # The partition of messages without a key, for one batch at a time.
+        self._turn = int.from_bytes(publishing.rng(2), "big")
         self._closed = False
 
     async def __aenter__(self) -> Self:
