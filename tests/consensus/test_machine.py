@@ -64,6 +64,13 @@ def test_a_proposal_gets_a_vote_that_goes_to_the_next_leader() -> None:
     assert only(Send, effects) == [Send(2, COMMITTEE.vote(B1, 0))]
 
 
+def test_blocks_from_the_last_committed_one_on_are_found_by_their_id() -> None:
+    machine = solo(0, B1, B2).machine
+    assert machine.block(B2.id) == B2
+    assert machine.block(COMMITTEE.genesis.id) == COMMITTEE.genesis
+    assert machine.block(B3.id) is None
+
+
 def test_t16_block_and_record_are_on_disk_before_the_vote_leaves() -> None:
     effects = solo(0).propose(B1)
     assert kinds(effects) == [StoreBlock, PersistSafety, Send]
