@@ -298,6 +298,8 @@ def test_the_order_of_offsets_is_that_of_numbers(story: Story) -> None:
     match = story.match(block)
     with pytest.raises(ProofError, match="offset 0 comes after 2"):
         story.believe(story.forged(0, items=match.items[::-1], contents=block.contents[::-1]))
+    with pytest.raises(ProofError, match="offset 0 comes after 0"):
+        story.believe(story.forged(0, items=match.items[:1] * 2, contents=block.contents[:1] * 2))
     (offset, leaf), *_ = story.match(story.delivery.blocks[2]).items
     assert offset == 6
     with pytest.raises(ProofError, match="offset 5 comes after 5"):
@@ -379,8 +381,8 @@ def test_what_was_seen_once_is_the_least_that_withholding_is_judged_by(story: St
     new, new_head = story.delivery, ledger.head("notes", WHERE)
     by_delivery, by_head = story.order, story.order
     by_delivery.delivered(believe(ledger, new.anchor), replace(new, blocks=new.blocks[:1], reader=None))
-    by_head.delivered(believe(ledger, old.anchor), replace(old, blocks=old.blocks[:1], reader=None))
     by_head.completeness(believe(ledger, new_head.anchor), new_head)
+    by_head.delivered(believe(ledger, old.anchor), replace(old, blocks=old.blocks[:1], reader=None))
     for order in (by_delivery, by_head):
         order.completeness(believe(ledger, old_head.anchor), old_head)
         with pytest.raises(Stale):

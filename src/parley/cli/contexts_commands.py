@@ -94,7 +94,11 @@ def add(
     contexts.save(name, genesis, identity, admin, _addresses(broker or [], sorted(known)))
     if current_context() is None:
         contexts.set_current(name)
-    output.emit({"name": name, "file": str(path)}, f"saved as {path}", as_json=json)
+    output.emit(
+        {"name": name, "file": str(path)},
+        f"saved as {path}; `parley context use {name}` makes it the current one",
+        as_json=json,
+    )
 
 
 @app.command()

@@ -64,6 +64,7 @@ def made_whole(directory: Path, fill: Callable[[Path], None]) -> bool:
     try:
         with provisioning():
             fill(temporary)
+        (temporary / ".gitignore").write_text("*\n")  # keys are not for repositories
         temporary.rename(directory)  # fails unless the folder is empty or does not exist
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:

@@ -17,6 +17,7 @@ from parley.cli.local_brokers import local_brokers
 from parley.cli.network import observing, run
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
+from parley.consensus.committee import quorum
 from parley.model.genesis import Genesis
 
 __all__ = ["status"]
@@ -80,6 +81,11 @@ def status(
         lambda: _table(genesis, shard),
         as_json=json,
     )
+    answering, needed = sum(one.status is not None for one in found), quorum(len(found))
+    if answering < needed:
+        output.note(
+            f"parley: no quorum: {answering} of {len(found)} brokers answer, {needed} are needed to go on"
+        )
     if all(member.height is None for member in shard.brokers) or (wait and not _all_ready(found)):
         raise typer.Exit(output.ExitCode.UNREACHABLE)
 
