@@ -352,6 +352,46 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_when_a_liar_lets_it_e
     assert len(set(sessions([body for broker in stage.brokers for body in broker.batches]))) == 1
 
 
+@on_stage
+async def test_an_expired_batch_of_a_line_that_lives_on_is_signed_anew(stage: Stage) -> None:
+    slow = count()
+
+    def late(question: Question) -> bool:
+        if isinstance(question, Submit) and next(slow) == 0:
+            stage.ledger.wait(5)
+        return False
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        await client.publish("notes", "one", partition=0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lines, "VALID", 3)
+            stage[FIRST].deaf = late
+            assert (await client.publish("notes", "two", partition=0)).offset == 1
+    assert published(stage) == [b"one", b"two"]
+    assert sum(len(broker.batches) for broker in stage.brokers) == 3  # nobody else had to be asked
+
+
+@on_stage
+async def test_a_batch_that_was_applied_is_not_signed_anew_although_it_has_expired_since(
+    stage: Stage,
+) -> None:
+    def doubled(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        name, _ = stage.ledger.application.open(question.batch)
+        stage.ledger.wait(5)
+        stage.apply(Signed(name, question.batch))
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        await client.publish("notes", "one", partition=0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lines, "VALID", 3)
+            stage[FIRST].lie = doubled
+            assert (await client.publish("notes", "two", partition=0)).offset == 1
+    assert published(stage) == [b"one", b"two"]
+
+
 @pytest.mark.parametrize("informed", [True, False])
 def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: object) -> None:
     """The network has forgotten its line: a batch is out of sequence, or expired if the client missed the heights."""
@@ -364,6 +404,7 @@ def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: objec
                 stage.ledger.wait(10)
                 if informed:
                     await client.topic("notes")
+                    patch.setattr(lines, "VALID", 1_000)  # so that nothing expires
                 await asyncio.gather(
                     *(client.publish("notes", text, partition=0) for text in ("two", "three"))
                 )

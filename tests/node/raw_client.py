@@ -71,7 +71,12 @@ class RawClient:
         return await self.ask(net.StatusRequest(self.new_id()), net.Status)
 
     def batch(
-        self, kind: int, topic: str, partition: int, contents: tuple[Message, ...]
+        self,
+        kind: int,
+        topic: str,
+        partition: int,
+        contents: tuple[Message, ...],
+        not_after: int = 50_000,
     ) -> tuple[bytes, bytes]:
         """The digest and bytes of this session's next batch."""
         line = (kind, topic, partition)
@@ -87,12 +92,14 @@ class RawClient:
             self._session,
             sequence,
             len(contents),
-            50_000,
+            not_after,
         )
         return sign_batch(header, contents, self.identity.key())
 
-    def publication(self, topic: str, *contents: Message, partition: int = 0) -> tuple[bytes, bytes]:
-        return self.batch(PUBLISH, topic, partition, contents)
+    def publication(
+        self, topic: str, *contents: Message, partition: int = 0, not_after: int = 50_000
+    ) -> tuple[bytes, bytes]:
+        return self.batch(PUBLISH, topic, partition, contents, not_after)
 
     def control(self, operation: Operation) -> tuple[bytes, bytes]:
         return self.batch(CONTROL, "", 0, (message(encode_operation(operation)),))

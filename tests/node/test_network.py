@@ -19,7 +19,7 @@ from parley.model.operations import (
     Subscribe,
     Unsubscribe,
 )
-from parley.model.receipts import BatchReceipt, Closed, Done, Match, Published, Subscribed
+from parley.model.receipts import BatchReceipt, Closed, Done, Match, Published, Refused, Subscribed
 from parley.model.records import (
     ClientRecord,
     ConstraintRecord,
@@ -217,6 +217,17 @@ def test_a_batch_that_is_ordered_before_its_turn_is_receipted_and_may_come_again
             assert (await publisher.submit(second)).code is Code.OUT_OF_SEQUENCE
             assert (await publisher.submit(first)).code is Code.OK
             assert (await publisher.submit(second)).code is Code.OK
+
+    asyncio.run(story())
+
+
+def test_a_batch_after_its_last_height_never_applies_and_uses_no_sequence_up(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with client(network, "alpha-1", "alpha", "bob") as publisher:
+            late = await publisher.submit(publisher.publication("news", message(b"late"), not_after=1))
+            assert late.code is Code.EXPIRED
+            assert isinstance(late.outcome, Refused)
+            assert late.outcome.next_sequence == 0
 
     asyncio.run(story())
 
