@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,8 @@ def start(*words: str | Path, home: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         cwd=home,
         env=_environment(home),
+        # Tests that run in the background of a shell ignore Ctrl-C, and their children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
 
 
