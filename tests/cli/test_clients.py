@@ -48,6 +48,7 @@ def test_a_name_is_given_once_and_the_identity_stays(network: Network) -> None:
     before = identity.read_bytes()
     ended = network.run("client", "create", "alice", code=ExitCode.DOES_NOT_HOLD)
     assert "ClientExists" in ended.err
+    assert "move that file away" in ended.err
     assert identity.read_bytes() == before
 
 

@@ -95,8 +95,13 @@ def test_a_network_comes_and_goes(tmp_path: Path) -> None:
     current = tmp_path / ".config" / "parley" / "current"
     assert current.read_text() == "local\n"
     assert parley("pub", "demo", "kept", home=tmp_path, code=0).out
+    # What runs can be stopped, whatever has become of the genesis file.
+    genesis = tmp_path / ".parley" / "genesis.json"
+    signed = genesis.read_bytes()
+    genesis.write_bytes(b"broken")
     stopped = parley("down", "--json", home=tmp_path).json()
     assert (stopped["stopped"], stopped["killed"]) == (["alpha-1"], [])
+    genesis.write_bytes(signed)
     assert parley("down", home=tmp_path, code=0).out == "nothing was running\n"
     # Everything is down: a status that can be read, and the exit code of an unreachable network.
     status = parley("status", "--json", home=tmp_path, code=ExitCode.UNREACHABLE)

@@ -18,7 +18,7 @@ from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import parse_tags
 from parley.client.administration import ClientInfo
 from parley.client.contexts import read_genesis, read_identity
-from parley.client.errors import Refused
+from parley.client.errors import ClientExists, Refused
 from parley.model.credentials import issue_credential, registration
 from parley.model.names import is_name
 
@@ -86,9 +86,13 @@ def create(
 
     try:
         run(command())
-    except Refused:
+    except Refused as refusal:
         if is_new:
             path.unlink()  # after any other failure it may have been registered, and its key must not be lost
+        elif isinstance(refusal, ClientExists):
+            output.note(
+                f"parley: {path} holds its key; if {name} was revoked, move that file away and create it anew"
+            )
         raise
     if key is None:
         _speak_as(chosen, path)

@@ -13,7 +13,7 @@ import typer
 
 from parley.cli import contexts, local_setup, output
 from parley.cli.contexts import ContextName, Directory
-from parley.cli.local_brokers import LocalBroker, is_free, local_brokers, stop
+from parley.cli.local_brokers import LocalBroker, brokers_of, is_free, local_brokers, stop
 from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
 from parley.cli.output import ExitCode, fail
@@ -107,7 +107,7 @@ def down(
     ):
         raise typer.Exit(ExitCode.WRONG_USE)
     with locked(home):
-        stopped, killed = stop(local_brokers(home, read_genesis(home / "genesis.json")))
+        stopped, killed = stop(brokers_of(home))
         if wipe:
             _wipe(home)
     for name in killed:

@@ -16,7 +16,7 @@ from pathlib import Path
 from parley.crypto.hashing import digest
 from parley.model.genesis import Genesis
 
-__all__ = ["LocalBroker", "free_addresses", "is_free", "local_brokers", "stop"]
+__all__ = ["LocalBroker", "brokers_of", "free_addresses", "is_free", "local_brokers", "stop"]
 
 HOST = "127.0.0.1"
 PORTS = range(7_101, 32_000)  # below those that the system gives to outgoing connections
@@ -79,6 +79,12 @@ def local_brokers(directory: Path, genesis: Genesis) -> list[LocalBroker]:
         for broker in genesis.brokers
     ]
     return [broker for broker in found if broker.config.is_file()]
+
+
+def brokers_of(directory: Path) -> list[LocalBroker]:
+    """The same, from the folder alone: enough to stop them, whatever has become of the genesis file."""
+    configs = sorted(directory.glob("brokers/*/broker.toml"))
+    return [LocalBroker(config.parent.name, "", config.parent, "") for config in configs]
 
 
 def stop(brokers: Iterable[LocalBroker], seconds: float = STOP_SECONDS) -> tuple[list[str], list[str]]:
