@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -13,14 +12,15 @@ from msgspec import Struct
 from rich.table import Table
 
 from parley.cli import bench_match, output
-from parley.consensus.record import COPIES, SLOTS, recover_record
+from parley.cli.bench_memory import Memory
+from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.mempool.pool import Limits
 from parley.replica.counter import Counter, encode_batch
-from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Send, Write
+from parley.replica.ports import Applied, Broadcast, Effect, Send, Write
 from parley.replica.replica import Replica, ReplicaConfig, provision
 
 __all__ = ["app"]
@@ -91,7 +91,7 @@ class _Network:
         keys = [SecretKey.from_seed(digest("bench/key", bytes([i]))) for i in range(nodes)]
         scheme = Ed25519List(tuple(key.public for key in keys))
         self._payload = bytes(batch_bytes)
-        self._stores = [_Memory() for _ in range(nodes)]
+        self._stores = [Memory(2) for _ in range(nodes)]
         self._replicas: list[Replica] = []
         self._queue: deque[tuple[int, int, bytes]] = deque()
         self._submitted = 0
@@ -101,7 +101,7 @@ class _Network:
         for i, key in enumerate(keys):
             config = ReplicaConfig(instance, i, limits=limits)
             records, genesis = provision(config, Counter())
-            self._stores[i].write(genesis)
+            self._stores[i].write(genesis.entries)
             record = recover_record([[copy] * COPIES for copy in records], "memory")
             signer = Ed25519Signer(i, key)
             self._replicas.append(
@@ -135,42 +135,17 @@ class _Network:
         for effect in effects:
             match effect:
                 case Write():
-                    self._stores[i].write(effect)
-                case PersistSafety():
-                    self._stores[i].safety[effect.slot] = effect.record
+                    self._stores[i].write(effect.entries)
                 case Send():
                     self._queue.append((i, effect.to, effect.data))
                 case Broadcast():
                     self._queue.extend((i, to, effect.data) for to in range(len(self._stores)) if to != i)
-                case _:  # timers never fire here; receipts are counted below
+                case _:  # no timer fires and no replica restarts here; receipts are counted below
                     pass
         if i == 0:
             applied = sum(isinstance(effect, Applied) for effect in effects)
             self._applied += applied
             self._due += applied
-
-
-class _Memory:
-    """A disk that is only memory, with a bucket per kind of entry."""
-
-    def __init__(self) -> None:
-        self._buckets: dict[bytes, dict[bytes, bytes]] = {}
-        self.safety: list[bytes] = [b""] * SLOTS
-
-    def write(self, effect: Write) -> None:
-        for key, value in effect.entries:
-            bucket = self._buckets.setdefault(key[:2], {})
-            if value is None:
-                bucket.pop(key, None)
-            else:
-                bucket[key] = value
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._buckets.get(key[:2], {}).get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        bucket = self._buckets.get(prefix[:2], {})
-        return ((key, bucket[key]) for key in sorted(bucket) if key.startswith(prefix))
 
 
 def _table(result: Result) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from parley.cli import output
+from parley.cli.bench_memory import Memory
 from parley.consensus.types import Block, Instance, genesis_block
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
@@ -130,7 +131,7 @@ class _Chain:
         genesis = _genesis(self._admin.public, max(subscriptions, 1))
         self._chain = genesis.chain
         self._application = PubSub(genesis)
-        self._store = _Memory()
+        self._store = Memory(4)
         self._first = genesis_block(Instance(self._chain, 0, 0, 1), bytes(32), 0).header
         self._height = 0
         self._controls = defaultdict[bytes, Iterator[int]](count)
@@ -191,27 +192,6 @@ class _Chain:
         assert all(receipt.code == "Ok" for receipt in outcome.receipts)
         self._store.write(outcome.writes)
         return taken
-
-
-class _Memory:
-    """A store in memory; entries of one kind lie together, so that a scan looks only at its own."""
-
-    def __init__(self) -> None:
-        self._kinds: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
-
-    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in entries:
-            if value is None:
-                self._kinds[key[:4]].pop(key, None)
-            else:
-                self._kinds[key[:4]][key] = value
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._kinds[key[:4]].get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        kind = self._kinds[prefix[:4]]
-        return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
 
 
 def _genesis(admin: bytes, subscriptions: int) -> Genesis:
