@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.cli.commands import flat, parley, start
 
-from parley.cli.local_brokers import free_addresses
 from parley.cli.output import ExitCode
+from parley.node.processes import free_addresses
 
 NAMES = ("alpha", "bravo", "charlie", "delta")
 

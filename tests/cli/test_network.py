@@ -11,11 +11,11 @@ import pytest
 from tests.cli.commands import flat, parley, shell, start
 from tests.cli.conftest import Network
 
-from parley.cli.local_brokers import HOST, LocalBroker, free_addresses, is_free, stop
 from parley.cli.local_setup import CLIENTS, ORGANISATIONS, provision
 from parley.cli.output import ExitCode
 from parley.model.genesis import MAX_BROKERS
 from parley.model.names import is_name
+from parley.node.processes import HOST, LocalBroker, free_addresses, is_free, stop
 
 
 def test_up_makes_four_organisations_with_a_client_each(network: Network) -> None:

@@ -14,10 +14,10 @@ from typing import Self
 
 import msgspec
 
-from parley.cli.local_brokers import free_addresses
 from parley.ledger.proofs import Trust
 from parley.model.credentials import Identity
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.node.processes import free_addresses
 from parley.node.provision import broker_directory, identity_path, provision_network
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")

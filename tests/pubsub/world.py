@@ -126,6 +126,9 @@ class Memory:
             kind = {key: value for kind in self._kinds.values() for key, value in kind.items()}
         return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
 
+    def frozen(self) -> Memory:
+        return self.copy()
+
     def copy(self) -> Memory:
         other = Memory()
         other.write(self.scan(b""))

@@ -21,10 +21,12 @@ from parley.replica.ports import (
     Broadcast,
     Certified,
     Effect,
+    Found,
     Halt,
     PersistSafety,
     Refused,
     Report,
+    Restart,
     Send,
     SetTimer,
     Timer,
@@ -47,6 +49,9 @@ class MemoryStore:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter([(key, self.entries[key]) for key in sorted(self.entries) if key.startswith(prefix)])
+
+    def frozen(self) -> MemoryStore:
+        return MemoryStore(self.entries.items())
 
     def write(self, write: Write) -> None:
         for key, value in write.entries:
@@ -98,6 +103,8 @@ class Member:
         self.halts: list[Halt] = []
         self.reports: list[Report] = []
         self.refused: list[Refused] = []
+        self.found: list[Found] = []
+        self.restarts: list[Restart] = []
         self.history: list[Effect] = []
         self.boot()
 
@@ -144,6 +151,10 @@ class Member:
                     outbox.set_timer(self.index, effect.timer, effect.delay)
                 case Certified():
                     self.certified.append(effect)
+                case Found():
+                    self.found.append(effect)
+                case Restart():
+                    self.restarts.append(effect)
                 case Applied() | Report() | Refused() | Halt():
                     self.note(effect)
 

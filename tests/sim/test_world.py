@@ -8,7 +8,7 @@ from parley.consensus.events import ViewTimer
 from parley.consensus.record import SafetyState
 from parley.consensus.types import Instance
 from parley.replica.counter import Counter
-from parley.replica.ports import Broadcast, Effect, Halt, KeyValue, Send, SetTimer, Timer, Write
+from parley.replica.ports import Broadcast, Effect, Halt, LocalStore, Send, SetTimer, Timer, Write
 from parley.replica.replica import ReplicaConfig, provision
 from parley.sim.chance import stream
 from parley.sim.disk import Disk
@@ -25,6 +25,7 @@ class Scripted:
     """Says the same at every start and timer, and remembers what it hears."""
 
     view = 0
+    committed_height = 0
     executed_height = 0
 
     def __init__(self, script: list[Effect], heard: list[bytes]) -> None:
@@ -59,7 +60,7 @@ def world_of(script: list[Effect]) -> tuple[World, list[list[bytes]], list[Obser
 
 def _launcher(
     script: list[Effect], heard: list[bytes]
-) -> Callable[[tuple[int, SafetyState], KeyValue], Scripted]:
+) -> Callable[[tuple[int, SafetyState], LocalStore], Scripted]:
     return lambda _record, _store: Scripted(script, heard)
 
 

@@ -30,3 +30,8 @@ class Memory:
         assert len(prefix) >= self._width, "a shorter prefix spans kinds"
         kind = self._kinds[prefix[: self._width]]
         return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
+
+    def frozen(self) -> Memory:
+        copy = Memory(self._width)
+        copy._kinds.update({width: dict(kind) for width, kind in self._kinds.items()})
+        return copy

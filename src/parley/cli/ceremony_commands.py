@@ -13,13 +13,13 @@ import typer
 from parley.cli import ceremony, contexts, output
 from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
 from parley.cli.contexts import ContextName, Directory
-from parley.cli.local_brokers import local_brokers
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
 from parley.model.genesis import GenesisError, decode_genesis
 from parley.model.names import is_name
 from parley.net.tls import Address, AddressError
+from parley.node.processes import local_brokers
 
 __all__ = ["genesis_app", "init", "node"]
 

@@ -21,13 +21,13 @@ from rich.text import Text
 
 import parley
 from parley.cli import contexts
-from parley.cli.local_brokers import LocalBroker, free_addresses, local_brokers, stop
 from parley.cli.network import observing, states
 from parley.client import Client, Message, Receipt
 from parley.client.contexts import read_identity
 from parley.ledger.proofs import Trust
 from parley.ledger.publication import check_publication
 from parley.model.genesis import Genesis, Timeouts
+from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 
 __all__ = ["STEPS", "Outcome", "play", "tell"]
 

@@ -13,12 +13,12 @@ import typer
 
 from parley.cli import contexts, local_setup, output
 from parley.cli.contexts import ContextName, Directory
-from parley.cli.local_brokers import LocalBroker, brokers_of, is_free, local_brokers, stop
 from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import context_names, context_path, read_context, read_genesis
 from parley.model.genesis import MAX_BROKERS, Genesis
+from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
 __all__ = ["down", "up"]
 

@@ -14,9 +14,9 @@ import typer
 
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find_directory, meant
-from parley.cli.local_brokers import last_lines
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_format import visible
+from parley.node.processes import last_lines
 
 __all__ = ["logs"]
 

@@ -7,13 +7,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from parley.cli.local_brokers import free_addresses
 from parley.cli.local_folder import made_whole
 from parley.cli.output import ExitCode, fail
 from parley.client.client import connect
 from parley.client.contexts import read_identity
 from parley.client.errors import ClientExists, TopicExists
 from parley.model.genesis import Genesis
+from parley.node.processes import free_addresses
 
 __all__ = ["CLIENTS", "NETWORK", "ORGANISATIONS", "TOPIC", "provision", "register"]
 

@@ -13,12 +13,12 @@ from rich.table import Table
 
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
-from parley.cli.local_brokers import local_brokers
 from parley.cli.network import observing, run
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
 from parley.consensus.committee import quorum
 from parley.model.genesis import Genesis
+from parley.node.processes import local_brokers
 
 __all__ = ["status"]
 

@@ -40,6 +40,8 @@ class SafetyState(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     last_proposal: Proposal | None
     high_qc: QC
     high_tc: TC | None
+    # The record was lost and this one stands in for it: nothing is signed until it is known to be safe (P10).
+    abstains: bool = False
 
 
 def encode_record(sequence: int, state: SafetyState) -> bytes:

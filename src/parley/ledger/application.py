@@ -8,7 +8,9 @@ from typing import Protocol
 
 from parley.consensus.types import Block
 
-__all__ = ["Admitted", "Application", "KeyValue", "Outcome", "Receipt"]
+__all__ = ["Admitted", "Application", "Erasure", "KeyValue", "Outcome", "Receipt", "Writes"]
+
+Writes = tuple[tuple[bytes, bytes | None], ...]
 
 
 class KeyValue(Protocol):
@@ -39,13 +41,21 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """Batches whose bodies are no longer to be kept, and the derived entries that remember how far this has got."""
+
+    batches: tuple[bytes, ...]
+    writes: Writes
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What executing one block changes. `settled` batches are done with; the rest may be ordered again (P3).
 
     `receipts` tell the driver; `leaves` are what the history certifies of them.
     """
 
-    writes: tuple[tuple[bytes, bytes | None], ...]
+    writes: Writes
     state_root: bytes
     receipts: tuple[Receipt, ...]
     settled: frozenset[bytes]
@@ -65,4 +75,22 @@ class Application(Protocol):
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
+        ...
+
+    # What follows is for the keeper of the store, and changes nothing that is replicated.
+
+    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
+        """The derived entries that an executed block adds: for a broker that gets old blocks without executing them."""
+        ...
+
+    def keeps(self, leaf: bytes, state: KeyValue) -> bool:
+        """Whether the body of the batch that this receipt is of is still to be kept; no receipt of a batch: no."""
+        ...
+
+    def erase(self, state: KeyValue, limit: int) -> Erasure:
+        """Up to `limit` bodies that retention has ended since the last call whose `writes` were written (P5, P21)."""
+        ...
+
+    def remains(self, body: bytes) -> bytes:
+        """What stays of an erased body: enough to check who signed it, nothing that shows what it said (P21)."""
         ...

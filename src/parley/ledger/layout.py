@@ -4,6 +4,9 @@ c/<height>   a committed block          r/<height>   the roots after executing i
 e/<height>   its receipts, leaf by leaf h/<node>     a node of the history range
 u/<id>       an uncommitted block       m/head       the last executed block and the history up to it
 b/<digest>   a batch                    p/<digest>   a mark: this batch waits for order
+d/<digest>   what stays of an erased batch           v/<member><view>  proof that a member broke the rules
+m/joining    a mark: the state here is not to be used, a snapshot is being fetched
+m/backfill   the height up to which older records are still missing after a snapshot
 s/<key>      what the application writes: its state, the nodes of the state map, its indices
 """
 
@@ -15,12 +18,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header
-from parley.crypto.encoding import u64
+from parley.crypto.encoding import u32, u64
 from parley.ledger.history import node_key
 
 __all__ = [
+    "BACKFILL",
+    "EVIDENCE",
     "HEAD",
     "INDEX",
+    "JOINING",
     "NODE",
     "STATE",
     "UNCOMMITTED",
@@ -30,6 +36,8 @@ __all__ = [
     "batch",
     "committed",
     "decode_receipts",
+    "erased",
+    "evidence",
     "history_node",
     "receipts",
     "roots",
@@ -40,6 +48,9 @@ __all__ = [
 ]
 
 HEAD = b"m/head"
+JOINING = b"m/joining"
+BACKFILL = b"m/backfill"
+EVIDENCE = b"v/"
 UNCOMMITTED = b"u/"
 WAITING = b"p/"
 STATE = b"s/k"
@@ -86,6 +97,14 @@ def history_node(level: int, index: int) -> bytes:
 
 def batch(digest: bytes) -> bytes:
     return b"b/" + digest
+
+
+def erased(digest: bytes) -> bytes:
+    return b"d/" + digest
+
+
+def evidence(member: int, view: int) -> bytes:
+    return EVIDENCE + u32(member) + u64(view)
 
 
 def uncommitted(block: bytes) -> bytes:

@@ -19,7 +19,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = ["CACHE_BYTES", "OPEN_FILES", "Store", "StoreError", "StoreFailed"]
+__all__ = ["CACHE_BYTES", "OPEN_FILES", "Frozen", "Store", "StoreError", "StoreFailed"]
 
 CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -74,7 +74,7 @@ class Store:
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
-            raise self._failed(f"cannot read an entry: {error}") from error
+            raise self.failure(f"cannot read an entry: {error}") from error
         return value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -87,7 +87,7 @@ class Store:
             entries = self._db.iter()
             entries.seek(max(prefix, start, _FIRST_KEY))
         except Exception as error:
-            raise self._failed(f"cannot be scanned: {error}") from error
+            raise self.failure(f"cannot be scanned: {error}") from error
         return self._entries(entries, prefix)
 
     def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
@@ -101,13 +101,21 @@ class Store:
                 return None
             found: tuple[bytes, bytes] = (entries.key(), entries.value())
         except Exception as error:
-            raise self._failed(f"cannot be scanned: {error}") from error
+            raise self.failure(f"cannot be scanned: {error}") from error
         return found if found[0].startswith(prefix) and found[0] >= _FIRST_KEY else None
+
+    def frozen(self) -> Frozen:
+        """All that is written now, whatever is written later."""
+        try:
+            # An iterator reads the store as of its creation. (rocksdict's own snapshots see later writes in raw mode.)
+            return Frozen(self, self._db.iter())
+        except Exception as error:
+            raise self.failure(f"cannot be read: {error}") from error
 
     def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool) -> None:
         """All entries or none; a value of None deletes. `sync`: they and all writes before them are on disk on return."""
         if self._broken is not None:
-            raise self._failed(f"takes no writes since one failed: {self._broken}")
+            raise self.failure(f"takes no writes since one failed: {self._broken}")
         batch = WriteBatch(raw_mode=True)
         for key, value in entries:
             assert not key.startswith(b"\0"), "keys that begin with a zero byte are the store's own"
@@ -120,12 +128,12 @@ class Store:
     def sync(self) -> None:
         """All writes so far are on disk on return: one wait for many of them."""
         if self._broken is not None:
-            raise self._failed(f"takes no writes since one failed: {self._broken}")
+            raise self.failure(f"takes no writes since one failed: {self._broken}")
         try:
             self._db.flush_wal(sync=True)
         except Exception as error:
             self._broken = error
-            raise self._failed(f"could not be written: {error}") from error
+            raise self.failure(f"could not be written: {error}") from error
 
     def close(self) -> None:
         """Everything written is kept. A scan that is still going on keeps the directory in use until it is dropped."""
@@ -135,7 +143,7 @@ class Store:
             self._db.close()
         except Exception as error:
             if self._broken is None:  # or the caller has been told already
-                raise self._failed(f"could not be closed: {error}") from error
+                raise self.failure(f"could not be closed: {error}") from error
         finally:
             self._open = False
 
@@ -153,7 +161,7 @@ class Store:
         except Exception as error:
             # What a disk kept of a failed write is unknown, and a second sync may succeed without having written it.
             self._broken = error
-            raise self._failed(f"could not be written: {error}") from error
+            raise self.failure(f"could not be written: {error}") from error
 
     def _entries(self, entries: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         # The upper bound of rocksdict's ReadOptions is not used: iterators outlive the memory it stands in.
@@ -163,7 +171,7 @@ class Store:
         try:
             entries.status()  # an iterator that meets a damaged block just ends
         except Exception as error:
-            raise self._failed(f"cannot be scanned: {error}") from error
+            raise self.failure(f"cannot be scanned: {error}") from error
 
     def _require_format(self, *, create: bool) -> None:
         found = self.get(_FORMAT_KEY)
@@ -184,12 +192,45 @@ class Store:
         batch.put(_FORMAT_KEY, FORMAT)
         self._write(batch, sync=True)
 
-    def _failed(self, what: str) -> StoreFailed:
+    def failure(self, what: str) -> StoreFailed:
         if not self._open:
             return StoreFailed(self._path, "is closed.")
         return StoreFailed(
             self._path, f"{what}. Stop the broker, check the disk and its free space, then start again."
         )
+
+
+class Frozen:
+    """A view of one moment. It keeps the space of what is overwritten since, so it is to be dropped when it has served."""
+
+    def __init__(self, store: Store, entries: RdictIter) -> None:
+        self._store = store
+        self._entries = entries
+
+    def get(self, key: bytes) -> bytes | None:
+        found = self._at_or_after(key)
+        return None if found is None or found[0] != key else found[1]
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Every entry under `prefix`, in key order; other reads may come between two entries."""
+        return self.scan_from(prefix, prefix)
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on."""
+        found = self._at_or_after(max(prefix, start, _FIRST_KEY))
+        while found is not None and found[0].startswith(prefix):
+            yield found
+            found = self._at_or_after(found[0] + b"\0")
+
+    def _at_or_after(self, key: bytes) -> tuple[bytes, bytes] | None:
+        try:
+            self._entries.seek(key)
+            if self._entries.valid():
+                return self._entries.key(), self._entries.value()
+            self._entries.status()  # an iterator that meets a damaged block just ends
+        except Exception as error:
+            raise self._store.failure(f"cannot be read: {error}") from error
+        return None
 
 
 def _require_place(path: Path, *, create: bool) -> None:

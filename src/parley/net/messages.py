@@ -39,6 +39,7 @@ __all__ = [
     "Head",
     "ListKeys",
     "Listed",
+    "Misbehaviour",
     "OpenStream",
     "Opening",
     "PeerHello",
@@ -277,8 +278,19 @@ class PeerStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     connected: bool
 
 
+class Misbehaviour(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """That a broker holds the proof that another one signed two contradicting things in a view."""
+
+    broker: str
+    kind: str
+    view: U64
+
+
 class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=37):
-    """A broker's own word on how it is; `state` is ready, starting, lagging or halted."""
+    """A broker's own word on how it is; `state` is ready, starting, lagging, rebuilding or halted.
+
+    `damage` are the newest damaged entries of its store that it found, and what became of them.
+    """
 
     id: Id
     broker: str
@@ -295,6 +307,8 @@ class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, t
     time: U64
     clients: U32
     peers: tuple[PeerStatus, ...]
+    misbehaviour: tuple[Misbehaviour, ...]
+    damage: tuple[str, ...]
 
 
 Answer = Failure | Receipted | Fetched | Delivery | Head | Proven | Listed | Status

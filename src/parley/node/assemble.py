@@ -32,7 +32,7 @@ from parley.node.status import StatusReport
 from parley.node.storage import Storage, open_storage, replica_config
 from parley.node.view import Ledger
 from parley.pubsub.application import PubSub
-from parley.replica.replica import Replica
+from parley.replica.participants import awaken
 
 __all__ = ["run"]
 
@@ -51,10 +51,18 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         now = WallClock()
         require_descriptors(config)
         _require_certificate(config, now())
+        stop = stop or _stopped_by_signal(closing)
+        while (code := await _live(config, log, now, stop)) is None:
+            pass
+        return code
+
+
+async def _live(config: Config, log: Log, now: WallClock, stop: asyncio.Event) -> int | None:
+    """One life of the broker; None: another is to follow, on what this one has left on disk."""
+    with ExitStack() as closing:
         storage = open_storage(config)
         closing.callback(storage.close)
-        node = _Node(config, storage, log, now)
-        return await node.run(stop or _stopped_by_signal(closing))
+        return await _Node(config, storage, log, now).run(stop)
 
 
 class _Node:
@@ -70,13 +78,14 @@ class _Node:
 
         self._clock = ClockWatch(len(genesis.brokers), config.index)
         self._peers = Peers(config, self._clock, log, now)
-        replica = Replica(
+        replica = awaken(
             replica_config(config),
             Ed25519Signer(config.index, config.consensus_key),
             Ed25519List([broker.key for broker in genesis.brokers]),
             application,
             record=storage.record,
             store=storage.store,
+            nonce=os.urandom(16),
         )
         self._driver = Driver(
             replica,
@@ -116,8 +125,9 @@ class _Node:
         authenticator = Authenticator(genesis, config.broker.name, certificate_hash(config.certificate_der))
         self._clients = Clients(services, authenticator, limits, self._door, log)
 
-    async def run(self, stop: asyncio.Event) -> int:
-        config, log, failure = self._config, self._log, self._driver.failure
+    async def run(self, stop: asyncio.Event) -> int | None:
+        config, log = self._config, self._log
+        failure, restart = self._driver.failure, self._driver.restart
         listener = self._listen()
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -126,7 +136,7 @@ class _Node:
                 tasks += [*self._peers.start(self._driver.receive), asyncio.create_task(self._watch_clock())]
                 tasks.append(asyncio.create_task(stop.wait()))
                 self._driver.start()
-                await asyncio.wait([tasks[-1], failure], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([tasks[-1], failure, restart], return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("stopping")
             self._driver.stop()
@@ -135,7 +145,9 @@ class _Node:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             log.info("stopped")
-        return 1 if failure.done() and failure.exception() is not None else 0
+        if failure.done() and failure.exception() is not None:
+            return 1
+        return None if restart.done() and not stop.is_set() else 0
 
     def _listen(self) -> Listener:
         config = self._config

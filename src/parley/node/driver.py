@@ -7,7 +7,7 @@ Batches that clients submit share a sync: they are written at once, and announce
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,21 +22,24 @@ from parley.replica.ports import (
     Broadcast,
     Certified,
     Effect,
+    Found,
     Halt,
+    Participant,
     PersistSafety,
     Refused,
     Report,
+    Restart,
     Send,
     SetTimer,
     Timer,
     Write,
 )
-from parley.replica.replica import Replica
 
 __all__ = ["Driver", "Links"]
 
 GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
 MAX_UNANNOUNCED = 256
+MAX_FOUND = 64  # damaged entries that are remembered for those who ask
 
 
 class Links(Protocol):
@@ -52,7 +55,7 @@ class Driver:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: Participant,
         storage: Storage,
         *,
         feed: Feed,
@@ -79,9 +82,11 @@ class Driver:
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
+        self.found: deque[Found] = deque(maxlen=MAX_FOUND)
+        self.restart: asyncio.Future[str] = self._loop.create_future()
 
     @property
-    def replica(self) -> Replica:
+    def replica(self) -> Participant:
         """To be read, not to be driven."""
         return self._replica
 
@@ -140,8 +145,10 @@ class Driver:
                 self._links.broadcast(effect.data)
             case SetTimer():
                 self._loop.call_later(effect.delay / 1_000, self._fire, effect.timer)
-            case Applied() | Certified() | Report() | Refused() | Halt():
+            case Applied() | Certified() | Report() | Refused() | Halt() | Found():
                 self._tell(effect)
+            case Restart():
+                self._on_restart(effect.why)
 
     # -- batches of clients -----------------------------------------------------------------------------------------
 
@@ -181,7 +188,7 @@ class Driver:
 
     # -- what the replica tells -------------------------------------------------------------------------------------
 
-    def _tell(self, effect: Applied | Certified | Report | Refused | Halt) -> None:
+    def _tell(self, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
         match effect:
             case Applied():
                 self._feed.applied(effect.block.height, effect.receipts)
@@ -197,6 +204,17 @@ class Driver:
                 self.halted = effect.why
                 self._feed.silence()
                 self._log.critical("halted", why=effect.why)
+            case Found():
+                self.found.append(effect)
+                self._log.error("damage", entry=effect.entry, what=effect.what, mended=effect.mended)
+
+    def _on_restart(self, why: str) -> None:
+        """Nothing more goes in; whoever runs this node builds it anew."""
+        self._stopped = True
+        self._feed.silence()
+        self._log.warning("restarting", why=why)
+        if not self.restart.done():
+            self.restart.set_result(why)
 
     def _on_report(self, kind: str) -> None:
         self.evidence[kind] += 1

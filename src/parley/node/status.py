@@ -52,6 +52,11 @@ class StatusReport:
                 for index, other in enumerate(genesis.brokers)
                 if index != self.config.index
             ),
+            misbehaviour=(),
+            damage=tuple(
+                f"{found.entry} {found.what}{'; mended' if found.mended else ''}"
+                for found in self.driver.found
+            ),
         )
 
     def state(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Block
 from parley.ledger import state_map
-from parley.ledger.application import Admitted, KeyValue, Outcome, Receipt
+from parley.ledger.application import Admitted, Erasure, KeyValue, Outcome, Receipt, Writes
 from parley.ledger.indices import (
     BatchPlace,
     LeafPlace,
@@ -25,7 +25,7 @@ from parley.ledger.indices import (
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, encode_leaf
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, decode_leaf, encode_leaf
 from parley.pubsub import endings, expiry, subscriptions
 from parley.pubsub.admission import Admission
 from parley.pubsub.budget import Budget
@@ -99,6 +99,18 @@ class PubSub:
             settled=settled,
             leaves=tuple(map(encode_leaf, leaves)),
         )
+
+    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
+        return tuple(_indices(height, map(decode_leaf, leaves), state))
+
+    def keeps(self, leaf: bytes, state: KeyValue) -> bool:  # noqa: ARG002 - nothing ends yet
+        return isinstance(decode_leaf(leaf), BatchReceipt)
+
+    def erase(self, state: KeyValue, limit: int) -> Erasure:  # noqa: ARG002 - nothing ends yet
+        return Erasure((), ())
+
+    def remains(self, body: bytes) -> bytes:  # noqa: ARG002 - nothing ends yet
+        return b""
 
     def _begin(self, block: Block, state: KeyValue) -> Step:
         if self._height is None or self._height != block.height - 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from parley.consensus.types import Block
 from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.hashing import digest
-from parley.ledger.application import Admitted, KeyValue, Outcome, Receipt
+from parley.ledger.application import Admitted, Erasure, KeyValue, Outcome, Receipt, Writes
 from parley.mempool.pool import admit_any
 
 __all__ = ["Counter", "encode_batch"]
@@ -44,6 +44,18 @@ class Counter:
         settled = frozenset(receipt.batch for receipt in receipts if receipt.code != "out_of_sequence")
         leaves = tuple(enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts)
         return Outcome(tuple(changed.items()), _root(entries), tuple(receipts), settled, leaves)
+
+    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:  # noqa: ARG002 - it has none
+        return ()
+
+    def keeps(self, leaf: bytes, state: KeyValue) -> bool:  # noqa: ARG002 - it never forgets
+        return True
+
+    def erase(self, state: KeyValue, limit: int) -> Erasure:  # noqa: ARG002 - it never forgets
+        return Erasure((), ())
+
+    def remains(self, body: bytes) -> bytes:  # noqa: ARG002 - nobody signed it
+        return b""
 
     def _count(self, entries: dict[bytes, bytes], changed: dict[bytes, bytes | None], body: bytes) -> str:
         if len(body) < _HEADER:

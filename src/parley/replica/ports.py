@@ -7,6 +7,7 @@ answers at once; every write is an effect, so a crash between two effects is a w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from parley.consensus.errors import Reason
 from parley.consensus.events import Evidence
@@ -15,6 +16,7 @@ from parley.consensus.types import QC, Block, Header
 from parley.ledger.application import Admitted, Application, KeyValue, Outcome, Receipt
 from parley.mempool.pool import BatchTimer
 from parley.sync.blocks import SyncTimer
+from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 
 __all__ = [
     "Admitted",
@@ -23,20 +25,53 @@ __all__ = [
     "Broadcast",
     "Certified",
     "Effect",
+    "Found",
     "Halt",
     "KeyValue",
+    "LocalStore",
     "Outcome",
+    "Participant",
     "PersistSafety",
     "Receipt",
     "Refused",
     "Report",
+    "Restart",
     "Send",
     "SetTimer",
     "Timer",
     "Write",
 ]
 
-Timer = ConsensusTimer | BatchTimer | SyncTimer
+Timer = ConsensusTimer | BatchTimer | SyncTimer | CareTimer | JoinTimer | RecoveryTimer
+
+
+class LocalStore(KeyValue, Protocol):
+    """The store of one broker."""
+
+    def frozen(self) -> KeyValue:
+        """A view of all that is written now, which later writes do not change. It is free until it is dropped."""
+        ...
+
+
+class Participant(Protocol):
+    """What runs on a broker's disk: a replica, or what puts the disk in order before one can run."""
+
+    @property
+    def view(self) -> int: ...
+
+    @property
+    def committed_height(self) -> int: ...
+
+    @property
+    def executed_height(self) -> int: ...
+
+    def start(self, now: int) -> list[Effect]: ...
+
+    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]: ...
+
+    def submit(self, now: int, batch: bytes) -> list[Effect]: ...
+
+    def fire(self, now: int, timer: Timer) -> list[Effect]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +154,33 @@ class Halt:
     why: str
 
 
-Effect = Write | PersistSafety | Send | Broadcast | SetTimer | Applied | Certified | Report | Refused | Halt
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry of the local store was damaged or missing; `mended` says whether it is right again."""
+
+    entry: str  # its name, for people
+    what: str
+    mended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """All effects before this one are executed; then what runs here is built anew from safety record and store."""
+
+    why: str
+
+
+Effect = (
+    Write
+    | PersistSafety
+    | Send
+    | Broadcast
+    | SetTimer
+    | Applied
+    | Certified
+    | Report
+    | Refused
+    | Halt
+    | Found
+    | Restart
+)

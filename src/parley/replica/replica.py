@@ -34,6 +34,7 @@ from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
 from parley.replica.budget import BATCHES_QUESTION, BLOCKS_QUESTION, Budget
+from parley.replica.caretaker import Caretaker, FetchBodies
 from parley.replica.chain import (
     Chain,
     Entries,
@@ -50,18 +51,38 @@ from parley.replica.ports import (
     Broadcast,
     Certified,
     Effect,
+    Found,
     Halt,
-    KeyValue,
+    LocalStore,
     PersistSafety,
     Refused,
     Report,
+    Restart,
     Send,
     SetTimer,
     Timer,
     Write,
 )
+from parley.replica.recovery import Recovery
+from parley.replica.snapshots import Snapshots
 from parley.sync import blocks as sync
-from parley.sync.messages import BlocksRequest, BlocksResponse
+from parley.sync.messages import (
+    BlocksRequest,
+    BlocksResponse,
+    EntriesRequest,
+    NodesRequest,
+    Records,
+    RecordsRequest,
+    RecoveryAnswer,
+    RecoveryRequest,
+    SnapshotEntries,
+    SnapshotNodes,
+    SnapshotOffer,
+    SnapshotRequest,
+    Values,
+    ValuesRequest,
+)
+from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
@@ -104,14 +125,17 @@ class Replica:
         application: Application,
         *,
         record: tuple[int, SafetyState],
-        store: KeyValue,
+        store: LocalStore,
+        nonce: bytes = bytes(16),
     ) -> None:
+        """`nonce` is new in every life of the broker: answers to an earlier one must not be taken for its own."""
         sequence, state = record
         _require_own(config, state)
         genesis = _genesis(config, application)
         leaders = schemes.make(config.leaders, config.instance.size)
         self._config = config
         self._application = application
+        self._disk = store
         self._store = Overlay(store)
         self._chain = Chain(self._store)
         self._chain.check(genesis)
@@ -141,6 +165,9 @@ class Replica:
         self._pool.restore(self._chain.waiting())
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._budget = Budget(config.instance.size)
+        self._caretaker = Caretaker(config.index, config.instance.size, self._store, application)
+        self._snapshots = Snapshots()
+        self._recovery = Recovery(config.instance.size, self._verifier, nonce) if state.abstains else None
         self._sequence = sequence
         self._unexecuted: deque[Block] = deque()
         self._executed = self._chain.head().height
@@ -183,9 +210,14 @@ class Replica:
 
     def _start(self, now: int) -> None:
         self._execute_all(self._machine.start(self._chain.uncommitted(), now))
+        self._emit_all(self._caretaker.start())
+        if self._recovery is not None:
+            self._emit_all(self._recovery.start())
 
     def _step(self, now: int, sender: int | None, action: Callable[[], None]) -> list[Effect]:
         self._store.clear()  # the effects of the step before have been executed
+        if self._snapshots.wants(self._executed):
+            self._snapshots.freeze(self._executed, self._disk.frozen())
         self._now = now
         self._sender = sender
         try:
@@ -219,6 +251,18 @@ class Replica:
                 self._send_blocks(sender, message)
             case BlocksResponse():
                 self._on_blocks(sender, message)
+            case RecordsRequest() | ValuesRequest() | SnapshotRequest() | NodesRequest() | EntriesRequest():
+                self._answer(sender, message)
+            case Records():
+                self._emit_all(self._caretaker.receive_records(sender, message))
+            case Values():
+                self._emit_all(self._caretaker.receive_values(sender, message))
+            case RecoveryRequest():
+                self._answer_recovery(sender, message)
+            case RecoveryAnswer():
+                self._on_recovery(sender, message)
+            case SnapshotOffer() | SnapshotNodes() | SnapshotEntries():
+                raise Refusal(Reason.UNSOLICITED, f"part of a snapshot from member {sender}")
 
     def _on_timer(self, timer: Timer) -> None:
         match timer:
@@ -230,6 +274,13 @@ class Replica:
                 )
             case events.ViewTimer() | events.Heartbeat() | events.GraceOver():
                 self._inputs.append(events.TimerFired(timer))
+            case CareTimer():
+                self._emit_all(self._caretaker.on_timer(timer, self._executed))
+            case RecoveryTimer():
+                if self._recovery is not None:
+                    self._emit_all(self._recovery.on_timer(timer))
+            case JoinTimer():  # of a snapshot that is here since
+                return
 
     # -- consensus --------------------------------------------------------------------------------------------------------
 
@@ -409,7 +460,43 @@ class Replica:
         block = self._machine.block(qc.block)
         if block is not None and block.header.executed_height <= self._executed:
             self._certified_view = qc.view
+            self._snapshots.certified(block.header, qc)
             self._effects.append(Certified(block.header, qc))
+
+    # -- damage, snapshots, lost records ------------------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        sender: int,
+        request: RecordsRequest | ValuesRequest | SnapshotRequest | NodesRequest | EntriesRequest,
+    ) -> None:
+        """Questions of brokers that mend or join; each costs its asker more than the bytes of the answer."""
+        self._budget.require(sender, self._now)
+        self._budget.charge(sender, BLOCKS_QUESTION)
+        answer: Records | Values | SnapshotOffer | SnapshotNodes | SnapshotEntries | None
+        match request:
+            case RecordsRequest():
+                answer = self._caretaker.answer_records(request)
+            case ValuesRequest():
+                answer = self._caretaker.answer_values(request)
+            case SnapshotRequest():
+                answer = self._snapshots.offer(request, self._now)
+            case NodesRequest():
+                answer = self._snapshots.nodes(request, self._now)
+            case EntriesRequest():
+                answer = self._snapshots.entries(request, self._now)
+        if answer is not None:
+            data = wire.encode(answer)
+            self._budget.charge(sender, len(data))
+            self._effects.append(Send(sender, data))
+
+    def _answer_recovery(self, sender: int, request: RecoveryRequest) -> None:
+        del sender, request
+
+    def _on_recovery(self, sender: int, answer: RecoveryAnswer) -> None:
+        if self._recovery is None:
+            raise Refusal(Reason.UNSOLICITED, f"certificates from member {sender}")
+        self._recovery.receive(sender, answer)
 
     # -- output -----------------------------------------------------------------------------------------------------------------
 
@@ -417,7 +504,7 @@ class Replica:
         self._store.write(entries)
         self._effects.append(Write(tuple(entries), sync, applies))
 
-    def _emit_all(self, effects: Iterable[sync.Effect]) -> None:
+    def _emit_all(self, effects: Iterable[_Outgoing]) -> None:
         for effect in effects:
             self._emit(effect)
 
@@ -429,6 +516,13 @@ class Replica:
                 self._effects.append(Broadcast(wire.encode(effect.message)))
             case events.SetTimer():
                 self._effects.append(SetTimer(effect.timer, effect.delay))
+            case Write():
+                self._store.write(effect.entries)
+                self._effects.append(effect)
+            case Found() | Restart():
+                self._effects.append(effect)
+            case FetchBodies():
+                self._on_pool(self._pool.fetch(effect.block, committed=True))
 
     def _refuse(self, reason: Reason, detail: str) -> None:
         self.counters[reason] += 1
@@ -445,6 +539,12 @@ _Outgoing = (
     | events.SetTimer[events.Timer]
     | events.SetTimer[pool.BatchTimer]
     | events.SetTimer[sync.SyncTimer]
+    | events.SetTimer[CareTimer]
+    | events.SetTimer[RecoveryTimer]
+    | Write
+    | Found
+    | Restart
+    | FetchBodies
 )
 
 

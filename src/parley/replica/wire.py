@@ -11,14 +11,48 @@ import msgspec
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Certificates, Proposal, Timeout, Vote
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest, BatchMessage
-from parley.sync.messages import BlocksRequest, BlocksResponse
+from parley.sync.messages import (
+    BlocksRequest,
+    BlocksResponse,
+    EntriesRequest,
+    NodesRequest,
+    Records,
+    RecordsRequest,
+    RecoveryAnswer,
+    RecoveryRequest,
+    SnapshotEntries,
+    SnapshotNodes,
+    SnapshotOffer,
+    SnapshotRequest,
+    Values,
+    ValuesRequest,
+)
 
 __all__ = ["MAX_MESSAGE", "WireMessage", "decode", "encode"]
 
 MAX_MESSAGE = MAX_BATCH_BYTES + 64 * 1024
 
 WireMessage = (
-    Proposal | Vote | Timeout | Certificates | BatchMessage | BatchesRequest | BlocksRequest | BlocksResponse
+    Proposal
+    | Vote
+    | Timeout
+    | Certificates
+    | BatchMessage
+    | BatchesRequest
+    | BlocksRequest
+    | BlocksResponse
+    | RecoveryRequest
+    | RecoveryAnswer
+    | SnapshotRequest
+    | SnapshotOffer
+    | NodesRequest
+    | SnapshotNodes
+    | EntriesRequest
+    | SnapshotEntries
+    | RecordsRequest
+    | Records
+    | ValuesRequest
+    | Values
 )
 
 _encoder = msgspec.msgpack.Encoder()

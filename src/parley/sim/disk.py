@@ -40,6 +40,12 @@ class Disk:
             last += 1
         return iter([(key, self._visible[key]) for key in self._keys[first:last]])
 
+    def frozen(self) -> Disk:
+        """The disk as it is now, for reading only."""
+        copy = object.__new__(Disk)
+        copy._visible, copy._keys = dict(self._visible), list(self._keys)
+        return copy
+
     # -- what the driver does ---------------------------------------------------------------------------------
 
     def write(self, write: Write) -> None:

@@ -5,35 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 from parley.consensus.errors import Reason
 from parley.consensus.record import SafetyState
-from parley.replica.ports import Effect, KeyValue, Timer
+from parley.replica.ports import Effect, LocalStore, Participant
 from parley.sim.disk import Disk
 
 __all__ = ["Host", "Participant", "Start"]
 
 
-class Participant(Protocol):
-    """What runs on a machine: a replica, or a liar that wraps one."""
-
-    @property
-    def view(self) -> int: ...
-
-    @property
-    def executed_height(self) -> int: ...
-
-    def start(self, now: int) -> list[Effect]: ...
-
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]: ...
-
-    def submit(self, now: int, batch: bytes) -> list[Effect]: ...
-
-    def fire(self, now: int, timer: Timer) -> list[Effect]: ...
-
-
-Start = Callable[[tuple[int, SafetyState], KeyValue], Participant]
+Start = Callable[[tuple[int, SafetyState], LocalStore], Participant]
 
 
 class Host:

@@ -13,7 +13,7 @@ from parley.crypto.hashing import digest
 from parley.crypto.qc import Ed25519List, Ed25519Signer, QCScheme, Signer
 from parley.crypto.simulated import SimulatedAuthority
 from parley.replica.counter import Counter
-from parley.replica.ports import KeyValue
+from parley.replica.ports import LocalStore
 from parley.replica.replica import Replica, ReplicaConfig, provision
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
@@ -40,7 +40,7 @@ RECOVERY_VIEWS = 40  # and that many views: clients retry every three seconds, a
 VIEWS_PER_MEMBER = 10  # and so many more for each member
 
 Observer = Callable[[int, Observation], None]
-Launch = Callable[[tuple[int, SafetyState], KeyValue], Replica]
+Launch = Callable[[tuple[int, SafetyState], LocalStore], Replica]
 
 
 def run(
@@ -206,7 +206,11 @@ def make_hosts(
 
 
 def _launch(
-    config: ReplicaConfig, signer: Signer, scheme: QCScheme, record: tuple[int, SafetyState], store: KeyValue
+    config: ReplicaConfig,
+    signer: Signer,
+    scheme: QCScheme,
+    record: tuple[int, SafetyState],
+    store: LocalStore,
 ) -> Replica:
     return Replica(config, signer, scheme, Counter(), record=record, store=store)
 
@@ -227,7 +231,7 @@ def _launch_liar(
     seat: Seat,
     launch: Launch,
     record: tuple[int, SafetyState],
-    store: KeyValue,
+    store: LocalStore,
 ) -> Participant:
     return ACTORS[name](launch(record, store), seat)
 

@@ -14,10 +14,12 @@ from parley.replica.ports import (
     Broadcast,
     Certified,
     Effect,
+    Found,
     Halt,
     PersistSafety,
     Refused,
     Report,
+    Restart,
     Send,
     SetTimer,
     Timer,
@@ -183,6 +185,15 @@ class World:
                 self.trace.add(self.now, host.index, b"persist %d" % effect.slot, effect.record)
                 host.disk.persist(effect)
                 self._see(host, seen.Persisted(host.index, effect.record))
+            case Restart():
+                self.trace.add(self.now, host.index, b"restart", b"")
+                host.stop()
+                self.start(host.index)
+            case _:
+                self._note(host, effect)
+
+    def _note(self, host: Host, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
+        match effect:
             case Applied():
                 self.trace.add(self.now, host.index, b"applied", effect.block.id)
                 self._see(host, seen.Applied(host.index, effect.block, effect.receipts))
@@ -196,6 +207,8 @@ class World:
                 host.refused[effect.reason] += 1
             case Halt():
                 self._fail(host, effect.why)
+            case Found():
+                self.trace.add(self.now, host.index, b"found", repr(effect).encode())
 
     def _crash_during(self, host: Host, effect: Effect) -> None:
         """Some of the receivers of a broadcast may have got it; a write may have torn."""

@@ -64,6 +64,10 @@ class Actor:
         return self.replica.view
 
     @property
+    def committed_height(self) -> int:
+        return self.replica.committed_height
+
+    @property
     def executed_height(self) -> int:
         return self.replica.executed_height
 
