@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from parley.cli import app as cli
-from parley.cli import demo, demo_records
+from parley.cli import demo, demo_liar, demo_records
 
 runner = CliRunner()
 
@@ -53,6 +53,16 @@ def test_the_demo_holds_for_scripts_too() -> None:
     assert records["proof_verified"]
     assert records["delivered"] == {"ben": 32, "eva": 24, "walter": 32}
     assert records["empties"] == {"ben": 0, "eva": 8, "walter": 0}
+    liar = outcome["liar"]
+    assert [(act["fault"], act["wrong"]) for act in liar["acts"]] == [
+        ("forge", 0),
+        ("withhold", 0),
+        ("equivocate", 0),
+    ]
+    assert all(act["delivered"] == act["published"] for act in liar["acts"])
+    assert all(liar["liar"] not in act["served_by"] for act in liar["acts"][:2])
+    assert liar["proof"]["broker"] == liar["liar"]
+    assert liar["proof"]["verified"]
 
 
 def judged(**changes: object) -> demo_records.Outcome:
@@ -80,3 +90,43 @@ def judged(**changes: object) -> demo_records.Outcome:
 def test_a_story_that_went_wrong_is_not_told_as_one_that_holds(change: dict[str, object]) -> None:
     assert judged().holds
     assert not judged(**change).holds
+
+
+def caught(**changes: object) -> demo_liar.Outcome:
+    acts = [
+        demo_liar.Act("forge", 3, 3, 0, "it is not the one that was published", "east-1", 0.1),
+        demo_liar.Act("equivocate", 3, 3, 0, "", "south-1", 2.0),
+    ]
+    proof = demo_liar.Proof("south-1", 17, ["north-1", "east-1", "west-1"], verified=True)
+    return replace(demo_liar.Outcome("south-1", acts, proof, 15.0), **changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"proof": None},
+        {"proof": demo_liar.Proof("south-1", 17, ["north-1"], verified=False)},
+        {"acts": [demo_liar.Act("forge", 3, 2, 0, "it is not", "east-1", 0.1)]},
+        {"acts": [demo_liar.Act("forge", 3, 3, 1, "it is not", "east-1", 0.1)]},
+        {"acts": [demo_liar.Act("forge", 3, 3, 0, "", "east-1", 0.1)]},
+        {"acts": [demo_liar.Act("forge", 3, 3, 0, "it is not", "south-1", 0.1)]},
+    ],
+    ids=["no proof", "a false proof", "a lost message", "a wrong message", "not noticed", "not left"],
+)
+def test_a_liar_that_gets_away_with_it_is_no_story_that_holds(change: dict[str, object]) -> None:
+    assert caught().holds
+    assert not caught(**change).holds
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_story_of_the_liar_says_who_lied_who_helped_and_what_the_proof_says(width: int) -> None:
+    console = Console(width=width, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(demo_liar.tell(caught()))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(captured.get().split())
+    assert "it had the truth from east-1" in text
+    assert "south-1 signed two proposals in view 17" in text
+    assert "it holds" in text
+    assert any("anna" in line and "north-1" in line for line in lines)

@@ -36,7 +36,7 @@ def test_every_command_of_a_network_takes_directory_and_context() -> None:
         for name, options in commands(typer.main.get_command(app))
         if not name.startswith(not_of_a_network)
     }
-    assert {"up", "pub", "topic create", "client revoke", "genesis combine", "node", "verify"} <= set(found)
+    assert {"up", "pub", "topic create", "client revoke", "genesis combine", "node run", "verify"} <= set(found)
     assert [name for name, options in found.items() if not {"--dir", "--context"} <= options] == []
 
 

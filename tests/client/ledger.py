@@ -24,7 +24,14 @@ from parley.model.genesis import Timeouts
 from parley.model.names import Value, sorted_pairs
 from parley.model.operations import Subscribe
 from parley.model.receipts import BatchReceipt, Closed, Match, PartitionStart, Published, Subscribed
-from parley.model.records import ClientRecord, client_key, constraint_key, partition_key
+from parley.model.records import (
+    ClientRecord,
+    PartitionRecord,
+    client_key,
+    constraint_key,
+    encode_record,
+    partition_key,
+)
 from parley.net.messages import (
     Content,
     DeliveredBlock,
@@ -205,6 +212,16 @@ class Ledger(World):
                     needed.append(at)
                     shown.append(contents.show(self.body(leaf.digest).messages[inside]))
         return DeliveredBlock(self.proof(height, {*needed, position}), tuple(shown))
+
+    def prune(self, topic: str, partition: int, log_start: int) -> None:
+        """As when the retention of all that lies before is over."""
+        key = partition_key(topic, partition)
+        head = self.record(PartitionRecord, key)
+        assert head is not None
+        value = encode_record(replace(head, log_start_offset=log_start))
+        self.root, nodes = state_map.update(_Nodes(self), {key: value})
+        self.store.write([(b"k" + key, value), *((b"n" + path, node) for path, node in nodes.items())])
+        self.apply()
 
     # -- stories -------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from parley.model.credentials import Identity, issue_credential
 from parley.model.errors import Code, Refusal
 from parley.model.expressions import parse_constraint, parse_rule
 from parley.model.genesis import Broker, Timeouts
-from parley.model.receipts import PartitionStart
+from parley.model.receipts import Match, PartitionStart
 from parley.model.records import (
     ClientRecord,
     ConstraintRecord,
@@ -165,6 +165,7 @@ class StagedBroker:
                 yield Listed(question.id, tuple(sorted(found)), more=False)
             case Fetch():
                 self._require_reader(who, question.topic)
+                self._require_kept(question.topic, question.partition, question.offset)
                 if question.wait:
                     await self.stage.until(lambda: self._has(question), question.wait)
                 reader = self.stage.actor_of(who)
@@ -188,8 +189,12 @@ class StagedBroker:
             where = self.stage.constraints[question.constraint]
             closed = False
             for partition, start in starts.items():
+                self._require_this_life(question.topic, start)
                 delivery = ledger.delivery(reader, question.topic, where, place_of(start))
                 if delivery is not None:
+                    first = ledger.trust.certified(delivery.anchor).leaves(delivery.blocks[0].proof)[-1]
+                    if isinstance(first, Match):
+                        self._require_kept(question.topic, partition, first.items[0][0])
                     yield _numbered(delivery, question.id)
                 key = constraint_key(question.topic, partition, question.constraint)
                 head = ledger.record(ConstraintRecord, key)
@@ -205,6 +210,16 @@ class StagedBroker:
     def _has(self, question: Fetch) -> bool:
         head = self.stage.ledger.record(PartitionRecord, partition_key(question.topic, question.partition))
         return head is not None and head.next_offset > question.offset
+
+    def _require_kept(self, topic: str, partition: int, offset: int) -> None:
+        head = self.stage.ledger.record(PartitionRecord, partition_key(topic, partition))
+        if head is not None and offset < head.log_start_offset:
+            raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
+
+    def _require_this_life(self, name: str, start: PartitionStart) -> None:
+        topic = self.stage.ledger.record(TopicRecord, topic_key(name))
+        if topic is not None and start.incarnation < topic.created:
+            raise Refusal(Code.NOT_FOUND, f"topic {name} was deleted and made anew since")
 
     def _require_reader(self, who: bytes, name: str) -> None:
         ledger = self.stage.ledger
@@ -238,7 +253,7 @@ class Stage:
             certificate.write_bytes(issued.certificate)
             key.write_bytes(issued.key)
             self.brokers.append(StagedBroker(self, broker, certificate, key))
-        self._actors: dict[bytes, Actor] = {}
+        self.actors: dict[bytes, Actor] = {}
 
     async def __aenter__(self) -> Self:
         for broker in self.brokers:
@@ -271,6 +286,10 @@ class Stage:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def asked(self, kind: str) -> int:
+        """How many questions of this kind all brokers were asked."""
+        return sum(broker.asked[kind] for broker in self.brokers)
+
     async def until(self, condition: Callable[[], bool], wait: int) -> None:
         """Until it holds, or for `wait` ms."""
         try:
@@ -286,11 +305,11 @@ class Stage:
         return self.known(self.ledger.client(name, organisation, **attributes))
 
     def known(self, who: Actor) -> Actor:
-        self._actors[who.key] = who
+        self.actors[who.key] = who
         return who
 
     def actor_of(self, key: bytes) -> Actor:
-        return self._actors[key]
+        return self.actors[key]
 
     def watch(self, where: str) -> str:
         """Brokers know constraints by their ids; this tells them the text."""

@@ -16,7 +16,9 @@ from parley.client.errors import (
     ClientClosed,
     InvalidMessage,
     InvalidRule,
+    LimitExceeded,
     Malformed,
+    Overloaded,
     Oversized,
     PermissionDenied,
     SequenceReused,
@@ -32,6 +34,7 @@ from parley.model.names import sorted_pairs
 from parley.model.operations import AlterClient, CreateTopic, Policy
 from parley.model.receipts import Published, decode_leaf, encode_leaf
 from parley.net.messages import Answer, Failure, Question, Receipted, Submit
+from parley.pubsub import budget
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 HASTY = replace(TIMEOUTS, ack=50)
@@ -146,6 +149,72 @@ async def test_a_busy_broker_leads_to_another(stage: Stage) -> None:
         stage[FIRST].lie = failing(Code.BUSY)
         await client.publish("notes", "one", partition=0)
         assert client.misbehaviour == ()
+
+
+@on_stage
+async def test_when_all_brokers_are_busy_the_same_bytes_are_sent_again_until_one_takes_them(
+    stage: Stage,
+) -> None:
+    async with stage.client(stage.registered("alice"), patience=None) as client:
+        for broker in stage.brokers:
+            broker.lie = failing(Code.BUSY)
+            broker.deaf = lambda _: False
+        publishing = asyncio.create_task(client.publish("notes", "one", partition=0))
+        for broker in stage.brokers:
+            await broker.sent(2)
+        for broker in stage.brokers:
+            broker.lie = None
+        assert (await publishing).offset == 0
+    assert len({body for broker in stage.brokers for body in broker.batches}) == 1
+    assert published(stage) == [b"one"]
+
+
+def full(question: Question) -> bool:
+    """As when a broker refuses a batch before it is ordered."""
+    return isinstance(question, Submit)
+
+
+@on_stage
+async def test_a_publisher_that_waits_too_long_for_busy_brokers_is_told_what_they_say(stage: Stage) -> None:
+    def lie(question: Question, answer: Answer) -> Answer:
+        return Failure(question.id, Code.BUSY, "its disk is nearly full") if full(question) else answer
+
+    alice = stage.registered("alice")
+    async with stage.client(alice, patience=0.5) as client:
+        for broker in stage.brokers:
+            broker.lie = lie
+        await stage[SECOND].stop()  # who cannot be reached changes nothing
+        with pytest.raises(Overloaded, match="its disk is nearly full") as caught:
+            await client.publish("notes", "one", partition=0)
+        assert isinstance(caught.value, Stalled)
+        assert caught.value.reasons[FIRST] == "Busy: its disk is nearly full"
+        publisher = client.publisher("notes", in_flight=1, batch_size=1)
+        await publisher.send("two", partition=1)
+        with pytest.raises(Overloaded, match="publishing 1 batches to notes"):
+            await publisher.send("three", partition=1)
+        with pytest.raises(Overloaded, match="publishing 1 batches to notes"):
+            await publisher.flush()
+        with pytest.raises(Overloaded, match="an operation"):
+            await client.advertise("notes", "x")
+
+
+@on_stage
+async def test_a_batch_that_costs_too_much_is_refused_and_smaller_ones_follow(
+    stage: Stage,
+) -> None:
+    alice = stage.registered("alice")
+    stage.ledger.subscribe(alice, "notes", "a == 1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "MAX_COMPARED_PER_BATCH", 12)  # four messages
+        async with (
+            stage.client(alice) as client,
+            client.publisher("notes", batch_size=8, linger=60) as publisher,
+        ):
+            refused = [await publisher.send(str(at), tags={"a": 1}, partition=0) for at in range(8)]
+            with pytest.raises(LimitExceeded, match="split the batch"):
+                await refused[0]
+            later = [await publisher.send(str(at), tags={"a": 1}, partition=0) for at in range(8)]
+            assert [(await one).offset for one in later] == list(range(8))
 
 
 @on_stage

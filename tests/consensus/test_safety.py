@@ -1,16 +1,19 @@
 """What a replica may sign: one vote, one timeout and one proposal per view, across restarts (T2, T16-T18)."""
 
+from random import Random
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
-from tests.consensus.chains import Committee, batch
+from tests.consensus.chains import Committee, batch, roots_at
+from tests.consensus.world import VIEW_TIMEOUT, Cluster, Seat, Solo, only, sent
 
-from parley.consensus.events import VerifiedQC, VerifiedTC
+from parley.consensus.events import Effect, Executed, PersistSafety, Resume, VerifiedQC, VerifiedTC
 from parley.consensus.record import COPIES, SLOTS, SafetyState, encode_record, recover_record
-from parley.consensus.safety import SafetyRules, initial_state
-from parley.consensus.types import Block
+from parley.consensus.safety import SafetyRules, abstaining_state, initial_state
+from parley.consensus.types import Block, Proposal, Timeout, Vote
 
 COMMITTEE = Committee()
 GENESIS = VerifiedQC(COMMITTEE.genesis_qc)
@@ -253,6 +256,140 @@ def test_t16_whatever_is_signed_the_certificates_known_then_are_recorded() -> No
     assert [(safety.state.high_qc, safety.state.high_tc) for safety in signed] == [known] * 3
 
 
+def test_t18_no_proposal_in_a_view_that_a_certificate_has_ended() -> None:
+    safety = rules(high_qc=COMMITTEE.qc(B3))
+    for view in (2, 3):
+        assert safety.propose(COMMITTEE.block(B1, view), qc(B3), None) is None
+    assert safety.propose(COMMITTEE.block(B3, 4), qc(B3), None) is not None
+
+
+# -- a lost record ------------------------------------------------------------------------------------------------------
+
+
+def abstaining() -> SafetyRules:
+    return rules(abstaining_state(COMMITTEE.instance, 0, COMMITTEE.genesis_qc))
+
+
+def test_p10_who_lost_its_record_signs_nothing() -> None:
+    safety = abstaining()
+    before = safety.state
+    assert safety.vote(B1, GENESIS, None) is None
+    assert safety.timeout(1, GENESIS, None) is None
+    assert safety.propose(B1, GENESIS, None) is None
+    assert safety.state is before
+
+
+def test_p10_whatever_else_its_record_says() -> None:
+    """Not even what would only be sent again."""
+    safety = rules()
+    safety.vote(B1, GENESIS, None)
+    safety.timeout(1, GENESIS, None)
+    lost = rules(safety.state, abstains=True)
+    assert lost.vote(B1, GENESIS, None) is None
+    assert lost.timeout(1, GENESIS, None) is None
+
+
+def test_p10_it_comes_back_as_one_who_voted_locked_and_gave_up_in_the_view_of_a_certificate() -> None:
+    safety = abstaining()
+    safety.resume(qc(B3))
+    expected = initial_state(COMMITTEE.instance, 0, COMMITTEE.genesis_qc)
+    assert safety.state == replace(
+        expected, last_voted_view=3, one_chain_view=3, highest_timeout_view=3, high_qc=COMMITTEE.qc(B3)
+    )
+
+
+def test_p10_then_it_signs_in_later_views_only() -> None:
+    safety = abstaining()
+    safety.resume(qc(B2))
+    assert safety.vote(COMMITTEE.block(B1, 2, time=99), qc(B2), None) is None
+    assert safety.timeout(2, qc(B2), tc(1)) is None
+    assert safety.propose(COMMITTEE.block(B1, 2), qc(B2), None) is None
+    assert safety.vote(B3, qc(B2), None) is not None
+    assert safety.timeout(3, qc(B2), None) is not None
+    assert safety.propose(COMMITTEE.block(B2, 3, (batch(1),)), qc(B2), None) is not None
+
+
+def test_p10_and_its_timeouts_hide_no_certificate_that_it_may_have_voted_on() -> None:
+    safety = abstaining()
+    safety.resume(qc(B3))
+    assert safety.timeout(5, qc(B2), tc(4, 2)) is None
+    assert safety.timeout(5, qc(B3), tc(4, 3)) is not None
+
+
+def test_p10_all_that_was_in_the_record_before_is_gone() -> None:
+    safety = rules()
+    safety.propose(B1, GENESIS, tc(1))
+    safety.vote(B1, GENESIS, tc(1))
+    safety.timeout(1, GENESIS, tc(1))
+    lost = rules(safety.state, abstains=True)
+    lost.resume(qc(B3))
+    state = lost.state
+    assert (state.last_proposal, state.last_vote, state.last_timeout, state.high_tc) == (None,) * 4
+
+
+def test_p10_who_has_its_record_never_gives_it_up() -> None:
+    safety = rules()
+    with pytest.raises(AssertionError):
+        safety.resume(qc(B3))
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_p10_a_machine_without_its_record_follows_and_signs_nothing_until_it_may(index: int) -> None:
+    state = abstaining_state(COMMITTEE.instance, index, COMMITTEE.genesis_qc)
+    machine = Solo(COMMITTEE, index, state=state)
+    effects = [*machine.started, *machine.time_out()]
+    for block in (B1, B2, B3):
+        effects += [*machine.propose(block), *machine.time_out()]
+    assert (machine.machine.view, machine.machine.root) == (3, B1)
+    assert only(PersistSafety, effects) == []
+    assert [sent(kind, effects) for kind in (Vote, Timeout, Proposal)] == [[], [], []]
+    (persist,) = machine.feed(Resume(machine.machine.high_qc))
+    assert isinstance(persist, PersistSafety)
+    assert (persist.state.last_voted_view, persist.state.abstains) == (2, False)
+    timeouts = sent(Timeout, machine.time_out())
+    assert [(timeout.view, timeout.vote) for timeout in timeouts] == [(3, None)]
+    machine.propose(COMMITTEE.block(B3, 4))
+    for height in (1, 2):
+        machine.feed(Executed(height, roots_at(height)))
+    assert machine.safety.state.last_voted_view == 4
+
+
+class Recorded(Cluster):
+    """Looks at every record that a member writes."""
+
+    def __init__(self, committee: Committee, seed: int) -> None:
+        chance = Random(seed)
+        self.shown = [0] * committee.size
+        self.signed = 0
+        super().__init__(committee, lost=lambda _sender, _to, _message: chance.random() < 0.25)
+        for _ in range(30):
+            self.run(self.now + chance.randrange(VIEW_TIMEOUT))
+            member = chance.randrange(committee.size)
+            if member not in self.dead:
+                self.kill(member)
+            self.boot(member)
+
+    def _keep(self, seat: Seat, effect: Effect) -> None:
+        if isinstance(effect, PersistSafety):
+            state, index = effect.state, seat.index
+            proposed = 0 if state.last_proposal is None else state.last_proposal.header.view
+            signed = max(state.last_voted_view, state.highest_timeout_view, proposed)
+            shown = max(state.high_qc.view, 0 if state.high_tc is None else state.high_tc.view)
+            assert shown >= signed - 1
+            assert shown >= self.shown[index]
+            self.shown[index] = shown
+            self.signed += 1
+        super()._keep(seat, effect)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_p10_a_record_shows_a_certificate_of_the_view_before_all_that_was_signed(seed: int) -> None:
+    """Whatever is lost and whoever restarts: on this the way back of another member rests (replica/recovery.py)."""
+    cluster = Recorded(COMMITTEE, seed)
+    assert cluster.signed > 100
+    assert max(cluster.shown) > 10
+
+
 # -- whatever happens -----------------------------------------------------------------------------------------------------
 
 VIEWS = st.integers(1, 12)
@@ -342,7 +479,7 @@ class SigningHistory(RuleBasedStateMachine):
         """What was signed under the unfinished write has not left, so forgetting it is right."""
         self.safety.vote(COMMITTEE.block(view=view, time=7), GENESIS, None)
         self.safety.timeout(view, GENESIS, None)
-        self.disk[(self.sequence + 1) % SLOTS] = [b"torn", b"torn"]
+        self.disk[(self.sequence + 1) % SLOTS][0] = b"torn"
         self.it_crashes_and_comes_back()
         self.persist()
 

@@ -309,7 +309,7 @@ def test_t19_a_member_whose_last_record_was_torn_comes_back_from_the_one_before(
     cluster.run(VIEW_TIMEOUT)
     cluster.kill(1)
     seat = cluster.seats[1]
-    seat.slots[(seat.sequence + 1) % 2] = [b"torn", b"torn"]
+    seat.slots[(seat.sequence + 1) % 2][0] = b"torn"
     cluster.boot(1)
     cluster.run(cluster.now + VIEW_TIMEOUT)
     assert healthy(cluster)

@@ -9,7 +9,11 @@ from tests.replica.driver import MemoryStore
 
 from parley.crypto.encoding import u64
 from parley.ledger import layout
+from parley.ledger.application import KeyValue
 from parley.ledger.audit import verify_store
+from parley.ledger.erasure import remains_of
+from parley.model.batches import PUBLISH, open_batch
+from parley.model.receipts import BatchReceipt, Published, decode_leaf
 from parley.pubsub.application import PubSub
 
 
@@ -26,6 +30,7 @@ def test_an_untouched_store_is_valid(replayed: bool) -> None:
     assert verdict.first_fault is None
     assert verdict.valid
     assert verdict.publications == 15
+    assert verdict.replayed is replayed
     assert verdict.heights > 8
     assert seen[-1] == (verdict.heights, verdict.heights)
 
@@ -40,15 +45,19 @@ def kinds() -> list[bytes]:
     return [b"c/", b"r/", b"e/", b"h/", b"b/", b"m/", b"s/k", b"s/n", b"s/i"]
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.decode())
-def test_a_changed_byte_in_any_kind_of_entry_is_found_and_the_entry_is_named(kind: bytes) -> None:
-    for key, value in list(copy().scan(kind))[:3] + list(copy().scan(kind))[-3:]:
+@pytest.mark.parametrize("kind", [*kinds(), b"u/"], ids=lambda kind: kind.decode())
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_changed_byte_in_any_kind_of_entry_is_found_and_the_entry_is_named(
+    kind: bytes, replay: bool
+) -> None:
+    entries = [(key, value) for key, value in copy().scan(kind) if value]
+    for key, value in entries[:3] + entries[len(entries) // 2 :][:1]:
         for at in (0, len(value) // 2, len(value) - 1):
             store = copy()
             store.entries[key] = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
-            verdict = verify_store(store, GENESIS, PubSub(GENESIS))
+            verdict = verify_store(store, GENESIS, PubSub(GENESIS), replay=replay)
             assert verdict.first_fault is not None, (key, at)
-            assert verdict.first_fault.startswith("entry ")
+            assert verdict.first_fault.startswith(f"entry {layout.name(key)} "), (key, at)
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.decode())
@@ -84,3 +93,114 @@ def test_heights_are_named_as_numbers() -> None:
     del store.entries[b"c/" + u64(3)]
     fault = verify_store(store, GENESIS).first_fault
     assert fault == "entry c/3 is missing"
+
+
+# -- what is rightly not there -----------------------------------------------------------------------------------------
+
+
+class Forgetful(PubSub):
+    """Whatever was published is over."""
+
+    def keeps(self, leaf: bytes, state: KeyValue) -> bool:
+        receipt = decode_leaf(leaf)
+        return super().keeps(leaf, state) and not (
+            isinstance(receipt, BatchReceipt) and isinstance(receipt.outcome, Published)
+        )
+
+
+def erased(*, remains: bool) -> tuple[MemoryStore, list[bytes]]:
+    """A store without the bodies of what was published, and their names."""
+    store = copy()
+    names = []
+    for key, value in list(store.scan(b"b/")):
+        digest, batch = open_batch(value, GENESIS.chain)
+        if batch.header.kind == PUBLISH:
+            names.append(digest)
+            del store.entries[key]
+            if remains:
+                store.entries[layout.erased(digest)] = remains_of(value)
+    return store, names
+
+
+@pytest.mark.parametrize("remains", [False, True])
+def test_bodies_that_are_over_may_be_gone_and_are_not_executed_again(remains: bool) -> None:
+    store, names = erased(remains=remains)
+    assert len(names) == 5
+    verdict = verify_store(store, GENESIS, Forgetful(GENESIS))
+    assert verdict.first_fault is None
+    assert (verdict.publications, verdict.replayed) == (15, False)
+
+
+@pytest.mark.parametrize("remains", [False, True])
+def test_bodies_that_are_still_to_be_kept_may_not_be_gone(remains: bool) -> None:
+    store, names = erased(remains=remains)
+    for application in (None, PubSub(GENESIS)):
+        fault = verify_store(store, GENESIS, application).first_fault
+        assert fault in {f"entry {layout.name(layout.batch(name))} is missing" for name in names}
+
+
+def test_what_stayed_of_an_erased_body_must_be_of_it_and_signed() -> None:
+    store, names = erased(remains=True)
+    key = layout.erased(names[2])
+    for wrong in (
+        store.entries[layout.erased(names[1])],
+        store.entries[key][:-1] + bytes([store.entries[key][-1] ^ 1]),
+    ):
+        damaged = MemoryStore({**store.entries, key: wrong}.items())
+        fault = verify_store(damaged, GENESIS, Forgetful(GENESIS)).first_fault
+        assert fault is not None
+        assert fault.startswith(f"entry {layout.name(key)} is not what stayed of the batch")
+
+
+def test_roots_that_no_header_names_may_be_gone_and_others_may_not() -> None:
+    named = {block.header.executed_height for block in told().cluster.members[0].blocks()}
+    head = max(int.from_bytes(key[2:], "big") for key, _ in copy().scan(b"c/"))
+    for height in range(1, head):
+        store = copy()
+        del store.entries[layout.roots(height)]
+        fault = verify_store(store, GENESIS, PubSub(GENESIS), replay=False).first_fault
+        assert fault == (f"entry r/{height} is missing" if height in named else None)
+
+
+def test_a_broker_that_is_not_whole_yet_is_not_valid_and_says_why() -> None:
+    for entry, value, said in [
+        (layout.JOINING, u64(0), "still fetching a snapshot"),
+        (layout.BACKFILL, u64(7), "history below height 7 is not filled in yet"),
+    ]:
+        store = copy()
+        store.entries[entry] = value
+        fault = verify_store(store, GENESIS).first_fault
+        assert fault is not None
+        assert said in fault
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        layout.waiting(bytes(32)),
+        layout.erased(bytes(32)),
+        layout.evidence(1, 2),
+        layout.uncommitted(bytes(32)),
+        layout.batch(bytes(32)),
+        layout.JOINS,
+        b"s/iel" + b"topic\0" + bytes(4),
+        b"s/ieb" + bytes(32),
+        b"s/ix",
+        layout.state_node(b"\x01\x02\x03\x04\x05\x06"),
+    ],
+    ids=layout.name,
+)
+def test_garbage_under_any_name_is_found(entry: bytes) -> None:
+    store = copy()
+    store.entries[entry] = b"garbage"
+    fault = verify_store(store, GENESIS, PubSub(GENESIS)).first_fault
+    assert fault is not None
+    assert fault.startswith(f"entry {layout.name(entry)} ")
+
+
+def test_a_mark_without_its_batch_is_found() -> None:
+    store = copy()
+    store.entries[layout.waiting(bytes(32))] = b"\x93\x00\x00\xc4\x00"
+    fault = verify_store(store, GENESIS, PubSub(GENESIS)).first_fault
+    assert fault is not None
+    assert fault.endswith("marks a batch that is not here")

@@ -81,3 +81,30 @@ def test_node_keys_are_short_and_tell_which_node(name: tuple[int, int]) -> None:
     key = history.node_key(*name)
     assert (key[0], int.from_bytes(key[1:], "big")) == name
     assert len(key) == 6
+
+
+@steady
+@given(st.integers(1, len(LEAVES)), st.data())
+def test_a_node_in_its_place_leads_to_the_root_and_another_does_not(size: int, data: st.DataObject) -> None:
+    root = merkle.root(LEAVES[:size])
+    assert history.root(NODES.get, size) == root
+    level = data.draw(st.integers(0, size.bit_length() - 1))
+    index = data.draw(st.integers(0, (size >> level) - 1))
+    node = NODES[history.node_key(level, index)]
+    assert history.climb(NODES.get, (level, index), size, node) == root
+    assert history.climb(NODES.get, (level, index), size, bytes(32)) != root
+
+
+@steady
+@given(st.integers(1, len(LEAVES)), st.data())
+def test_a_proof_tells_of_nodes_that_are_stored_as_they_are(size: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, size - 1))
+    told = list(history.proven_nodes(history.prove(NODES.get, index, size), merkle.leaf_hash(LEAVES[index])))
+    assert all(NODES[history.node_key(level, at)] == node for level, at, node in told)
+    assert (0, index) in {(level, at) for level, at, _ in told}
+    ends = {(at + 1) << level for level, at, _ in told}
+    assert max(ends) <= size, "only subtrees that are complete are stored"
+
+
+def test_no_block_has_the_root_of_an_empty_tree() -> None:
+    assert history.root(NODES.get, 0) == merkle.EMPTY_ROOT

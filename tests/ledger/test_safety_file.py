@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tests.consensus.chains import Committee
 
 from parley.consensus.errors import SafetyRecordError
-from parley.consensus.record import COPIES, MAX_RECORD, SLOTS, encode_record, recover_record
+from parley.consensus.record import COPIES, MAX_RECORD, SLOTS, encode_record, recover_record, repairs
 from parley.consensus.safety import initial_state
-from parley.ledger.safety_file import SIZE, SafetyFile, SafetyFileError
+from parley.ledger.safety_file import SIZE, SafetyFile, SafetyFileDamaged, SafetyFileError
 
 FIRST = [b"record 0", b"record 1"]
 
@@ -56,9 +56,8 @@ def test_each_slot_holds_the_last_record_persisted_there(path: Path, again: bool
     file.close()
 
 
-@pytest.mark.parametrize("cut", [(0,), (1,), (0, 1)])
-def test_what_a_crash_leaves_is_what_consensus_recovers(path: Path, cut: tuple[int, ...]) -> None:
-    """T19: with a torn copy the record is there, with both torn the one before it is."""
+def real_records(path: Path) -> list[int]:
+    """Fill the file with records as consensus makes them; where the four copies begin, the older record's first."""
     committee = Committee()
     state = initial_state(committee.instance, 1, committee.genesis_qc)
     records = [encode_record(number, replace(state, last_voted_view=number)) for number in range(4)]
@@ -67,13 +66,59 @@ def test_what_a_crash_leaves_is_what_consensus_recovers(path: Path, cut: tuple[i
             file.persist(number % SLOTS, record)
         assert recover_record(file.read(), str(path))[1].last_voted_view == 3
     content = path.read_bytes()
-    places = [at for at in range(0, SIZE, MAX_RECORD) if content[at:].startswith(records[3])]
-    assert len(places) == COPIES
-    for at in (places[copy] + 50 for copy in cut):
-        content = content[:at] + bytes(50) + content[at + 50 :]
+    places = [
+        at for record in records[2:] for at in range(0, SIZE, MAX_RECORD) if content[at:].startswith(record)
+    ]
+    assert len(places) == SLOTS * COPIES
+    return places
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("copy", range(SLOTS * COPIES))
+@pytest.mark.parametrize("position", [0, 31, 39, 43, 50, 100])
+def test_a_damaged_copy_is_mended_from_the_other(path: Path, copy: int, position: int) -> None:
+    """T19: in its checksum, number, length or content; of the newest record or the one before it."""
+    places = real_records(path)
+    whole = path.read_bytes()
+    flip(path, places[copy] + position)
     with SafetyFile.open(path) as file:
-        assert recover_record(file.read(), str(path))[1].last_voted_view == (2 if len(cut) == COPIES else 3)
+        slots = file.read()
+        assert recover_record(slots, str(path))[1].last_voted_view == 3
+        (repair,) = repairs(slots)
+        assert repair.damaged
+        file.write(repair.slot, repair.copy, repair.record)
+        assert repairs(file.read()) == []
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("copies", [(0, 1), (2, 3)])
+def test_two_damaged_copies_of_a_record_stop_the_replica(path: Path, copies: tuple[int, int]) -> None:
+    places = real_records(path)
+    for copy in copies:
+        flip(path, places[copy] + 60)
+    with SafetyFile.open(path) as file, pytest.raises(SafetyRecordError, match=f"{path} cannot be used"):
+        recover_record(file.read(), str(path))
+
+
+def test_a_sector_that_cannot_be_read_is_a_damaged_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = real_records(path)[2]
+    read = os.pread
+
+    def fails_there(descriptor: int, size: int, at: int) -> bytes:
+        if at == bad:
+            raise OSError(5, "Input/output error")
+        return read(descriptor, size, at)
+
+    monkeypatch.setattr(os, "pread", fails_there)
+    with SafetyFile.open(path) as file:
+        slots = file.read()
+    assert recover_record(slots, str(path))[1].last_voted_view == 3
+    assert [repair.damaged for repair in repairs(slots)] == [True]
 
 
 def test_a_record_changes_no_byte_of_the_other_slot(path: Path) -> None:
@@ -85,18 +130,20 @@ def test_a_record_changes_no_byte_of_the_other_slot(path: Path) -> None:
     assert path.stat().st_size == SIZE
 
 
-def test_both_copies_are_written_before_the_one_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bool] = []
+def test_the_second_copy_is_begun_when_the_first_is_on_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[bool]] = []
     sync = os.fsync
     with SafetyFile.open(path) as file:
 
         def watched(descriptor: int) -> None:
-            seen.append(begins(file.read()[0], b"record 2"))
+            seen.append([copy.startswith(b"record 2") for copy in file.read()[0]])
             sync(descriptor)
 
         monkeypatch.setattr(os, "fsync", watched)
         file.persist(0, b"record 2")
-    assert seen == [True]
+    assert seen == [[True, False], [True, True]]
 
 
 def test_an_existing_file_is_never_overwritten(path: Path) -> None:
@@ -151,7 +198,7 @@ def test_a_missing_file_stops_the_replica(tmp_path: Path) -> None:
 def test_a_file_of_another_size_stops_the_replica(path: Path, size: int) -> None:
     os.truncate(path, size)
     for _ in range(2):  # and is not kept locked
-        with pytest.raises(SafetyRecordError, match=f"has {size} bytes"):
+        with pytest.raises(SafetyFileDamaged, match=f"has {size} bytes"):
             SafetyFile.open(path)
 
 

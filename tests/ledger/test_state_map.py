@@ -330,3 +330,134 @@ def test_a_missing_or_damaged_node_is_named_and_gives_no_root() -> None:
 def test_a_damaged_root_is_named(node: bytes) -> None:
     with pytest.raises(DamagedMap, match="at the root"):
         state_map.root({b"": node})
+
+
+# -- maps that come from somebody else -------------------------------------------------------------------------------------
+
+
+def copied(source: Map, lie: bool = False) -> tuple[Map, int]:
+    """The nodes of a map as one gets them from somebody else, from the root down, and how many leaves there are."""
+    copy, leaves = Map(), 0
+    todo = [] if source.root == EMPTY_ROOT else [(b"", source.root)]
+    while todo:
+        path, hash_ = todo.pop()
+        node = state_map.standing(source, path)
+        assert node is not None
+        if lie and not state_map.is_leaf(node):
+            node = without_leaves(node)
+        contents = state_map.check(path, hash_, node)
+        assert contents is not None
+        leaves += contents.leaves
+        todo += contents.branches
+        if path and state_map.is_leaf(node):
+            copy.nodes[path[:-1]] = state_map.with_leaf(path, copy.nodes[path[:-1]], node)
+        else:
+            copy.nodes[path] = node
+    return copy, leaves
+
+
+def without_leaves(node: bytes) -> bytes:
+    """A branch that calls its leaves branches: its hash is the same."""
+    return node[: 2 + 32 * int.from_bytes(node[:2], "big").bit_count()] + bytes(2)
+
+
+@steady
+@given(maps, st.booleans())
+def test_a_map_can_be_copied_from_its_root_down_whatever_it_says_of_its_leaves(
+    entries: dict[bytes, bytes], lie: bool
+) -> None:
+    source = Map(entries)
+    copy, leaves = copied(source, lie)
+    assert copy.nodes == source.nodes
+    assert leaves == len(entries)
+
+
+@steady
+@given(maps, keys, values)
+def test_a_map_holds_its_entries_and_no_others(entries: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+    source = Map(entries)
+    assert all(state_map.holds(source, name, entry) for name, entry in entries.items())
+    assert state_map.holds(source, key, value) == (entries.get(key) == value)
+
+
+def test_a_node_that_is_not_the_one_with_the_hash_is_refused() -> None:
+    source = Map(MANY)
+    node = source.nodes[b""]
+    assert state_map.check(b"", source.root, node) is not None
+    for at in range(len(node)):
+        changed = node[:at] + bytes([node[at] ^ 1]) + node[at + 1 :]
+        assert state_map.check(b"", source.root, changed) is None
+    for wrong in (b"", node[:-1], node + b"\0", node[:64], bytes(64), source.nodes[b"\1"]):
+        assert state_map.check(b"", source.root, wrong) is None
+
+
+def test_nothing_stands_where_the_map_has_nothing() -> None:
+    assert state_map.standing(Map(), b"") is None
+    assert state_map.standing(Map(), b"\1") is None
+    one = Map({b"a": b"1"})
+    assert state_map.is_leaf(state_map.standing(one, b"") or b"")
+    assert state_map.standing(one, b"\1") is None
+    many = Map(MANY)
+    assert state_map.standing(many, b"\1" * 64) is None
+    assert state_map.standing(many, b"\x10") is None
+
+
+def test_what_is_damaged_shows_when_it_is_looked_for() -> None:
+    source = Map(MANY)
+    deep = next(path for path in source.nodes if len(path) == 2)
+    source.nodes[deep] = b"no node"
+    with pytest.raises(DamagedMap):
+        state_map.standing(source, deep + b"\1")
+    key = next(key for key in MANY if hashed(key).startswith(deep.hex()[1::2]))
+    with pytest.raises(DamagedMap):
+        state_map.holds(source, key, MANY[key])
+
+
+@steady
+@given(maps)
+def test_every_node_of_a_map_is_what_the_one_above_says_and_can_be_made_again(
+    entries: dict[bytes, bytes],
+) -> None:
+    made = Map(entries)
+    leaves = 0
+    for path in list(made.nodes):
+        contents = state_map.check_node(made, path, made.root)
+        leaves += contents.leaves
+        assert all(below in made.nodes for below, _ in contents.branches)
+        own = {
+            state_map.path_of(key)[len(path)]: state_map.leaf_entry(key, value)
+            for key, value in entries.items()
+            if state_map.path_of(key).startswith(path)
+            and state_map.path_of(key)[: len(path) + 1] not in made.nodes
+        }
+        assert state_map.rebuilt_node(made, path, own) == made.nodes[path]
+    assert leaves == len(entries)
+
+
+@steady
+@given(maps.filter(lambda entries: len(entries) > 1), st.data())
+def test_a_changed_byte_of_a_node_is_found(entries: dict[bytes, bytes], data: st.DataObject) -> None:
+    made = Map(entries)
+    path = data.draw(st.sampled_from(sorted(made.nodes)))
+    node = made.nodes[path]
+    at = data.draw(st.integers(0, len(node) - 1))
+    made.nodes[path] = node[:at] + bytes([node[at] ^ data.draw(st.integers(1, 255))]) + node[at + 1 :]
+    with pytest.raises(DamagedMap) as damaged:
+        state_map.check_node(made, path, made.root)
+    assert damaged.value.path == path
+    del made.nodes[path]
+    with pytest.raises(DamagedMap):
+        state_map.check_node(made, path, made.root)
+
+
+def test_a_node_where_the_map_has_none_is_a_stray() -> None:
+    made = Map(MANY)
+    for path in (b"\x01\x02\x03\x04\x05", b"\x0f" * 8):
+        made.nodes[path] = made.nodes[b""]
+        with pytest.raises(state_map.StrayNode) as stray:
+            state_map.check_node(made, path, made.root)
+        assert stray.value.path == path
+    empty = Map()
+    empty.nodes[b""] = made.nodes[b""]
+    with pytest.raises(state_map.StrayNode):
+        state_map.check_node(empty, b"", EMPTY_ROOT)

@@ -262,3 +262,24 @@ def test_the_stores_own_keys_are_not_to_be_written(path: Path) -> None:
             with pytest.raises(AssertionError):
                 store.write([(b"\0format", value)], sync=False)
     opened(path, create=False).close()
+
+
+def test_a_frozen_view_shows_one_moment_whatever_is_written_later(path: Path) -> None:
+    with opened(path) as store:
+        store.write([(b"a/1", b"one"), (b"a/2", b"two"), (b"b", b"three")], sync=True)
+        view = store.frozen()
+        store.write([(b"a/1", None), (b"a/2", b"new"), (b"a/3", b"more")], sync=True)
+        assert (view.get(b"a/1"), view.get(b"a/2"), view.get(b"a/3")) == (b"one", b"two", None)
+        assert list(view.scan(b"a/")) == [(b"a/1", b"one"), (b"a/2", b"two")]
+        assert list(view.scan_from(b"a/", b"a/1\0")) == [(b"a/2", b"two")]
+
+
+def test_a_store_that_is_closed_ends_its_frozen_views_and_can_be_opened_again(path: Path) -> None:
+    store = opened(path)
+    store.write([(b"a", b"1")], sync=True)
+    view = store.frozen()
+    store.close()
+    with pytest.raises(StoreFailed, match="is closed"):
+        view.get(b"a")
+    with opened(path, create=False) as again:
+        assert again.get(b"a") == b"1"

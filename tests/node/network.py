@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 
@@ -38,6 +38,8 @@ class LocalNetwork:
         timeouts: Timeouts = TIMEOUTS,
         limits: Limits | None = None,
         settings: str = "",
+        allow_faults: bool = False,
+        leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
     ) -> None:
         self.directory = directory
         # Ports that the system gives nobody: a broker that was killed finds its own again.
@@ -51,6 +53,8 @@ class LocalNetwork:
             clients=clients,
             addresses=self.addresses,
             limits=limits or Limits(),
+            allow_faults=allow_faults,
+            leaders=leaders,
         )
         for broker in self.genesis.brokers:
             if settings:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import RawClient, client, message, registration
 
+import parley
 from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import BatchReceipt, Done, Published
 from parley.net import messages as net
@@ -84,6 +89,93 @@ def test_a_broker_does_not_start_without_its_data(network: LocalNetwork) -> None
     ended = run_node(network, "gamma-1")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "has lost what it promised to keep" in ended.stderr
+
+
+class Load:
+    """Publishers that go on whatever happens, and what they were promised: a text is in `acknowledged` from the moment on
+    at which a verified receipt was here.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.sent: list[str] = []
+        self.acknowledged: dict[str, int] = {}
+        self._more = asyncio.Event()
+        self._stop = False
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    async def publish(self, client: parley.Client, name: str) -> None:
+        async with client.publisher(self.topic, batch_size=5, linger=0.001, in_flight=8) as publisher:
+            while not self._stop:
+                text = f"{name} {len(self.sent)}"
+                self.sent.append(text)
+                waiting = asyncio.create_task(self._acknowledge(text, await publisher.send(text)))
+                self._waiting.add(waiting)
+                waiting.add_done_callback(self._waiting.discard)
+            if self._waiting:
+                await asyncio.wait(self._waiting)
+
+    async def until_acknowledged(self, more: int) -> None:
+        wanted = len(self.acknowledged) + more
+        while len(self.acknowledged) < wanted:
+            self._more.clear()
+            await self._more.wait()
+
+    def stop(self) -> None:
+        self._stop = True
+
+    async def _acknowledge(self, text: str, pending: parley.Pending) -> None:
+        self.acknowledged[text] = (await pending).offset
+        self._more.set()
+
+
+def test_nothing_acknowledged_is_lost_or_doubled_when_all_brokers_are_killed_at_once(tmp_path: Path) -> None:
+    async def story(network: LocalNetwork) -> None:
+        async with client(network, "alpha-1", "alpha", "admin") as admin:
+            for name in ("alice", "bob"):
+                known = registration(network.identity("alpha", name))
+                assert (await admin.operate(known)).outcome == Done()
+            assert (await admin.operate(CreateTopic("log", 1, Policy(), "", ""))).outcome == Done()
+        load = Load("log")
+        async with (
+            connected(network, "alice") as alice,
+            connected(network, "bob", "gamma-1", "beta-1") as bob,
+        ):
+            publishing = [asyncio.create_task(load.publish(one, one.name)) for one in (alice, bob)]
+            for _ in range(2):
+                await load.until_acknowledged(100)
+                kill_all(network)
+                in_flight = len(load.sent) - len(load.acknowledged)
+                assert in_flight > 0
+                network.start()
+                await load.until_acknowledged(in_flight + 1)
+            load.stop()
+            await asyncio.gather(*publishing)
+        # The publishers sent on what had no receipt: now everything has one.
+        assert set(load.acknowledged) == set(load.sent)
+        for broker in network.names:
+            async with connected(network, "alice", broker) as reader:
+                logged = {one.offset: one.text() async for one in reader.fetch("log")}
+            assert Counter(logged.values()).most_common(1)[0][1] == 1
+            assert {text: offset for offset, text in logged.items()} == load.acknowledged
+
+    with LocalNetwork(tmp_path / "net", clients=("alice", "bob")) as whole:
+        whole.start()
+        asyncio.run(asyncio.wait_for(story(whole), 4 * SECONDS))
+
+
+def connected(network: LocalNetwork, name: str, *brokers: str) -> parley.Client:
+    """A client that waits for as long as it takes, of these brokers or of all."""
+    identity = network.directory / "identities" / f"alpha-{name}.json"
+    return parley.connect(directory=network.directory, identity=identity, brokers=list(brokers) or None)
+
+
+def kill_all(network: LocalNetwork) -> None:
+    """At once, as when the power of all fails."""
+    for name in network.names:
+        os.kill(network.pid(name), signal.SIGKILL)
+    for name in network.names:
+        network.kill(name)
 
 
 def run_node(network: LocalNetwork, broker: str) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from parley.consensus.errors import SafetyRecordError
+from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 from parley.ledger.safety_file import SafetyFile
 from parley.ledger.store import Store, StoreError
 from parley.node.config import Config, load
 from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import StorageError, open_storage, provision_storage
+from parley.replica.ports import Found
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def test_a_broker_that_has_its_disk_does_not_get_another(config: Config) -> None
 def test_a_missing_safety_record_is_never_made_anew(config: Config) -> None:
     config.safety.unlink()
     for action in (provision_storage, open_storage):
-        with pytest.raises(StorageError, match="could sign twice"):
+        with pytest.raises(StorageError, match=r"could sign twice.*`parley node recover`"):
             action(config)
     assert not config.safety.exists()
 
@@ -46,7 +48,7 @@ def test_a_missing_safety_record_is_never_made_anew(config: Config) -> None:
 def test_missing_data_are_never_made_anew(config: Config) -> None:
     shutil.rmtree(config.data)
     for action in (provision_storage, open_storage):
-        with pytest.raises(StorageError, match="lost what it promised to keep"):
+        with pytest.raises(StorageError, match=r"lost what it promised to keep.*`parley node recover`"):
             action(config)
     assert not config.data.exists()
 
@@ -79,3 +81,37 @@ def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None
     with pytest.raises(SafetyRecordError, match="cannot be used"):
         open_storage(config)
     Store.open(config.data, create=False).close()
+
+
+def test_a_damaged_copy_of_the_record_is_mended_and_told_of(config: Config) -> None:
+    whole = config.safety.read_bytes()
+    for slot in range(SLOTS):
+        for copy in range(COPIES):
+            flip(config.safety, (copy * SLOTS + slot) * MAX_RECORD + 40)
+            storage = open_storage(config)
+            assert storage.record[0] == 1
+            what = f"was damaged in copy {copy + 1} of slot {slot + 1}"
+            assert storage.found == (Found("safety.record", what, mended=True),)
+            storage.close()
+            assert config.safety.read_bytes() == whole
+    storage = open_storage(config)
+    assert storage.found == ()
+    storage.close()
+
+
+@pytest.mark.parametrize("slot", range(SLOTS))
+def test_two_damaged_copies_of_a_record_stop_the_broker_and_name_the_file(config: Config, slot: int) -> None:
+    for copy in range(COPIES):
+        flip(config.safety, (copy * SLOTS + slot) * MAX_RECORD + 40)
+    damaged = config.safety.read_bytes()
+    with pytest.raises(SafetyRecordError, match="both copies of a record") as caught:
+        open_storage(config)
+    assert str(config.safety) in str(caught.value)
+    assert "`parley node recover`" in str(caught.value)
+    assert config.safety.read_bytes() == damaged
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x01
+    path.write_bytes(content)

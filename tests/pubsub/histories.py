@@ -42,6 +42,7 @@ CONSTRAINTS = (
     "false",
 )
 SESSIONS = (bytes(16), b"1" * 16)
+RETENTIONS = (0, 1, 5, 40, 160, 300, 1_000)  # ms; a block takes 1 to 250
 
 
 class History:
@@ -65,7 +66,10 @@ class History:
         )
         yield (
             [
-                self._control(ADMINS[ORGANISATIONS[i % 2]], CreateTopic(name, i + 1, Policy(), "", ""))
+                self._control(
+                    ADMINS[ORGANISATIONS[i % 2]],
+                    CreateTopic(name, i + 1, Policy(retention=self.random.choice(RETENTIONS)), "", ""),
+                )
                 for i, name in enumerate(("results", "orders"))
             ],
             self._time(),
@@ -165,10 +169,16 @@ class History:
                 AlterClient(person.name, sorted_pairs({"admin": True}), ()),
                 RevokeClient(person.name),
                 registration(self.world.chain, person, name="other", organisation=author.organisation),
-                CreateTopic(topic, self.random.randrange(1, 4), Policy(), pick(RULES), pick(RULES)),
+                CreateTopic(
+                    topic,
+                    self.random.randrange(1, 4),
+                    Policy(retention=pick(RETENTIONS)),
+                    pick(RULES),
+                    pick(RULES),
+                ),
                 CreateTopic(topic, 1, Policy(matching=pick(("clear", "sse"))), "", ""),
                 AlterTopic(topic, self.random.randrange(1, 4), None, None, pick((None, *RULES))),
-                AlterTopic(topic, None, 5, pick((None, *RULES)), None),
+                AlterTopic(topic, pick((None, 3)), pick(RETENTIONS), pick((None, *RULES)), None),
                 DeleteTopic(topic) if self.random.random() < 0.5 else DeleteTopic("notes"),
             )
         )

@@ -46,6 +46,7 @@ class Topic:
     partitions: int
     publish: str
     subscribe: str
+    retention: int = 0
     deleted: bool = False
 
 
@@ -69,6 +70,9 @@ class Reference:
         self.topics: dict[str, Topic] = {}
         self.log: dict[tuple[str, int], list[bytes]] = {}
         self.start: dict[tuple[str, int], int] = {}
+        self.ages: dict[
+            tuple[str, int], list[int]
+        ] = {}  # of every message, the end of the granule that it is in
         self.subscriptions: dict[tuple[str, bytes, bytes], int] = {}  # topic, constraint, client -> lease
         self.texts: dict[bytes, str] = {}
         self.orders: dict[OrderName, Order] = {}
@@ -84,6 +88,10 @@ class Reference:
         for key in sorted(self.subscriptions):
             if self.subscriptions[key] < time or key[0] in self.ending:
                 self.end(key)
+        for log, ages in self.ages.items():
+            retention = self.topics[log[0]].retention
+            while retention and any(age + retention <= time for age in ages[self.start[log] :][:1]):
+                self.start[log] += 1
         for ad in [ad for ad in self.advertisements if ad[0] in self.ending]:
             del self.advertisements[ad]
         self.ending.clear()
@@ -150,6 +158,10 @@ class Reference:
             raise No(Code.UNKNOWN_PARTITION)
         self.allow(topic.publish, client)
         log = self.log[header.topic, header.partition]
+        ages = self.ages[header.topic, header.partition]
+        opens = self.start[header.topic, header.partition] == len(ages) or ages[-1] <= self.time
+        end = self.time + ceil(topic.retention / 16) if opens else ages[-1]
+        ages += [end] * len(batch.messages)
         for message in batch.messages:
             tags = dict(decode_message_header(message.header).tags)
             for (name, partition, constraint, _), order in self.orders.items():
@@ -213,6 +225,15 @@ class Reference:
                     if operation.partitions < topic.partitions:
                         raise No(Code.INVALID)
                     self.grow(operation.name, topic, operation.partitions)
+                if operation.retention not in (None, topic.retention):
+                    assert operation.retention is not None
+                    # What had no retention begins to age now; no granule goes on under another retention.
+                    for (name, _), ages in self.ages.items():
+                        if name == operation.name:
+                            ages[:] = [
+                                min(age, self.time + 1) if topic.retention else self.time + 1 for age in ages
+                            ]
+                    topic.retention = operation.retention
                 topic.publish = topic.publish if operation.publish is None else operation.publish
                 topic.subscribe = topic.subscribe if operation.subscribe is None else operation.subscribe
             case DeleteTopic():
@@ -251,7 +272,9 @@ class Reference:
         if before is None:
             owners = [topic.organisation for topic in self.topics.values()]
             self.require_share(organisation, owners, self.genesis.limits.topics)
-        topic = self.topics[operation.name] = Topic(organisation, 0, operation.publish, operation.subscribe)
+        topic = self.topics[operation.name] = Topic(
+            organisation, 0, operation.publish, operation.subscribe, operation.policy.retention
+        )
         self.grow(operation.name, topic, operation.partitions)
 
     def require_share(self, organisation: str, owners: list[str], limit: int) -> None:
@@ -263,6 +286,7 @@ class Reference:
         for partition in range(topic.partitions, partitions):
             self.log.setdefault((name, partition), [])
             self.start.setdefault((name, partition), 0)
+            self.ages.setdefault((name, partition), [])
             for (other, first, constraint, incarnation), order in list(self.orders.items()):
                 if (other, first) == (name, 0) and not order.closed:
                     self.orders[name, partition, constraint, incarnation] = Order(incarnation)

@@ -9,10 +9,11 @@ from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.qc import Ed25519List, Ed25519Signer
-from parley.ledger import state_map
+from parley.ledger import layout, state_map
 from parley.ledger.application import Receipt
+from parley.ledger.erasure import check_remains
 from parley.model.operations import CreateTopic, Policy, Subscribe
-from parley.model.records import PartitionRecord, encode_record, partition_key
+from parley.model.records import PartitionRecord, decode_record, encode_record, partition_key
 from parley.pubsub.application import PubSub
 from parley.replica.chain import StateView
 from parley.replica.ports import Applied, Certified, Effect, Refused, Write
@@ -29,13 +30,14 @@ class Node:
         self.receipts: list[Receipt] = []
         self.refused: list[Reason] = []
         self.state_root = b""
+        self.application = PubSub(world.genesis)
         records, first = provision(config, PubSub(world.genesis))
         self.store.write(first.entries)
         self._replica = Replica(
             config,
             Ed25519Signer(0, key),
             Ed25519List((key.public,)),
-            PubSub(world.genesis),
+            self.application,
             record=recover_record([[copy] * COPIES for copy in records], "memory"),
             store=self.store,
         )
@@ -97,3 +99,26 @@ class Nodes:
 
     def get(self, path: bytes, /) -> bytes | None:
         return self._state.get(b"n" + path)
+
+
+def test_the_log_of_a_replica_moves_on_with_block_time_and_names_the_bodies_to_erase() -> None:
+    world = World()
+    alice = actor("alice")
+    node = Node(world)
+    node.submit(world.control(ADMIN, registration(world.chain, alice)))
+    node.submit(world.control(ADMIN, CreateTopic("orders", 1, Policy(retention=5_000), "", "")))
+    batches = [world.publication(alice, "orders", tagged(n=number)) for number in range(20)]
+    for batch in batches:  # one a second
+        node.submit(batch)
+    state = StateView(node.store)
+    head = decode_record(PartitionRecord, state.get(b"k" + partition_key("orders", 0)) or b"")
+    assert head.next_offset == 20
+    assert 13 <= head.log_start_offset <= 15
+    erasure = node.application.erase(state, 100)
+    assert erasure.batches
+    assert list(erasure.batches) == [batch.digest for batch in batches[: len(erasure.batches)]]
+    assert len(erasure.batches) <= head.log_start_offset
+    for name in erasure.batches:
+        body = node.store.get(layout.batch(name))
+        assert body is not None
+        check_remains(node.application.remains(body), name, world.chain)

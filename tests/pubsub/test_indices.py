@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pubsub.histories import History
-from tests.pubsub.world import ADMIN, World, actor, registration, tagged
+from tests.pubsub.world import ADMIN, Memory, World, actor, registration, tagged
 
 from parley.ledger.indices import (
+    TO_ERASE,
     BatchPlace,
     LeafPlace,
     ReceiptPlace,
@@ -44,7 +47,7 @@ def place(world: World, digest: bytes) -> ReceiptPlace | None:
 def test_every_leaf_of_every_history_is_found(seed: int) -> None:
     history = History(seed)
     world = history.world
-    final: dict[bytes, tuple[int, int]] = {}
+    final: dict[bytes, ReceiptPlace] = {}
     for batches, time in history.blocks(20):
         for position, leaf in enumerate(world.apply(*batches, time=time)):
             here = (world.height, position)
@@ -52,7 +55,7 @@ def test_every_leaf_of_every_history_is_found(seed: int) -> None:
                 case BatchReceipt(outcome=Published(first)):
                     value = world.store.get(offset_key(leaf.topic, leaf.partition, first))
                     assert value is not None
-                    assert decode_place(BatchPlace, value) == BatchPlace(*here, leaf.digest)
+                    assert decode_place(BatchPlace, value) == BatchPlace(*here, leaf.digest, leaf.count)
                 case Match() | Closed():
                     ps = leaf.first_ps if isinstance(leaf, Match) else leaf.final_ps
                     name = (leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation)
@@ -66,9 +69,11 @@ def test_every_leaf_of_every_history_is_found(seed: int) -> None:
                 Code.EXPIRED,
                 Code.DUPLICATE,
             ):
-                final.setdefault(leaf.digest, here)
-    for digest, here in final.items():
-        assert place(world, digest) == ReceiptPlace(*here, final=True)
+                outcome = leaf.outcome
+                offset = outcome.first_offset if isinstance(outcome, Published) else None
+                final.setdefault(leaf.digest, ReceiptPlace(*here, final=True, first_offset=offset))
+    for digest, expected in final.items():
+        assert place(world, digest) == expected
 
 
 def test_offsets_and_orders_are_in_key_order(world: World) -> None:
@@ -89,7 +94,7 @@ def test_a_place_changes_until_it_is_final(world: World) -> None:
         assert place(world, later.digest) == ReceiptPlace(world.height, 0, final=False)
     world.order(world.publication(ALICE, "orders", sequence=0))
     world.order(later)
-    here = ReceiptPlace(world.height, 0, final=True)
+    here = ReceiptPlace(world.height, 0, final=True, first_offset=1)
     world.order(later)
     assert place(world, later.digest) == here
 
@@ -135,3 +140,29 @@ def test_indices_are_no_part_of_the_state(world: World) -> None:
     world.application.admit(batch.body)
     world.order(batch)
     assert first.state_root == world.root
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), order=st.randoms(use_true_random=False))
+def test_a_broker_that_gets_old_blocks_late_has_the_same_places(seed: int, order: Random) -> None:
+    history = History(seed)
+    world = history.world
+    for batches, time in history.blocks(15):
+        world.apply(*batches, time=time)
+    heights = list(range(1, world.height + 1))
+    order.shuffle(heights)
+    late = Memory()
+    for height in heights:
+        late.write(world.application.indices(height, world.outcomes[height - 1].leaves, late))
+    assert dict(late.scan(b"i")) == {
+        key: value for key, value in world.store.scan(b"i") if not key.startswith(TO_ERASE)
+    }
+
+
+def test_a_place_that_cannot_be_read_is_written_anew(world: World) -> None:
+    stranger = world.publication(actor("mallory"), "orders")
+    world.order(stranger)
+    right = place(world, stranger.digest)
+    world.store.write([(receipt_key(stranger.digest), b"\xc1")])
+    world.store.write(world.application.indices(world.height, world.outcomes[-1].leaves, world.store))
+    assert place(world, stranger.digest) == right

@@ -28,6 +28,7 @@ from parley.model.records import (
     subscription_key,
     topic_key,
 )
+from parley.pubsub.records import ages_key
 
 
 @settings(max_examples=40, deadline=None)
@@ -44,6 +45,7 @@ def test_every_history_has_the_outcome_that_the_reference_gives_it(seed: int) ->
         assert [(receipt.digest, receipt.code) for receipt in receipts] == expected
         _check_outcomes(receipts, opened, reference)
         orders.extend(leaves)
+        _compare_logs(world, reference)
     orders.compare(reference)
     _compare_registry(world, reference)
     _compare_topics(world, reference)
@@ -117,19 +119,29 @@ def _compare_topics(world: World, reference: Reference) -> None:
             parse_rule(topic.publish).text,
             parse_rule(topic.subscribe).text,
         )
-        assert record.deleted == topic.deleted
-    heads = {
-        partition_key(*place): (len(log), reference.start[place]) for place, log in reference.log.items()
-    }
-    assert heads.keys() == world.entries(b"head/").keys()
-    for key, (end, start) in heads.items():
-        assert world.record(PartitionRecord, key) == PartitionRecord(end, start)
+        assert (record.policy.retention, record.deleted) == (topic.retention, topic.deleted)
     texts = {advertisement_key(*ad): text for ad, text in reference.advertisements.items()}
     assert texts.keys() == world.entries(b"ad/").keys()
     for key, text in texts.items():
         record_ = world.record(AdvertisementRecord, key)
         assert record_ is not None
         assert record_.text == text
+
+
+def _compare_logs(world: World, reference: Reference) -> None:
+    heads = {
+        partition_key(*place): (len(log), reference.start[place]) for place, log in reference.log.items()
+    }
+    assert heads.keys() == world.entries(b"head/").keys()
+    for key, (end, start) in heads.items():
+        assert world.record(PartitionRecord, key) == PartitionRecord(end, start)
+    # Ages are kept of what a retention will end, and of nothing else.
+    ageing = {
+        ages_key(*place)
+        for place, log in reference.log.items()
+        if reference.topics[place[0]].retention and reference.start[place] < len(log)
+    }
+    assert world.entries(b"age/").keys() == ageing
 
 
 def _compare_orders(world: World, reference: Reference) -> None:

@@ -126,6 +126,9 @@ class Memory:
             kind = {key: value for kind in self._kinds.values() for key, value in kind.items()}
         return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
 
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return ((key, value) for key, value in self.scan(prefix) if key >= start)
+
     def frozen(self) -> Memory:
         return self.copy()
 
@@ -292,8 +295,9 @@ class World:
         publish: str = "",
         subscribe: str = "",
         organisation: str = ORGANISATIONS[0],
+        retention: int = 0,
     ) -> str:
-        operation = CreateTopic(name, partitions, Policy(), publish, subscribe)
+        operation = CreateTopic(name, partitions, Policy(retention=retention), publish, subscribe)
         assert self.do(ADMINS[organisation], operation).code == Code.OK
         return name
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import cast
 
 from parley.consensus.record import COPIES, SafetyState, recover_record
 from parley.consensus.types import Block, Instance
@@ -15,6 +16,7 @@ from parley.crypto.simulated import SimulatedAuthority
 from parley.mempool.pool import Limits, batch_digest
 from parley.replica.chain import Chain
 from parley.replica.counter import Counter, encode_batch
+from parley.replica.participants import awaken
 from parley.replica.ports import (
     Application,
     Applied,
@@ -32,6 +34,7 @@ from parley.replica.ports import (
     Timer,
     Write,
 )
+from parley.replica.rejoining import Patience
 from parley.replica.replica import Replica, ReplicaConfig, provision
 
 CHAIN = bytes(range(32))
@@ -49,6 +52,9 @@ class MemoryStore:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter([(key, self.entries[key]) for key in sorted(self.entries) if key.startswith(prefix)])
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return ((key, value) for key, value in self.scan(prefix) if key >= start)
 
     def frozen(self) -> MemoryStore:
         return MemoryStore(self.entries.items())
@@ -70,6 +76,7 @@ class Committee:
     limits: Limits = field(default_factory=Limits)
     chain: bytes = CHAIN
     epoch: int = 0
+    patience: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
         self.instance = Instance(self.chain, 0, self.epoch, self.size)
@@ -84,6 +91,7 @@ class Committee:
             longest_timeout=2_000,
             heartbeat=100,
             limits=self.limits,
+            patience=self.patience,
         )
 
 
@@ -118,6 +126,19 @@ class Member:
             record=self.record(),
             store=self.store,
         )
+
+    def awaken(self) -> None:
+        """Build whatever has to run on what is stored: the replica, or what puts its disk in order."""
+        participant = awaken(
+            self.committee.config(self.index),
+            self.committee.authority.signer(self.index),
+            self.committee.authority.scheme(),
+            self.application,
+            record=self.record(),
+            store=self.store,
+            nonce=bytes(16),
+        )
+        self.replica = cast("Replica", participant)  # all of it but in tests of joining
 
     def record(self) -> tuple[int, SafetyState]:
         return recover_record([[record] * COPIES for record in self.slots], "memory")
@@ -155,6 +176,9 @@ class Member:
                     self.found.append(effect)
                 case Restart():
                     self.restarts.append(effect)
+                    outbox.forget_timers(self.index)
+                    self.awaken()
+                    self.execute(self.replica.start(outbox.now), outbox)
                 case Applied() | Report() | Refused() | Halt():
                     self.note(effect)
 
@@ -190,6 +214,10 @@ class Outbox:
         if self.carries(sender, to, data):
             self.messages.append((sender, to, data))
 
+    def forget_timers(self, member: int) -> None:
+        self.timers = [entry for entry in self.timers if entry[2] != member]
+        heapify(self.timers)
+
     def set_timer(self, member: int, timer: Timer, delay: int) -> None:
         self._count += 1
         heappush(self.timers, (self.now + delay, self._count, member, timer))
@@ -223,9 +251,9 @@ class Cluster:
 
     def restart(self, index: int) -> None:
         """Lose everything but the disk."""
-        self.outbox.timers = [entry for entry in self.outbox.timers if entry[2] != index]
+        self.outbox.forget_timers(index)
         self.outbox.messages = [entry for entry in self.outbox.messages if entry[1] != index]
-        self.members[index].boot()
+        self.members[index].awaken()
         self.start(index)
 
     def submit(self, index: int, batch: bytes) -> list[Effect]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 
-from tests.replica.driver import Cluster, MemoryStore
+from tests.replica.driver import Cluster, Committee, MemoryStore
 
-from parley.consensus.record import COPIES, SLOTS, SafetyState, recover_record
+from parley.consensus.record import COPIES, SafetyState, recover_record
 from parley.consensus.types import Proposal, Timeout, Vote
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
 from parley.replica.chain import Chain
-from parley.replica.counter import encode_batch
+from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Send, Write
+from parley.replica.replica import provision
 
 
 class Durable:
@@ -23,6 +24,7 @@ class Durable:
         self.keys: set[bytes] = set()
         self._unsynced: set[bytes] = set()
         self.state: SafetyState | None = None
+        self._slots = [[record] * COPIES for record in provision(Committee().config(0), Counter())[0]]
 
     def execute(self, effect: Effect) -> None:
         match effect:
@@ -32,10 +34,8 @@ class Durable:
                     self.keys |= self._unsynced
                     self._unsynced.clear()
             case PersistSafety():
-                slots = [
-                    [effect.record if slot == effect.slot else b"torn"] * COPIES for slot in range(SLOTS)
-                ]
-                _, self.state = recover_record(slots, "memory")
+                self._slots[effect.slot] = [effect.record] * COPIES
+                _, self.state = recover_record(self._slots, "memory")
             case _:
                 pass
 

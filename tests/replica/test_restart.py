@@ -101,7 +101,7 @@ def test_restarts_never_sign_two_things_for_one_view_t16_t18() -> None:
     cluster, signed = Cluster().start(), Signed()
     cluster.outbox.carries = signed.carries
     submitted(cluster, count=20)
-    for round_ in range(900):
+    for round_ in range(1_400):
         cluster.round()
         if round_ % 11 == 0:
             cluster.restart(round_ // 11 % 4)

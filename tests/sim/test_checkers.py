@@ -1,5 +1,6 @@
 """Every checker speaks when its property is broken and is silent when it holds: none of them is void."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -20,6 +21,7 @@ from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Receipt
 from parley.sim import checkers
 from parley.sim.checkers import Checker, Checkers
+from parley.sim.entries import Entries
 from parley.sim.observations import (
     Applied,
     Crashed,
@@ -27,12 +29,14 @@ from parley.sim.observations import (
     Failed,
     Healed,
     Observation,
+    Opened,
     Persisted,
     Recovered,
     Sent,
     Started,
     Status,
     Submitted,
+    Wiped,
 )
 from parley.sim.results import EqualResults
 
@@ -112,6 +116,12 @@ def test_no_duplication_holds_when_the_second_time_is_a_duplicate() -> None:
         applied(1, 1, 0, "ok"),
         applied(0, 2, 0, "duplicate"),
     ]
+    assert verdicts(checkers.NoDuplication(), history) == []
+
+
+def test_what_counts_as_taking_effect_is_the_applications_word() -> None:
+    history: list[Observation] = [applied(0, 1, 0, "Ok"), applied(0, 2, 0, "Ok")]
+    assert len(verdicts(checkers.NoDuplication("Ok"), history)) == 1
     assert verdicts(checkers.NoDuplication(), history) == []
 
 
@@ -207,6 +217,23 @@ def test_once_a_torn_record_was_used_the_one_before_is_not_enough() -> None:
     assert len(verdicts(checkers.RecordSurvives(), history)) == 1
 
 
+def test_a_wiped_disk_has_another_record_and_the_next_one_is_kept() -> None:
+    history: list[Observation] = [
+        Persisted(0, b"lost"),
+        Crashed(0, None),
+        Wiped(0),
+        Recovered(0, b"abstaining"),
+        Crashed(0, None),
+        Recovered(0, b"lost"),
+    ]
+    assert len(verdicts(checkers.RecordSurvives(), history)) == 1
+
+
+def test_a_wiped_replica_may_not_contradict_its_life_before() -> None:
+    history: list[Observation] = [*sent(vote(5, b"a")), Wiped(0), *sent(vote(5, b"b"))]
+    assert len(verdicts(checkers.OneSignaturePerView(), history)) == 1
+
+
 def test_a_replica_that_stops_is_seen() -> None:
     (evidence,) = verdicts(checkers.StaysUp(), [Started(0, 0), Failed(3, "KeyError")])
     assert evidence == "replica 3 stopped: KeyError"
@@ -254,6 +281,17 @@ def test_a_false_receipt_is_seen() -> None:
     assert "other receipts" in evidence
 
 
+def test_a_replica_with_a_damaged_disk_may_err_for_itself_but_certifies_nothing_false() -> None:
+    history = [replace_suspect(event) for event in executed(true_root(), code="duplicate")]
+    assert verdicts(EqualResults(Counter()), history) == []
+    history = [replace_suspect(event) for event in executed(bytes(32))]
+    assert len(verdicts(EqualResults(Counter()), history)) == 1
+
+
+def replace_suspect(event: Observation) -> Observation:
+    return dataclasses.replace(event, suspect=True) if isinstance(event, Applied) else event
+
+
 # -- liveness -------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +319,16 @@ def test_liveness_holds_when_all_moved_on() -> None:
 def test_liveness_speaks_when_something_stays_behind(ended: Ended, words: str) -> None:
     (evidence,) = verdicts(checkers.Liveness(30), [HEALED, ended])
     assert words in evidence
+
+
+def test_a_disk_that_does_not_become_whole_is_seen() -> None:
+    history: list[Observation] = [
+        HEALED,
+        Ended(2000, statuses(10, 10, 10), (), 0),
+        Opened(1, Entries(), whole=False),
+    ]
+    (evidence,) = verdicts(checkers.Liveness(30), history)
+    assert "replica 1 still lacks records" in evidence
 
 
 def test_nothing_is_demanded_of_a_run_that_did_not_heal() -> None:

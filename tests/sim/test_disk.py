@@ -111,6 +111,36 @@ def test_tearing_leaves_every_kind_of_damage() -> None:
     assert kinds == {"old", "new", "cut", "damaged"}
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_a_crash_tears_one_copy_at_most_since_they_are_written_one_after_the_other(seed: int) -> None:
+    old, new = encode_record(1, STATE), encode_record(3, STATE)
+    disk = new_disk()
+    disk.crash(Random(seed), PersistSafety(1, new))
+    first, second = disk.slots[1]
+    assert second == old or first == new
+    assert sum(copy not in (old, new) for copy in (first, second)) <= 1
+
+
+def test_a_flipped_bit_stays_flipped_and_all_else_as_it_was() -> None:
+    disk = new_disk()
+    disk.write(put(b"a", b"value", sync=True))
+    assert disk.flip(b"a", Random(1))
+    damaged = disk.get(b"a")
+    assert damaged is not None
+    assert sum((x ^ y).bit_count() for x, y in zip(damaged, b"value", strict=True)) == 1
+    disk.crash(Random(1))
+    assert entries(disk) == {b"a": damaged, b"genesis": b"0"}
+
+
+def test_only_what_lies_on_the_disk_is_flipped() -> None:
+    disk = new_disk()
+    disk.write(put(b"on its way", b"1"))
+    disk.write(put(b"genesis", b"1"))
+    assert not disk.flip(b"on its way", Random(1))
+    assert not disk.flip(b"genesis", Random(1))
+    assert not disk.flip(b"nothing", Random(1))
+
+
 def _damage(copy: bytes, old: bytes, new: bytes) -> str:
     if copy in (old, new):
         return "old" if copy == old else "new"

@@ -1,6 +1,7 @@
 """The loop executes effects in order, and a crash at effect k cuts exactly there."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -46,14 +47,17 @@ class Scripted:
         return [Broadcast(b"fired")]
 
 
+def new_disk(index: int, *, abstaining: bool = False) -> Disk:
+    return Disk(*provision(ReplicaConfig(INSTANCE, index), Counter(), abstaining=abstaining))
+
+
 def world_of(script: list[Effect]) -> tuple[World, list[list[bytes]], list[Observation]]:
     heard: list[list[bytes]] = [[], [], []]
     seen: list[Observation] = []
     hosts = []
     for index in range(3):
-        records, genesis = provision(ReplicaConfig(INSTANCE, index), Counter())
         launch = _launcher(script if index == 0 else [], heard[index])
-        hosts.append(Host(index, Disk(records, genesis), launch, stream(1, index), correct=True))
+        hosts.append(Host(index, partial(new_disk, index), launch, stream(1, index), correct=True))
     network = Network(1, 3, Weather(min_latency=1, max_latency=1))
     return World(hosts, network, lambda _, event: seen.append(event)), heard, seen
 

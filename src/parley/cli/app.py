@@ -41,8 +41,11 @@ app = typer.Typer(
     name="parley",
     cls=later(
         {
+            "audit": Later("parley.cli.audit", "app", _MACHINES),
             "demo": Later("parley.cli.demo", "demo", _SIMULATION),
+            "fault": Later("parley.cli.faults", "app", _SIMULATION),
             "sim": Later("parley.cli.sim", "app", _SIMULATION),
+            "chaos": Later("parley.cli.chaos", "chaos", _SIMULATION),
             "bench": Later("parley.cli.bench", "app", _SIMULATION),
         }
     ),
@@ -67,7 +70,7 @@ app.add_typer(topics.app, name="topic", rich_help_panel=_ADMINISTRATION)
 app.add_typer(clients.app, name="client", rich_help_panel=_ADMINISTRATION)
 app.command(rich_help_panel=_MACHINES)(ceremony_commands.init)
 app.add_typer(ceremony_commands.genesis_app, name="genesis", rich_help_panel=_MACHINES)
-app.command(rich_help_panel=_MACHINES)(ceremony_commands.node)
+app.add_typer(ceremony_commands.node_app, name="node", rich_help_panel=_MACHINES)
 
 _WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
 

@@ -31,6 +31,9 @@ class Memory:
         kind = self._kinds[prefix[: self._width]]
         return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
 
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return ((key, value) for key, value in self.scan(prefix) if key >= start)
+
     def frozen(self) -> Memory:
         copy = Memory(self._width)
         copy._kinds.update({width: dict(kind) for width, kind in self._kinds.items()})

@@ -77,6 +77,7 @@ class Settings(Struct, frozen=True):
     network: Name
     depth: Literal[2, 3] = 2
     leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+"
+    allow_faults: bool = False  # whether brokers may be told to lie
 
 
 def sign_part(
@@ -128,7 +129,7 @@ def combine(parts: Mapping[str, Part], settings: Settings) -> Genesis:
         max(part.created for part in ordered),
         settings.depth,
         settings.leaders,
-        False,
+        settings.allow_faults,
         Timeouts(),
         Limits(),
         tuple(part.organisation for part in ordered),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from parley.cli import ceremony, contexts, output
 from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
@@ -16,18 +17,33 @@ from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
+from parley.cli.recover import recover
 from parley.model.genesis import GenesisError, decode_genesis
 from parley.model.names import is_name
 from parley.net.tls import Address, AddressError
 from parley.node.processes import local_brokers
 
-__all__ = ["genesis_app", "init", "node"]
+__all__ = ["genesis_app", "init", "node_app"]
 
 CREDENTIAL_MS = 365 * 86_400_000
 GENESIS = "genesis.json"
 PENDING = "setup-pending"  # a file that says: the genesis file is here, not everything that follows from it
 
 genesis_app = typer.Typer(help="Make the genesis file of a network together.", no_args_is_help=True)
+
+
+class _RunsUnlessTold(TyperGroup):
+    """`parley node` runs a broker, unless it names something else to do with one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - private names of Typer
+        first = args[0] if args else ""
+        return super().parse_args(ctx, args if first in {*self.commands, "--help"} else ["run", *args])
+
+
+node_app = typer.Typer(
+    cls=_RunsUnlessTold,
+    help="Run one broker: `parley node` is `parley node run`. Or bring back one that lost its disk.",
+)
 
 
 def init(
@@ -87,6 +103,10 @@ def combine(
             parser=choice("round-robin", "cwa", "cwa+"), metavar="SCHEME", help="round-robin, cwa or cwa+."
         ),
     ] = "cwa+",
+    allow_faults: Annotated[
+        bool,
+        typer.Option("--allow-faults", help="Brokers may be told to lie: for tests only. All must say the same."),
+    ] = False,
     directory: Directory = None,
     context: ContextName = None,
     json: output.Json = False,
@@ -99,7 +119,7 @@ def combine(
     home = contexts.find_directory(directory, context) if context else directory or contexts.DEFAULT_DIRECTORY
     if not is_name(network):
         raise typer.BadParameter("use 1 to 32 of a-z, 0-9 and -.", param_hint="--network")
-    settings = Settings(network, cast("Any", depth), cast("Any", leaders))
+    settings = Settings(network, cast("Any", depth), cast("Any", leaders), allow_faults)
     with provisioning():
         try:
             draft = _signed_here(_draft(files, settings), home)
@@ -121,6 +141,7 @@ def combine(
     output.emit(result, lambda: _tell(path, draft, unsigned), as_json=json)
 
 
+@node_app.command("run")
 def node(
     config: Annotated[
         Path | None,
@@ -148,6 +169,9 @@ def node(
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
     # In place of this process, so that signals and supervisors reach the broker itself.
     os.execv(sys.executable, [sys.executable, "-m", "parley.node", str(config.resolve())])  # noqa: S606
+
+
+node_app.command()(recover)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------

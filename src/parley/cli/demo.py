@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from parley.cli import demo_records, output
+from parley.cli import demo_liar, demo_records, output
 from parley.cli.local_folder import require_node_extra
 from parley.consensus.types import Block
 from parley.replica.ports import PersistSafety
@@ -31,16 +31,20 @@ WIDEST = 24  # views in the picture
 
 
 def demo(
-    chapter: Annotated[int | None, typer.Option(min=1, max=2, help="Only this one.")] = None,
+    chapter: Annotated[int | None, typer.Option(min=1, max=3, help="Only this one.")] = None,
     json: output.Json = False,
 ) -> None:
-    """Watch it work: organisations agree while one of them lies, and hospitals share records while a broker is killed."""
+    """Watch it work: organisations agree while one of them lies, hospitals share records while a broker is killed, and a
+    reader is told the truth although its own broker lies.
+    """
     result: dict[str, object] = {}
     holds = True
     if chapter in {None, 1}:
         holds &= _order(result, as_json=json)
     if chapter in {None, 2}:
         holds &= _records(result, as_json=json)
+    if chapter in {None, 3}:
+        holds &= _liar(result, as_json=json)
     if json:
         output.emit(result, "", as_json=True)
     if not holds:
@@ -71,6 +75,17 @@ def _records(result: dict[str, object], *, as_json: bool) -> bool:
     result["records"] = outcome
     if not as_json:
         output.emit({}, lambda: demo_records.tell(outcome), as_json=False)
+    return outcome.holds
+
+
+def _liar(result: dict[str, object], *, as_json: bool) -> bool:
+    """Chapter 3."""
+    require_node_extra("demo")
+    with output.progress("a lying broker", demo_liar.STEPS) as advance:
+        outcome = demo_liar.play(lambda _step: advance())
+    result["liar"] = outcome
+    if not as_json:
+        output.emit({}, lambda: demo_liar.tell(outcome), as_json=False)
     return outcome.holds
 
 

@@ -39,6 +39,10 @@ def up(
         typer.Option(min=1, max=MAX_BROKERS, help="Organisations, each with one broker; 4 if new."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Leave the brokers running.")] = False,
+    allow_faults: Annotated[
+        bool,
+        typer.Option("--allow-faults", help="If new: brokers may be told to lie; see `parley fault --help`."),
+    ] = False,
     directory: Directory = None,
     context: Annotated[
         str | None,
@@ -54,9 +58,14 @@ def up(
     """
     require_node_extra("up")
     home = require_own(directory or contexts.DEFAULT_DIRECTORY)
-    created = local_setup.provision(home, orgs or DEFAULT_ORGANISATIONS)
+    created = local_setup.provision(home, orgs or DEFAULT_ORGANISATIONS, allow_faults=allow_faults)
     genesis = read_genesis(home / "genesis.json")
     _check(home, genesis, orgs, created=created)
+    if allow_faults and not genesis.allow_faults:
+        fail(
+            f"the network in {home} was made without --allow-faults, and that cannot be changed; choose another --dir",
+            ExitCode.WRONG_USE,
+        )
     with locked(home):
         brokers = local_brokers(home, genesis)
         children = _start(brokers)

@@ -35,7 +35,7 @@ ORGANISATIONS = [*_ALPHABET.split(), *(f"org-{number}" for number in range(27, 3
 CLIENTS = [*_PEOPLE.split(), *(f"client-{number}" for number in range(27, 33))]
 
 
-def provision(directory: Path, count: int) -> bool:
+def provision(directory: Path, count: int, *, allow_faults: bool = False) -> bool:
     """Make the folder of a new network, unless there is one; whether it was made."""
     if (directory / "genesis.json").is_file():
         return False
@@ -44,16 +44,22 @@ def provision(directory: Path, count: int) -> bool:
     addresses = free_addresses(count, directory)
     if len(addresses) < count:
         fail(f"there are not {count} free ports for brokers on this machine", ExitCode.WRONG_USE)
-    return made_whole(directory, lambda folder: _fill(folder, addresses))
+    return made_whole(directory, lambda folder: _fill(folder, addresses, allow_faults=allow_faults))
 
 
-def _fill(folder: Path, addresses: list[str]) -> None:
+def _fill(folder: Path, addresses: list[str], *, allow_faults: bool) -> None:
     from parley.node import provision as parties  # noqa: PLC0415 - an extra
 
     now = time.time_ns() // 1_000_000
     names = ORGANISATIONS[: len(addresses)]
     parties.provision_network(
-        folder, organisations=names, network=NETWORK, start_time=now, clients=(), addresses=addresses
+        folder,
+        organisations=names,
+        network=NETWORK,
+        start_time=now,
+        clients=(),
+        addresses=addresses,
+        allow_faults=allow_faults,
     )
     for organisation, client in zip(names, CLIENTS, strict=False):
         parties.create_identity(folder, organisation, client, not_after=now + CREDENTIAL_MS)

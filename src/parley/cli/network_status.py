@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import typer
@@ -23,11 +23,23 @@ from parley.node.processes import local_brokers
 __all__ = ["status"]
 
 POLL_SECONDS = 0.25
+MAX_SHOWN = 3  # proofs against one broker, or damages of one, in the table for people
 DATA, SHARD = "data", "0"  # until there is governance, a network is one shard (P26)
 
 
+class Proof(Struct):
+    """That a broker signed two contradicting things of one kind in a view."""
+
+    broker: str
+    kind: str
+    view: int
+
+
 class Member(Struct):
-    """One broker; `height` and what follows only if it answers, `pid` only if it runs from this folder."""
+    """One broker; `height` and what follows only if it answers, `pid` only if it runs from this folder.
+
+    `misbehaviour` is what it can prove of others, `damage` what it found wrong in its own store.
+    """
 
     name: str
     org: str
@@ -36,6 +48,8 @@ class Member(Struct):
     height: int | None
     pid: int | None
     note: str
+    misbehaviour: list[Proof]
+    damage: list[str]
 
 
 class Shard(Struct):
@@ -106,6 +120,10 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:
             None if one.status is None else one.status.height,
             pids.get(one.name),
             one.problem if one.status is None else one.status.note,
+            []
+            if one.status is None
+            else [Proof(said.broker, said.kind, said.view) for said in one.status.misbehaviour],
+            [] if one.status is None else list(one.status.damage),
         )
         for one in found
     ]
@@ -134,4 +152,29 @@ def _table(genesis: Genesis, shard: Shard) -> RenderableType:
             "-" if member.pid is None else str(member.pid),
             member.note,
         )
-    return Group(title, "", table)
+    found = [*_proofs(shard.brokers), *_damage(shard.brokers)]
+    return Group(title, "", table, *([""] if found else []), *found)
+
+
+def _proofs(members: Iterable[Member]) -> list[str]:
+    """A sentence for each proof of misbehaviour, with all who hold it; of a broker that goes on and on, the last ones."""
+    holders: dict[tuple[str, str, int], list[str]] = {}
+    for member in members:
+        for proof in member.misbehaviour:
+            holders.setdefault((proof.broker, proof.kind, proof.view), []).append(member.name)
+    said: dict[str, list[str]] = {}
+    for (broker, kind, view), names in sorted(holders.items()):
+        sentence = f"{broker} signed two {kind} in view {view} (proof held by {', '.join(names)})"
+        said.setdefault(broker, []).append(sentence)
+    lines: list[str] = []
+    for broker, sentences in said.items():
+        if len(sentences) > MAX_SHOWN:
+            lines.append(f"{broker} contradicted itself in {len(sentences)} views; the last:")
+        lines += sentences[-MAX_SHOWN:]
+    return lines
+
+
+def _damage(members: Iterable[Member]) -> list[str]:
+    return [
+        f"{member.name} found damage: {what}" for member in members for what in member.damage[-MAX_SHOWN:]
+    ]

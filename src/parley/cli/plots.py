@@ -14,23 +14,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bars", "check", "mark", "new_figure", "save"]
+__all__ = ["BAR", "GRID", "INK", "bars", "check", "mark", "new_figure", "save"]
 
 DPI = 110
 WIDTH = 3.2  # inches of a panel
 INK, BAR, GRID = "#333333", "#4878a8", "#dddddd"
 
 
-def check(path: Path | None) -> None:
+def check(path: Path | None, option: str = "--plot") -> None:
     """End the command before it works for minutes if its chart could not be drawn or written."""
     if path is None:
         return
     if path.suffix.lower() != ".png":
-        raise typer.BadParameter(
-            f"charts are PNG files, and {path} does not end in .png.", param_hint="--plot"
-        )
+        raise typer.BadParameter(f"charts are PNG files, and {path} does not end in .png.", param_hint=option)
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}.", param_hint="--plot")
+        raise typer.BadParameter(f"there is no folder {path.parent}.", param_hint=option)
     try:
         import matplotlib.figure  # noqa: F401, PLC0415
     except ImportError:

@@ -11,7 +11,7 @@ from parley.cli.output import ExitCode, Json, emit, progress
 from parley.cli.sim_twins import twins
 from parley.consensus.committee import faults
 from parley.sim.byzantine import ACTORS
-from parley.sim.report import Summary, describe, summarise
+from parley.sim.report import Summary, describe, listed, summarise
 from parley.sim.scenario import MAX_NODES
 from parley.sim.scenario import run as play
 
@@ -30,6 +30,13 @@ class Crypto(StrEnum):
     REAL = "real"
 
 
+class Application(StrEnum):
+    """What the simulated replicas execute."""
+
+    COUNTER = "counter"
+    PUBSUB = "pubsub"
+
+
 class Leaders(StrEnum):
     """How leaders are chosen."""
 
@@ -46,6 +53,9 @@ def run(
         int | None,
         typer.Option(min=0, help="How many of them lie. If not said, two, or as many as the network bears."),
     ] = None,
+    application: Annotated[
+        Application, typer.Option(help="What they execute: a counter, or the brokers' pub/sub.")
+    ] = Application.COUNTER,
     seed: Annotated[int, typer.Option(min=0, help="Chooses everything that happens.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Run this many seeds, from --seed upwards.")] = 1,
     crypto: Annotated[Crypto, typer.Option(help="Signatures: fast stand-ins or Ed25519.")] = Crypto.SIMULATED,
@@ -61,7 +71,8 @@ def run(
 ) -> None:
     """Run simulated networks from seeds and check their properties.
 
-    Faults come first: liars, crashes in the middle of writes, loss up to 30 %, partitions. Then all must heal.
+    Faults come first: liars, crashes in the middle of writes, loss up to 30 %, partitions; with pub/sub also long
+    absences and, where f leaves room beside the liars, lost and damaged disks. Then all must heal.
     """
     forced = actor or []
     if byzantine is None:
@@ -75,6 +86,7 @@ def run(
                     nodes,
                     byzantine,
                     number,
+                    application=application.value,
                     crypto=crypto.value,
                     depth=chain,
                     actors=forced,
@@ -125,10 +137,11 @@ def _summary(summary: Summary) -> str:
     lines = [
         *(describe(run) for run in broken),
         f"seeds {summary.seed} to {last}: {verdict}",
-        f"  network    {summary.nodes} replicas, commit depth {summary.depth}, {summary.crypto} signatures, {summary.leaders} leaders",
+        f"  network    {summary.nodes} replicas of the {summary.application} application, commit depth {summary.depth}, {summary.crypto} signatures, {summary.leaders} leaders",
         f"  liars      {', '.join(f'{count} {name}' for name, count in summary.actors.items()) or 'none'}",
         f"  committed  at least {summary.committed} blocks in each run; {summary.acknowledged} batches in all",
         f"  faults     {summary.crashes} crashes",
+        f"  happened   {listed(summary.happened)}",
         f"  trace      {summary.trace_hash}",
     ]
     return "\n".join(lines)

@@ -31,7 +31,11 @@ SubscribeRule = Annotated[
     str | None, typer.Option("--subscribe", metavar="RULE", help="Who may read; any client if empty.")
 ]
 Retention = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long bodies stay: 30m, 12h, 7d or forever.")
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long messages stay readable before brokers erase them: 30m, 12h, 7d or forever.",
+    ),
 ]
 
 
@@ -56,8 +60,6 @@ def create(
         )
     rules = check_rule(publish or "", "--publish"), check_rule(subscribe or "", "--subscribe")
     lasting = parse_retention(retention or "forever")
-    if lasting:
-        output.note("parley: the retention is on the ledger, but brokers do not delete old messages yet")
     chosen = find(directory, context)
 
     async def command() -> TopicInfo:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from parley.client.client import Client, connect
     from parley.client.messages import Message, Receipt
+    from parley.client.position import Position
     from parley.client.publisher import Pending, Publisher
     from parley.client.subscription import Subscription
 
@@ -29,6 +30,7 @@ __all__ = [
     "Message",
     "PartitionInfo",
     "Pending",
+    "Position",
     "Publisher",
     "Receipt",
     "Subscription",
@@ -37,7 +39,7 @@ __all__ = [
     "connect_blocking",
 ]
 
-_MODULES = ("messages", "administration", "publisher", "subscription", "client", "blocking")
+_MODULES = ("messages", "position", "administration", "publisher", "subscription", "client", "blocking")
 
 if not TYPE_CHECKING:
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from parley.client.beliefs import Belief, Reader, Stale
 from parley.client.brokers import Brokers
 from parley.client.connection import Asked, Connection, Declined, Gone
-from parley.client.errors import ParleyError, Stalled, Unreachable, refused
+from parley.client.errors import Overloaded, ParleyError, Stalled, Unreachable, refused
 from parley.ledger.proofs import ProofError
 from parley.model.errors import Code
 from parley.model.genesis import Timeouts
@@ -90,7 +90,6 @@ class Panel:
         self.faults = faults
         self.timeout = timeout
         self.height = 0
-        self._problem: ParleyError | None = None  # of the last round in which nobody answered
         self._eligible = frozenset(eligible)
         self._on_stalled = on_stalled
 
@@ -105,17 +104,6 @@ class Panel:
         """How many must refuse alike to be believed without proof."""
         return self.needed if self.reader.level == "trusted" else self.faults + 1
 
-    def unanswered(self, what: str) -> ParleyError:
-        """What to raise when waiting has taken too long: that nobody can be reached, or that nothing gets done."""
-        problem = self._problem
-        if isinstance(problem, Unreachable):
-            return problem
-        return Stalled(what, problem.reasons if isinstance(problem, Stalled) else {})
-
-    def settle(self, problem: ParleyError | None) -> None:
-        """How the last round of asking went."""
-        self._problem = problem
-
     def report(self, trouble: ParleyError) -> None:
         self._on_stalled(trouble)
 
@@ -129,11 +117,11 @@ class Panel:
         trouble: Callable[[ParleyError], None] | None = None,
     ) -> R:
         """Ask until enough agree. With `trouble`, go on for ever, and say there what else would be raised."""
-        talk = _Talk(self, request, needed or self.needed)
+        talk = _Talk(self, request, needed or self.needed, trouble)
         limit = asyncio.timeout(self.timeout if trouble is None else None)
         try:
             async with limit:
-                return await talk.until_agreed(skip, patience, trouble)
+                return await talk.until_agreed(skip, patience)
         except TimeoutError:
             if limit.expired():
                 raise talk.problem() from None
@@ -143,22 +131,29 @@ class Panel:
 class _Talk(Generic[A, R]):
     """One request to the panel, round after round."""
 
-    def __init__(self, panel: Panel, request: Request[A, R], needed: int) -> None:
+    def __init__(
+        self,
+        panel: Panel,
+        request: Request[A, R],
+        needed: int,
+        trouble: Callable[[ParleyError], None] | None,
+    ) -> None:
         self._panel = panel
         self._request = request
         self._needed = needed
+        self._trouble = trouble
         self._reported = False
+        self._last: ParleyError = Stalled(request.what, {})  # of the round before
         self._forget()
 
     def _forget(self) -> None:
         self._answers: dict[str, tuple[R, int]] = {}
         self._reasons: dict[str, str] = {}
         self._denials: defaultdict[Code, dict[str, str]] = defaultdict(dict)
-        self._reached = False
+        self._busy: set[str] = set()
+        self._reached: set[str] = set()
 
-    async def until_agreed(
-        self, skip: int, patience: float, trouble: Callable[[ParleyError], None] | None
-    ) -> R:
+    async def until_agreed(self, skip: int, patience: float) -> R:
         clock = asyncio.get_running_loop().time
         began = clock()
         for number in count():
@@ -166,12 +161,11 @@ class _Talk(Generic[A, R]):
             found = await self._round(self._panel.candidates(skip + number))
             if found is not None:
                 return found
-            problem = self.problem()
-            self._panel.settle(problem)
+            problem = self._last = self.problem()
             if clock() - began >= self._panel.timeouts.freshness / 1_000:
                 self._report(problem)
-            if trouble is not None:
-                trouble(problem)
+            if self._trouble is not None:
+                self._trouble(problem)
             else:
                 self._require_undecided()
                 if isinstance(problem, Unreachable) and clock() - began >= patience:
@@ -180,8 +174,12 @@ class _Talk(Generic[A, R]):
         raise AssertionError("counting does not end")
 
     def problem(self) -> ParleyError:
-        if not self._reached and self._reasons:
+        if not self._reasons:
+            return self._last
+        if not self._reached:
             return Unreachable(self._reasons)
+        if self._busy and self._busy >= self._reached:
+            return Overloaded(self._request.what, self._reasons)
         return Stalled(self._request.what, self._reasons)
 
     async def _round(self, candidates: list[str]) -> R | None:
@@ -204,6 +202,8 @@ class _Talk(Generic[A, R]):
                 done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     extra += max(1, self._panel.faults)  # a silent broker may be censoring (P4)
+                    if self._trouble is not None:
+                        self._trouble(self.problem())
                     if not waiting:
                         self._report(self.problem())
                 for task in done:
@@ -217,7 +217,7 @@ class _Talk(Generic[A, R]):
     async def _ask(self, name: str) -> tuple[R, int]:
         request, panel = self._request, self._panel
         connection = await panel.brokers.connection(name)
-        self._reached = True
+        self._reached.add(name)
         try:
             async with asyncio.timeout(_seconds(request.question)):
                 answer = await connection.ask(request.question, request.kind)
@@ -239,6 +239,8 @@ class _Talk(Generic[A, R]):
             self._reasons[name] = str(error)
         except Declined as declined:
             self._reasons[name] = str(declined)
+            if declined.code is Code.BUSY:
+                self._busy.add(name)
             if declined.code not in PASSING:
                 self._denials[declined.code][name] = declined.detail
         except (Gone, TimeoutError) as error:
@@ -253,7 +255,6 @@ class _Talk(Generic[A, R]):
             return None
         found = self._request.combine([answer for answer, _ in self._answers.values()], self._needed)
         if found is not None:
-            self._panel.settle(None)
             self._panel.height = max(self._panel.height, min(height for _, height in self._answers.values()))
         return found
 

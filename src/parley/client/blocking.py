@@ -14,6 +14,7 @@ from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
 from parley.client.errors import ClientClosed, LyingBroker, ParleyError
 from parley.client.messages import Level, Message, Receipt
+from parley.client.position import Position
 from parley.client.publisher import Pending, Publisher
 from parley.client.subscription import Start, Subscription
 from parley.model.credentials import Identity
@@ -204,8 +205,10 @@ class BlockingClient:
         )
         return BlockingPublisher(self.thread, made)
 
-    def subscribe(self, topic: str, where: str = "", start: Start = "latest") -> BlockingSubscription:
-        return BlockingSubscription(self.thread, self.client.subscribe(topic, where, start))
+    def subscribe(
+        self, topic: str, where: str = "", start: Start = "latest", *, keep: bool = False
+    ) -> BlockingSubscription:
+        return BlockingSubscription(self.thread, self.client.subscribe(topic, where, start, keep=keep))
 
     def fetch(
         self,
@@ -294,6 +297,18 @@ class BlockingSubscription:
 
     def __next__(self) -> Message:
         return self._thread.run(self._subscription.__anext__())
+
+    @property
+    def waiting(self) -> int:
+        return self._subscription.waiting
+
+    def position(self) -> Position:
+        """Where to resume after all that was handed out so far."""
+
+        async def ask() -> Position:
+            return self._subscription.position()
+
+        return self._thread.run(ask())
 
 
 def _iterate(thread: Thread, messages: AsyncGenerator[Message, None]) -> Iterator[Message]:

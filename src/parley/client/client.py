@@ -30,6 +30,7 @@ from parley.client.feed import Subject
 from parley.client.history import History
 from parley.client.lines import Applied, Author, Line
 from parley.client.messages import Level, Message, Receipt
+from parley.client.position import Position
 from parley.client.publisher import Publisher, Publishing, publish_one
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import faults
@@ -242,10 +243,19 @@ class Client:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, where: str = "", start: Start = "latest") -> Subscription:
-        """Messages whose tags satisfy `where`, in order, as they come; from `start` on if that lies in the past."""
+    def subscribe(
+        self, topic: str, where: str = "", start: Start = "latest", *, keep: bool = False
+    ) -> Subscription:
+        """Messages whose tags satisfy `where`, in order, as they come; from `start` on if that lies in the past.
+
+        `start` may be the `position()` of an earlier subscription: then nothing is missed and nothing comes twice. With
+        `keep` the order stays alive for its lease after this subscription was left, so that its numbers go on.
+        """
+        wanted = constraint(where)
+        if isinstance(start, Position):
+            start.require(self.genesis.chain, topic, wanted.text)
         return Subscription(
-            self._subscribing, Subject(self._panel, self._clock, topic, constraint(where)), start
+            self._subscribing, Subject(self._panel, self._clock, topic, wanted), start, keep=keep
         )
 
     async def fetch(
@@ -369,7 +379,7 @@ class Client:
         done = self._control.submit((message,))
         finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
         if not finished:
-            raise self._panel.unanswered("an operation (it may still take effect)")
+            raise self._control.unanswered("an operation (it may still take effect)")
         return done.result()
 
     def _line(self, topic: str, partition: int) -> Line:

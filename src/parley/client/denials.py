@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,8 +67,9 @@ class Judge:
         if declined.code is Code.PRUNED:
             keys.append(partition_key(self.topic, self.partition))
         try:
-            answer = await connection.ask(Prove(0, tuple(keys)), Proven)
-        except (Declined, Gone):
+            async with asyncio.timeout(self.panel.timeouts.freshness / 1_000):
+                answer = await connection.ask(Prove(0, tuple(keys)), Proven)
+        except (Declined, Gone, TimeoutError):
             return
         belief = reader.believe(answer.anchor)
         values = check_entries(belief, answer, keys, floor=0)

@@ -27,6 +27,7 @@ __all__ = [
     "NotReady",
     "NotSubscribed",
     "OutOfSequence",
+    "Overloaded",
     "Oversized",
     "ParleyError",
     "PermissionDenied",
@@ -103,6 +104,23 @@ class Stalled(ParleyError, TimeoutError):  # noqa: N818 - it names the condition
         )
         super().__init__(
             f"{what}: no broker shows a fresh result, so the network has stalled or this machine's clock is wrong ({said})."
+        )
+        self.what = what
+        self.reasons = dict(reasons)
+
+
+class Overloaded(Stalled):
+    """Every broker that answers says that it takes no more for now: too many batches wait, or its disk is nearly full.
+
+    What was sent is sent again, unchanged and more slowly, for as long as the client is open.
+    """
+
+    def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
+        said = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        ParleyError.__init__(
+            self,
+            f"{what}: the brokers take no more for now ({said}). Publish more slowly or with fewer batches in flight, give "
+            f"it more time, or tell who runs them.",
         )
         self.what = what
         self.reasons = dict(reasons)

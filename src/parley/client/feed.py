@@ -28,18 +28,22 @@ __all__ = ["Feed", "Over", "Subject"]
 MARGIN = 2.0  # seconds beyond `freshness` that a proof may take to arrive
 GRANT = CREDIT // 4  # messages for which credit is given back at once
 
-# What a broker says of an order that has ended; subscribing again shows whether it has.
-_ENDS = frozenset({Code.NOT_FOUND, Code.NOT_SUBSCRIBED})
+# What a broker says of an order that has ended or is not kept; subscribing again shows whether that is so.
+_ENDS = frozenset({Code.NOT_FOUND, Code.NOT_SUBSCRIBED, Code.PRUNED})
 
 Piece = tuple[Message, ...] | Ended
 
 
 class Over(Exception):  # noqa: N818 - it names the condition
-    """An order has ended, or somebody says so (`suspect`): subscribe again to learn where it goes on."""
+    """An order has ended, or somebody says so (`suspect`): subscribe again to learn where it goes on.
 
-    def __init__(self, suspect: str | None = None) -> None:
+    `pruned`: what comes next in it is said to be not kept any more.
+    """
+
+    def __init__(self, suspect: str | None = None, *, pruned: bool = False) -> None:
         super().__init__("the order of the subscription has ended")
         self.suspect = suspect
+        self.pruned = pruned
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,11 @@ class Feed:
         for source in sources:
             source.taken(len(block))
         return block
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Who pushes now."""
+        return tuple(self._sources)
 
     def interrupt(self) -> None:
         """Make whoever waits subscribe again."""
@@ -200,11 +209,12 @@ class Feed:
             brokers.failed(name)
             self._failed[name] = str(error)
         except Stale as error:
+            brokers.failed(name)  # it may be cut off: whatever comes next asks others first
             self._failed[name] = str(error)
         except Declined as declined:
             self._failed[name] = str(declined)
             if declined.code in _ENDS:
-                raise Over(name) from None
+                raise Over(name, pruned=declined.code is Code.PRUNED) from None
             if declined.code not in PASSING:
                 self._deny(name, declined)
 
@@ -273,7 +283,10 @@ class _Source:
         self._stream: Stream | None = None
         self._limit: asyncio.Timeout | None = None
         self._owed = 0
-        self._due = 0.0  # when the next proof has to be here
+        self._due = self._deadline()  # when the next proof has to be here
+        self._lags: dict[
+            int, int
+        ] = {}  # by partition, ms behind the present when it was last seen to catch up
         self.task = asyncio.create_task(self._run())
         self.task.add_done_callback(heed)
         self.task.add_done_callback(lambda _: ended())
@@ -296,9 +309,13 @@ class _Source:
         order = Order(panel.reader, subject.topic, subject.constraint, places, feed.floor)
         positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
         question = OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
-        connection = await panel.brokers.connection(self.name)
-        feed.reach()
-        self._stream = await connection.open(question)
+        try:
+            async with asyncio.timeout_at(self._due):
+                connection = await panel.brokers.connection(self.name)
+                feed.reach()
+                self._stream = await connection.open(question)
+        except TimeoutError:
+            raise Stale(f"it has not opened a stream within {self._patience:g} s") from None
         try:
             await self._follow(self._stream, order)
         except Declined as declined:
@@ -311,7 +328,6 @@ class _Source:
 
     async def _follow(self, stream: Stream, order: Order) -> None:
         panel = self._subject.panel
-        self._due = self._deadline()
         state = Completeness.BEHIND
         while True:
             piece, arrived = await self._next(stream, state)
@@ -320,17 +336,34 @@ class _Source:
                 # What this reader may not see is so now only if the header is new.
                 if piece.reader is not None and not is_fresh(belief, arrived, panel.timeouts.freshness):
                     raise Stale("it withholds messages under an old header")
-                self._feed.offer(self, order.delivered(belief, piece))
+                self._feed.offer(self, shown := order.delivered(belief, piece))
+                state = Completeness.BEHIND  # what the last head proved to be missing may have been this
+                if self._catches_up(shown, arrived):
+                    self._due = self._deadline()
             else:
                 state = order.completeness(belief, piece)
                 if state is Completeness.ENDED:
                     raise Declined(Code.NOT_SUBSCRIBED, "the order has ended")
                 if state is Completeness.COMPLETE and is_fresh(belief, arrived, panel.timeouts.freshness):
                     self._feed.show_fresh()
-                    self._due = self._deadline()
+                    self._lags.clear()
+                    # The older the header, the sooner the next one: a broker that shows one again has no new ones.
+                    self._due = self._deadline(max(0, arrived - belief.time))
             if panel.reader.level == "certified":
                 self._feed.floor = max(self._feed.floor, order.floor)
                 panel.height = max(panel.height, order.floor)
+
+    def _catches_up(self, pieces: Iterable[Piece], arrived: int) -> bool:
+        """Whether a broker that has much to tell, and no time for heads, comes closer to the present all the same."""
+        found = False
+        for piece in pieces:
+            if isinstance(piece, Ended):
+                continue
+            partition, lag = piece[-1].partition, arrived - piece[-1].time
+            if lag <= self._lags.setdefault(partition, lag) - self._subject.panel.timeouts.freshness // 2:
+                self._lags[partition] = lag
+                found = True
+        return found
 
     async def _next(self, stream: Stream, state: Completeness) -> tuple[Delivery | Head, int]:
         # While the reader takes nothing the broker can show nothing, and no proof is due.
@@ -345,5 +378,6 @@ class _Source:
         finally:
             self._limit = None
 
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._patience
+    def _deadline(self, age: int = 0) -> float:
+        """After a proof that was so many ms old when it came."""
+        return asyncio.get_running_loop().time() + self._patience - age / 1_000

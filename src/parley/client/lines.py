@@ -15,7 +15,7 @@ from itertools import count
 
 from parley.client.asking import PATIENCE, Panel, Request, pause
 from parley.client.beliefs import Belief, Ordered, check_receipt
-from parley.client.errors import ClientClosed, ParleyError, Refused, Unreachable, refused
+from parley.client.errors import ClientClosed, ParleyError, Refused, Stalled, Unreachable, refused
 from parley.client.messages import Evidence
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.model import receipts
@@ -68,6 +68,7 @@ class _Entry:
     header: BatchHeader
     digest: bytes = b""
     data: bytes = b""
+    problem: ParleyError | None = None  # that the last round of sending met
     task: asyncio.Task[None] | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -98,6 +99,13 @@ class Line:
         self._entries.append(entry)
         self._send(entry)
         return done
+
+    def unanswered(self, what: str) -> ParleyError:
+        """What to raise when waiting for a receipt has taken too long: the oldest open batch met the trouble first."""
+        problem = next((entry.problem for entry in self._entries if entry.problem is not None), None)
+        if isinstance(problem, Unreachable):
+            return problem
+        return type(problem)(what, problem.reasons) if isinstance(problem, Stalled) else Stalled(what, {})
 
     def close(self) -> None:
         self._closed = True
@@ -249,6 +257,7 @@ class Line:
         since: list[float] = []
 
         def note(problem: ParleyError) -> None:
+            entry.problem = problem
             if not isinstance(problem, Unreachable):
                 since.clear()
                 return

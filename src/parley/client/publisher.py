@@ -11,7 +11,7 @@ from typing import Self
 
 from parley.client.asking import Panel
 from parley.client.compose import MAX_CONTENT, compose, partition_of, size_of
-from parley.client.errors import ClientClosed
+from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.lines import Applied, Line
 from parley.client.messages import Receipt
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
@@ -41,6 +41,7 @@ class _Batch:
     size: int = 0
     rules: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
+    line: Line | None = None
     done: asyncio.Future[Applied] | None = None
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     seen: bool = False  # whether somebody has waited for one of them
@@ -54,7 +55,7 @@ class _Batch:
         self.rules.add(message.rule)
 
     def submit(self, line: Line) -> asyncio.Future[Applied]:
-        self.done = line.submit(tuple(self.messages))
+        self.line, self.done = line, line.submit(tuple(self.messages))
         self.sent.set()
         return self.done
 
@@ -79,7 +80,8 @@ class Pending:
         assert batch.done is not None, "it was sent"
         finished, _ = await asyncio.wait([batch.done], timeout=panel.timeout)
         if not finished:
-            raise panel.unanswered("publishing (the message may still be published)")
+            assert batch.line is not None, "it was sent"
+            raise batch.line.unanswered("publishing (the message may still be published)")
         return self._made(batch.done.result())
 
     def _made(self, applied: Applied) -> Receipt:
@@ -133,7 +135,7 @@ class Publisher:
         self._max_bytes = max_bytes
         self._room = asyncio.Semaphore(in_flight)
         self._open: dict[int, _Batch] = {}
-        self._unsettled: set[asyncio.Future[Applied]] = set()
+        self._unsettled: dict[asyncio.Future[Applied], _Batch] = {}
         self._failed: list[_Batch] = []
         # The partition of messages without a key, for one batch at a time.
         self._turn = int.from_bytes(publishing.rng(2), "big")
@@ -184,9 +186,8 @@ class Publisher:
         for partition in list(self._open):
             self._dispatch(partition)
         if self._unsettled:
-            _, late = await asyncio.wait(self._unsettled, timeout=self._publishing.panel.timeout)
-            if late:
-                raise self._publishing.panel.unanswered(f"publishing {len(late)} batches to {self.topic}")
+            await asyncio.wait(list(self._unsettled), timeout=self._publishing.panel.timeout)
+            self._require_settled()
         failed, self._failed = self._failed, []
         for done in (batch.done for batch in failed if not batch.seen):
             assert done is not None, "only what was sent can have failed"
@@ -206,7 +207,7 @@ class Publisher:
         while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
             if batch is not None and batch.messages:
                 self._dispatch(partition)
-            await self._room.acquire()
+            await self._acquire()
             if partition in self._open:  # somebody else was here first
                 self._room.release()
             else:
@@ -215,6 +216,23 @@ class Publisher:
                 made.timer = loop.call_later(self._linger, self._dispatch, partition)
                 return made
         return batch
+
+    async def _acquire(self) -> None:
+        """Wait until another batch may be in flight; with a timeout, raise what keeps the others from being published."""
+        limit = asyncio.timeout(self._publishing.panel.timeout)
+        try:
+            async with limit:
+                await self._room.acquire()
+        except TimeoutError:
+            if limit.expired():
+                self._require_settled()
+            raise
+
+    def _require_settled(self) -> None:
+        late = next(iter(self._unsettled.values()), None)
+        if late is not None:
+            assert late.line is not None, "it was sent"
+            raise late.line.unanswered(f"publishing {len(self._unsettled)} batches to {self.topic}")
 
     def _dispatch(self, partition: int) -> None:
         batch = self._open.pop(partition, None)
@@ -228,11 +246,16 @@ class Publisher:
         if partition == self._turn:
             self._turn += 1
         done = batch.submit(self._publishing.line(self.topic, partition))
-        self._unsettled.add(done)
+        self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 
     def _settled(self, batch: _Batch, done: asyncio.Future[Applied]) -> None:
-        self._unsettled.discard(done)
+        del self._unsettled[done]
         self._room.release()
-        if done.exception() is not None and len(self._failed) < MAX_FAILED:
+        failure = done.exception()
+        if isinstance(failure, LimitExceeded):
+            # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
+            # those to come are better sent in smaller batches.
+            self._batch_size = max(1, min(self._batch_size, len(batch.messages) // 2))
+        if failure is not None and len(self._failed) < MAX_FAILED:
             self._failed.append(batch)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +20,14 @@ from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
 from parley.client.lines import Applied
 from parley.client.messages import Message
-from parley.client.verification import Place
+from parley.client.position import Position
+from parley.client.standing import Bridge, Standing
 from parley.model.operations import Subscribe, Unsubscribe
 from parley.model.receipts import PartitionStart, Subscribed
 
 __all__ = ["Start", "Subscribing", "Subscription"]
 
-Start = Literal["latest", "earliest"] | int | Mapping[int, int]
+Start = Literal["latest", "earliest"] | int | Mapping[int, int] | Position
 
 UNSUBSCRIBE_SECONDS = 2.0
 RETRY_SECONDS = 3.0  # thrice the time after which a failed renewal is tried again
@@ -46,25 +46,20 @@ class Subscribing:
     leave: Callable[[Subject], bool]  # whether it was the last of its kind
 
 
-@dataclass
-class _Bridge:
-    """What is read by offset before the order goes on."""
-
-    partition: int
-    offset: int
-    stop: int
-
-
 class Subscription:
-    """An asynchronous iterator over messages. Everything published after it was entered will come, once, in order."""
+    """An asynchronous iterator over messages. Everything published after it was entered will come, once, in order.
 
-    def __init__(self, subscribing: Subscribing, subject: Subject, start: Start) -> None:
+    With `keep` its order lives on after it was left, until the lease ends, for whoever resumes it.
+    """
+
+    def __init__(
+        self, subscribing: Subscribing, subject: Subject, start: Start, *, keep: bool = False
+    ) -> None:
         self._subscribing = subscribing
         self._subject = subject
         self._start = start
-        self._places: dict[int, Place] = {}
-        self._bridges: deque[_Bridge] = deque()
-        self._buffer: deque[Message] = deque()
+        self._keep = keep
+        self._standing = Standing()
         self._feed: Feed | None = None
         self._news: tuple[PartitionStart, ...] | None = None  # of a renewal that changed something
         self._failure: Refused | None = None
@@ -80,6 +75,23 @@ class Subscription:
     def where(self) -> str:
         """The constraint, in its canonical form."""
         return self._subject.constraint.text
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Who delivers now; nobody, while history is read."""
+        return () if self._feed is None else self._feed.brokers
+
+    @property
+    def waiting(self) -> int:
+        """How many messages are here already and come without waiting."""
+        return len(self._standing.waiting)
+
+    def position(self) -> Position:
+        """Where to resume after all that was handed out so far; see `Client.subscribe`."""
+        if not self._standing.places:
+            raise ClientClosed("The subscription has no position yet; ask inside `async with`.")
+        chain = self._subject.panel.reader.trust.genesis.chain
+        return Position(chain.hex(), self.topic, self.where, self._standing.positions())
 
     async def __aenter__(self) -> Self:
         self._subscribing.enter(self._subject)
@@ -111,7 +123,8 @@ class Subscription:
 
     async def __anext__(self) -> Message:
         # Every step leaves a consistent state behind, so that waiting may be given up at any time.
-        while not self._buffer:
+        waiting = self._standing.waiting
+        while not waiting:
             if self._closed:
                 raise ClientClosed("The subscription is closed; iterate inside `async with`.")
             if self._failure is not None:
@@ -122,16 +135,16 @@ class Subscription:
                 if self._subject.panel.timeout is not None:
                     raise
                 self._subject.panel.report(error)
-        return self._buffer.popleft()
+        return waiting.popleft()
 
     async def _advance(self) -> None:
         """Get some more messages, or one step closer to them."""
         news, self._news = self._news, None
         if news is not None:
-            self._adopt(news)
+            self._standing.adopt(news)
             await self._end_feed()
-        elif self._bridges:
-            await self._cross(self._bridges[0])
+        elif self._standing.bridges:
+            await self._cross(self._standing.bridges[0])
         else:
             await self._follow()
 
@@ -150,18 +163,14 @@ class Subscription:
         return outcome.partitions
 
     async def _begin(self, starts: tuple[PartitionStart, ...]) -> None:
-        ends = {start.partition: start.next_offset for start in starts}
-        for partition, offset in (await self._offsets(ends)).items():
-            if offset < ends[partition]:
-                self._bridges.append(_Bridge(partition, offset, ends[partition]))
-        self._places = {
-            start.partition: Place(start.partition, start.incarnation, start.next_ps, start.next_offset)
-            for start in starts
-        }
+        if isinstance(self._start, Position):
+            self._standing.resume(self._start.partitions, starts)
+        else:
+            ends = {start.partition: start.next_offset for start in starts}
+            self._standing.begin(starts, await self._offsets(self._start, ends))
 
-    async def _offsets(self, ends: Mapping[int, int]) -> Mapping[int, int]:
+    async def _offsets(self, start: object, ends: Mapping[int, int]) -> Mapping[int, int]:
         """Where to begin reading in each partition that has a history to be read."""
-        start = self._start
         if start == "latest":
             return {}
         if start == "earliest":
@@ -174,7 +183,9 @@ class Subscription:
                 )
             start = {0: start}
         if not isinstance(start, Mapping):
-            raise Invalid(f"start is 'latest', 'earliest', an offset or {{partition: offset}}, not {start!r}")
+            raise Invalid(
+                f"start is 'latest', 'earliest', an offset, {{partition: offset}} or a position, not {start!r}"
+            )
         for partition, offset in start.items():
             if not 0 <= offset <= ends.get(partition, -1):
                 raise Invalid(f"there is no offset {offset} in partition {partition} of {self.topic} yet")
@@ -182,7 +193,7 @@ class Subscription:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def _cross(self, bridge: _Bridge) -> None:
+    async def _cross(self, bridge: Bridge) -> None:
         history = self._subscribing.history
         wait = self._subject.panel.timeouts.freshness  # a broker that lags has not got there yet
         try:
@@ -190,70 +201,68 @@ class Subscription:
         except Pruned:
             # The reader has to know what it missed, and may go on with what is left.
             bridge.offset = (await history.head(self.topic, bridge.partition)).log_start_offset
-            self._forget_crossed()
+            self._standing.crossed()
             raise
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # What hides an empty hides its tags: it may be interesting only to who wants everything.
-        self._buffer.extend(
+        self._standing.waiting.extend(
             message
             for message in messages
             if (constraint.text == EVERYTHING if message.empty else constraint.matches(message.tags))
         )
         bridge.offset += len(messages)
-        self._forget_crossed()
-
-    def _forget_crossed(self) -> None:
-        while self._bridges and self._bridges[0].offset >= self._bridges[0].stop:
-            self._bridges.popleft()
+        self._standing.crossed()
 
     async def _follow(self) -> None:
         if self._feed is None:
-            self._feed = Feed(self._subject, self._places.values())
+            self._feed = Feed(self._subject, self._standing.places.values())
         feed = self._feed
         try:
             block = await feed.next()
         except Over as over:
-            await self._go_on(feed, over.suspect)
+            await self._go_on(feed, over)
         else:
-            self._places = dict(feed.places)
-            self._buffer.extend(block)
+            self._standing.places = dict(feed.places)
+            self._standing.waiting.extend(block)
 
-    async def _go_on(self, feed: Feed, suspect: str | None) -> None:
+    async def _go_on(self, feed: Feed, over: Over) -> None:
         """The order has ended, or a broker says so, or a renewal brought news."""
         if self._news is not None:
             return
+        if over.pruned:
+            await self._skip_pruned(feed, over.suspect)
+            return
         starts = await self._subscribe()
-        if self._changes(starts):
+        if self._standing.changes(starts):
             self._news = starts
             return
-        if suspect is not None:
-            self._subject.panel.brokers.distrust(suspect, "it says that an order has ended, and it goes on")
-            feed.avoid(suspect, "it says that the order has ended")
+        if over.suspect is not None:
+            self._doubt(feed, over.suspect, "it says that an order has ended, and it goes on")
         feed.resume()
 
-    def _changes(self, starts: tuple[PartitionStart, ...]) -> bool:
-        known = {partition: place.incarnation for partition, place in self._places.items()}
-        return any(known.get(start.partition) != start.incarnation for start in starts)
+    async def _skip_pruned(self, feed: Feed, suspect: str | None) -> None:
+        """What the order has next is not kept any more: say so once, and go on by offset with what is left."""
+        heads = await self._subscribing.history.heads(self.topic, list(self._standing.places))
+        log_starts = dict(zip(self._standing.places, (head.log_start_offset for head in heads), strict=True))
+        if suspect is not None and not any(log_starts.values()):
+            self._doubt(feed, suspect, "it says that messages were pruned, and none was")
+            feed.resume()
+            return
+        starts = await self._subscribe()
+        if suspect is not None:
+            self._subject.panel.brokers.failed(
+                suspect
+            )  # if others do have what it says is gone, they come first
+        lost = self._standing.prune(log_starts)
+        self._news = starts
+        if lost:
+            where = ", ".join(f"partition {one} starts at offset {log_starts[one]}" for one in lost)
+            raise Pruned(f"messages of {self.topic} were not kept until they were read: {where}")
 
-    def _adopt(self, starts: tuple[PartitionStart, ...]) -> None:
-        incarnations = {place.incarnation for place in self._places.values()}
-        exist = {start.partition for start in starts}  # a topic that was made anew may have fewer
-        self._places = {partition: place for partition, place in self._places.items() if partition in exist}
-        self._bridges = deque(bridge for bridge in self._bridges if bridge.partition in exist)
-        for start in starts:
-            partition, incarnation = start.partition, start.incarnation
-            old = self._places.get(partition)
-            if old is not None and old.incarnation == incarnation:
-                continue
-            if old is None and incarnation in incarnations:
-                # A partition that was added while this order lived has it from the start.
-                self._places[partition] = Place(partition, incarnation, 0, 0)
-                continue
-            offset = 0 if old is None else old.next_offset
-            if offset < start.next_offset:
-                self._bridges.append(_Bridge(partition, offset, start.next_offset))
-            self._places[partition] = Place(partition, incarnation, start.next_ps, start.next_offset)
+    def _doubt(self, feed: Feed, suspect: str, lie: str) -> None:
+        self._subject.panel.brokers.distrust(suspect, lie)
+        feed.avoid(suspect, lie)
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None
@@ -276,7 +285,7 @@ class Subscription:
                 log.warning("The lease of a subscription to %s was not renewed: %s", self.topic, error)
                 self._lease = min(self._lease, RETRY_SECONDS)
             else:
-                if self._changes(starts):
+                if self._standing.changes(starts):
                     self._news = starts
                     self._interrupt()
 
@@ -287,7 +296,7 @@ class Subscription:
     async def _leave(self) -> None:
         """Unsubscribe, as a courtesy: if that fails, the lease ends by itself."""
         subject = self._subject
-        if not self._subscribing.leave(subject):
+        if not self._subscribing.leave(subject) or self._keep:
             return
         with suppress(ParleyError, TimeoutError):
             async with asyncio.timeout(UNSUBSCRIBE_SECONDS):

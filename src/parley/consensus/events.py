@@ -41,6 +41,7 @@ __all__ = [
     "RequestBatches",
     "RequestBlocks",
     "RequestPayload",
+    "Resume",
     "Send",
     "SetTimer",
     "StoreBlock",
@@ -192,6 +193,13 @@ class PayloadAvailable:
     """There is something to propose now; a waiting leader asks again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A replica that lost its safety record may sign again: this QC is newer than all that it can have signed (P10)."""
+
+    qc: VerifiedQC
+
+
 Input = (
     VerifiedProposal
     | VerifiedVote
@@ -203,6 +211,7 @@ Input = (
     | BatchesReady
     | Payload
     | PayloadAvailable
+    | Resume
 )
 
 

@@ -34,6 +34,7 @@ from parley.consensus.events import (
     ReportMisbehaviour,
     RequestBatches,
     RequestBlocks,
+    Resume,
     Send,
     SetTimer,
     StoreBlock,
@@ -218,6 +219,8 @@ class Machine:
                 self._on_payload(event)
             case PayloadAvailable():
                 self._effects += self._proposer.payload_available()
+            case Resume():
+                self._safety.resume(event.qc)
             case _:
                 assert_never(event)
 

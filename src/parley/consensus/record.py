@@ -1,12 +1,14 @@
 """The safety record: what a replica has signed, in a form that survives torn writes and never resets itself (T16-T19).
 
-The driver keeps two slots of two copies each. Record k goes into slot k mod 2, written twice in one synced write.
-A crash can therefore damage only the slot being written, and nothing signed under that write has left the replica.
+The driver keeps two slots of two copies each. Record k goes into slot k mod 2, first into one copy, and when that is on
+disk into the other. A crash can therefore damage only one copy of one slot, and nothing signed under that write has left
+the replica. Whatever else is damaged was damaged later: one copy is mended from the other, two stop the replica.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +18,16 @@ from parley.consensus.types import QC, TC, U64, Proposal, Timeout, Vote
 from parley.crypto.encoding import u32, u64
 from parley.crypto.hashing import DIGEST_SIZE, digest
 
-__all__ = ["COPIES", "MAX_RECORD", "SLOTS", "SafetyState", "encode_record", "recover_record"]
+__all__ = [
+    "COPIES",
+    "MAX_RECORD",
+    "SLOTS",
+    "Repair",
+    "SafetyState",
+    "encode_record",
+    "recover_record",
+    "repairs",
+]
 
 SLOTS = 2
 COPIES = 2
@@ -54,11 +65,10 @@ def encode_record(sequence: int, state: SafetyState) -> bytes:
 
 
 def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, SafetyState]:
-    """The newest record that was completely written, with its sequence; `where` names the file to the operator.
+    """The newest record, with its sequence; `where` names the file to the operator.
 
-    One good copy of a slot counts. A copy that is not good comes from a write that never finished, which explains why its
-    slot may lag behind: the newest good record is the one to use. Anything else means that a signature may have been
-    forgotten, and stops the replica.
+    One good copy of a slot counts: that the other is not good, or older, a crash in the middle of a write explains.
+    Anything else means that a signature may have been forgotten, and stops the replica.
     """
     if len(slots) != SLOTS or any(len(copies) != COPIES or not any(copies) for copies in slots):
         raise SafetyRecordError(_advice(where, "it is missing or incomplete"))
@@ -67,15 +77,43 @@ def recover_record(slots: Sequence[Sequence[bytes]], where: str) -> tuple[int, S
         raise SafetyRecordError(
             _advice(where, "a record stands in the other's slot: files or writes were mixed up")
         )
-    if not any(found):
-        raise SafetyRecordError(_advice(where, "no copy of any record passes its checksum"))
-    older, newer = sorted(found, key=lambda records: max(map(_sequence, records), default=-1))
-    newest = max(newer, key=_sequence)
-    if len(older) == COPIES and max(map(_sequence, older)) + 1 != newest[0]:
+    if not all(found):
+        raise SafetyRecordError(_advice(where, "both copies of a record fail their checksums"))
+    older, newest = sorted((max(records, key=_sequence) for records in found), key=_sequence)
+    if older[0] + 1 != newest[0]:
         raise SafetyRecordError(
             _advice(where, f"the record before {newest[0]} is not there, so a finished write was lost")
         )
     return newest
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What to write into one copy of one slot; `damaged`: it held nothing that can be read, and not just the record before."""
+
+    slot: int
+    copy: int
+    record: bytes
+    damaged: bool
+
+
+def repairs(slots: Sequence[Sequence[bytes]]) -> list[Repair]:
+    """What makes both copies of each slot equal again, for slots from which a record was recovered.
+
+    To be written before anything relies on that record: until then it may have one copy, and would be lost with it. And
+    the next crash must find no slot with one good copy, or what it tears could be that one.
+    """
+    found = []
+    for slot, copies in enumerate(slots):
+        read = [_decode(copy) for copy in copies]
+        newest = max((record for record in read if record is not None), key=_sequence)
+        record = encode_record(*newest)
+        found += [
+            Repair(slot, copy, record, damaged=there is None)
+            for copy, there in enumerate(read)
+            if there != newest
+        ]
+    return found
 
 
 def _decode(copy: bytes) -> tuple[int, SafetyState] | None:
@@ -99,7 +137,7 @@ def _advice(where: str, what: str) -> str:
     return (
         f"The safety record at {where} cannot be used: {what}. Without it this replica could sign twice in one view, "
         f"so it stays stopped. Do not delete the file and do not restore it from a backup. Repair the disk and start "
-        f"again; if the record is gone for good, the broker comes back with a new key in the next epoch."
+        f"again; if the record is gone for good, run `parley node recover`."
     )
 
 

@@ -13,7 +13,7 @@ from parley.consensus.record import SafetyState
 from parley.consensus.types import QC, Block, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import Signer
 
-__all__ = ["SafetyRules", "initial_state"]
+__all__ = ["SafetyRules", "abstaining_state", "initial_state"]
 
 
 def initial_state(instance: Instance, signer: int, genesis_qc: QC) -> SafetyState:
@@ -34,6 +34,11 @@ def initial_state(instance: Instance, signer: int, genesis_qc: QC) -> SafetyStat
     )
 
 
+def abstaining_state(instance: Instance, signer: int, genesis_qc: QC) -> SafetyState:
+    """The record of a replica that has lost its own: what it has signed, it does not know, so it signs nothing (P10)."""
+    return replace(initial_state(instance, signer, genesis_qc), abstains=True)
+
+
 class SafetyRules:
     """Holds the signer, so nothing else can sign. What was signed for a view is returned again, never replaced (T17)."""
 
@@ -45,6 +50,8 @@ class SafetyRules:
     def vote(self, block: Block, high_qc: VerifiedQC, high_tc: VerifiedTC | None) -> Vote | None:
         """A vote for `block`, or None if voting could help to certify a second block or to undo a final one."""
         state = self.state
+        if state.abstains:
+            return None
         if state.last_vote is not None and state.last_vote.block == block.id:
             return state.last_vote
         if not self._is_safe(block):
@@ -64,6 +71,8 @@ class SafetyRules:
     def timeout(self, view: int, high_qc: VerifiedQC, high_tc: VerifiedTC | None) -> Timeout | None:
         """Give up on `view`. A timeout promises not to vote in the view any more, and shows the highest QC known."""
         state = self.state
+        if state.abstains:
+            return None
         if state.last_timeout is not None and state.last_timeout.view == view:
             return state.last_timeout
         # A TC must know of every QC that its signers' votes may have helped to make final.
@@ -93,12 +102,35 @@ class SafetyRules:
     def propose(self, block: Block, high_qc: VerifiedQC, high_tc: VerifiedTC | None) -> Proposal | None:
         """Sign a proposal. One per view, also across restarts: a proposal is as binding as a vote (T18)."""
         last = self.state.last_proposal
-        if last is not None and last.header.view >= block.view:
+        if self.state.abstains or (last is not None and last.header.view >= block.view):
+            return None
+        # A view that is over; after `resume` it may be one in which the forgotten life proposed.
+        if block.view <= self.state.high_qc.view:
             return None
         signature = self._signer.sign(self._instance.proposal_message(block.id))
         proposal = Proposal(block.header, block.batches, signature)
         self.state = replace(self.state, last_proposal=proposal, high_qc=high_qc.qc, high_tc=bare(high_tc))
         return proposal
+
+    def resume(self, qc: VerifiedQC) -> None:
+        """Take part again after the record was lost; `qc` is newer than all that the forgotten life can have signed.
+
+        That life's votes, timeouts and proposals were for views below that of `qc`, and its lock was lower still. From
+        here on nothing is signed for a view up to `qc`'s: as if this replica had voted there, been locked, and given up.
+        """
+        assert self.state.abstains, "who knows what it has signed has nothing to resume"
+        self.state = replace(
+            self.state,
+            last_voted_view=qc.view,
+            one_chain_view=qc.view,
+            highest_timeout_view=qc.view,
+            last_vote=None,
+            last_timeout=None,
+            last_proposal=None,
+            high_qc=qc.qc,
+            high_tc=None,
+            abstains=False,
+        )
 
     def _is_safe(self, block: Block) -> bool:
         # One vote per view, none after giving up on it: two quorums in one view would share an honest replica.

@@ -6,7 +6,6 @@ if its results are what the ordered batches give; without one it checks that eve
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,15 +16,28 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import VERSION, Block, Instance, Roots, genesis_block
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
+from parley.crypto.encoding import EncodingError
 from parley.crypto.merkle import MountainRange
 from parley.crypto.qc import Ed25519List
-from parley.ledger import layout, state_map
-from parley.ledger.application import Application, KeyValue, Outcome
+from parley.ledger import history, layout, state_map
+from parley.ledger.application import Application, KeyValue
+from parley.ledger.audit_entries import (
+    Fault,
+    StateEntries,
+    check_body,
+    check_indices,
+    check_rest,
+    check_state,
+    decoded,
+)
+from parley.ledger.bodies import kept_batches
+from parley.ledger.derived import Derived
+from parley.ledger.erasure import RemainsError, check_remains
 from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.proofs import history_leaf
-from parley.model.batches import PUBLISH, Batch, open_batch
+from parley.ledger.replay import Replay
+from parley.model.batches import PUBLISH, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Refusal
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt, Published, decode_leaf
 
@@ -33,23 +45,25 @@ __all__ = ["Verdict", "verify_store"]
 
 T = TypeVar("T")
 
+_NOT_IT = "is not what the history says"
+NAMED_WITHIN = 64  # heights above a block in which a header may name its results
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`heights` blocks were checked; `first_fault` names the first entry that is wrong and what is wrong with it."""
+    """`heights` blocks were checked; `first_fault` names the first entry that is wrong and what is wrong with it.
+
+    `replayed`: every block was executed again. It cannot be once bodies have been erased.
+    """
 
     heights: int
     publications: int
     first_fault: str | None
+    replayed: bool = False
 
     @property
     def valid(self) -> bool:
         return self.first_fault is None
-
-
-class _Fault(Exception):  # noqa: N818 - what the auditor found
-    def __init__(self, entry: bytes, what: str) -> None:
-        super().__init__(f"entry {_name(entry)} {what}")
 
 
 def verify_store(
@@ -57,214 +71,260 @@ def verify_store(
     genesis: Genesis,
     application: Application | None = None,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    replay: bool = True,
 ) -> Verdict:
     """Check everything that a broker stores; `progress` is told heights done and heights in all."""
-    audit = _Audit(store, genesis, application)
+    audit = _Audit(store, genesis, application, replay=replay)
+    fault: str | None = None
     try:
         for height in audit.run():
             progress(height, audit.highest)
-    except _Fault as fault:
-        return Verdict(audit.height, audit.publications, str(fault))
-    return Verdict(audit.height, audit.publications, None)
+    except Fault as found:
+        fault = str(found)
+    return Verdict(audit.height, audit.publications, fault, audit.replayed)
 
 
 class _Audit:
     """The state of one pass over the chain, from the genesis block upwards."""
 
-    def __init__(self, store: KeyValue, genesis: Genesis, application: Application | None) -> None:
+    def __init__(
+        self, store: KeyValue, genesis: Genesis, application: Application | None, *, replay: bool
+    ) -> None:
         instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
         self._store = store
+        self._state = StateEntries(store)
         self._chain = genesis.chain
         self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
         scheme = Ed25519List([broker.key for broker in genesis.brokers])
         self._verifier = Verifier(instance, scheme, self._genesis)
-        self._replay = None if application is None else _Replay(application)
+        self._application = application
+        self._derived = None if application is None else Derived(application, store, self._state)
+        self._replay = Replay(application) if application is not None and replay else None
         self._history = MountainRange()
-        self._roots = [Roots(state_map.EMPTY_ROOT, self._history.root())]
         self.height = 0
         self.highest = 0
         self.publications = 0
 
+    @property
+    def replayed(self) -> bool:
+        return self._replay is not None and self.height == self.highest
+
     def run(self) -> Iterator[int]:
+        self._require_whole()
         head = self._read(layout.HEAD, _heads)
         self.highest = head.height
         block = self._block(0)
         if block.id != self._genesis.id:
-            raise _Fault(layout.committed(0), "is not the first block of this genesis file's network")
-        self._require_roots(0, self._roots[0])
+            raise Fault(layout.committed(0), "is not the first block of this genesis file's network")
+        if self._read(layout.roots(0), _roots) != Roots(state_map.EMPTY_ROOT, self._history.root()):
+            raise Fault(layout.roots(0), "holds other roots than the genesis file gives")
         for height in range(1, head.height + 1):
             block = self._next(block)
             self.height = height
             yield height
         if head.history != self._history.encode():
-            raise _Fault(layout.HEAD, "holds another history than the blocks give")
-        self._check_state(head.height)
+            raise Fault(layout.HEAD, "holds another history than the blocks give")
+        check_state(self._store, self._read(layout.roots(head.height), _roots).state)
+        if self._application is not None:
+            check_indices(self._store, self._application)
+        check_rest(self._store, self._chain, self._verifier)
+
+    def _require_whole(self) -> None:
+        if self._store.get(layout.JOINING) is not None:
+            raise Fault(layout.JOINING, "says that this broker is still fetching a snapshot of the state")
+        missing = self._store.get(layout.BACKFILL)
+        if missing is not None:
+            below = int.from_bytes(missing, "big")
+            raise Fault(layout.BACKFILL, f"says that the history below height {below} is not filled in yet")
 
     def _next(self, parent: Block) -> Block:
         height = parent.height + 1
         block = self._block(height)
         self._check_links(block, parent)
-        bodies = [self._body(name) for name in block.batches]
-        leaves = self._receipts(block, [batch for _, batch in bodies])
+        leaves = self._receipts(block)
+        bodies = self._bodies(block, leaves)
+        if bodies is None:
+            self._replay = None
+        self._check_results(block, bodies, leaves)
         self._check_history(block, leaves)
-        if self._replay is not None:
-            self._check_results(block, [data for data, _ in bodies], leaves)
+        self._check_roots(block)
+        if self._derived is not None:
+            for key, _ in self._derived.wrong(height, leaves):
+                raise Fault(b"s/" + key, f"does not lead to the receipt in block {height}")
         return block
 
     def _check_links(self, block: Block, parent: Block) -> None:
         key, header = layout.committed(block.height), block.header
-        if (header.parent, header.height, header.justify.block) != (parent.id, parent.height + 1, parent.id):
-            raise _Fault(key, "does not follow the block before it")
+        if header.height != parent.height + 1 or header.justify.block != header.parent:
+            raise Fault(key, "does not follow the block before it")
+        if header.parent != parent.id:
+            # The parent was linked to the one before it, so one of the two is wrong; a quorum certified what is named.
+            raise Fault(key, "does not follow the block before it, or that one is not what was certified")
         if header.time <= parent.header.time:
-            raise _Fault(key, "is not later than the block before it")
+            raise Fault(key, "is not later than the block before it")
         if (header.version, header.chain, header.shard, header.epoch) != (VERSION, self._chain, 0, 0):
-            raise _Fault(key, "belongs to another network")
+            raise Fault(key, "belongs to another network")
         if merkle.root(block.batches) != header.batches_root:
-            raise _Fault(key, "lists other batches than its header commits to")
+            raise Fault(key, "lists other batches than its header commits to")
         try:
             # The quorum that certified the parent; what certifies the last block stands in the next one.
             self._verifier.qc(header.justify)
             if header.tc is not None:
                 self._verifier.tc(header.tc)
         except Refused as refused:
-            raise _Fault(key, f"carries a certificate that does not hold: {refused}") from None
+            raise Fault(key, f"carries a certificate that does not hold: {refused}") from None
         if header.executed_height > parent.height:
-            raise _Fault(key, "claims results of blocks that were not executed before it")
-        if self._roots[header.executed_height] != Roots(header.state_root, header.history_root):
-            raise _Fault(
-                key, f"claims other results for height {header.executed_height} than the blocks give"
-            )
+            raise Fault(key, "claims results of blocks that were not executed before it")
+        self._require_certified(block)
 
-    def _body(self, name: bytes) -> tuple[bytes, Batch]:
-        key = layout.batch(name)
-        data = self._required(key)
+    def _require_certified(self, block: Block) -> None:
+        """The next block names this one, so one that it does not name is not the one that a quorum certified."""
+        above = self._store.get(layout.committed(block.height + 1))
         try:
-            found, batch = open_batch(data, self._chain)
-        except Refusal as refusal:
-            raise _Fault(key, f"is not a valid batch: {refusal}") from None
-        if found != name:
-            raise _Fault(key, "holds another batch than it is named after")
-        return data, batch
+            named = block.id if above is None else _blocks.decode(above).header.parent
+        except DECODE_ERRORS:
+            return  # its own fault, in a moment
+        if named != block.id and self._is_certified_above(block.height):
+            raise Fault(layout.committed(block.height), "is not the block that the next one follows")
 
-    def _receipts(self, block: Block, batches: list[Batch]) -> tuple[bytes, ...]:
+    def _is_certified_above(self, height: int) -> bool:
+        """Whether the next block is itself the one that its follower names, so that it can be believed."""
+        blocks = [self._store.get(layout.committed(height + above)) for above in (1, 2)]
+        if blocks[0] is None or blocks[1] is None:
+            return False
+        try:
+            below, above = (_blocks.decode(data) for data in blocks if data is not None)
+        except DECODE_ERRORS:
+            return False
+        return above.header.parent == below.block().id
+
+    # -- receipts and bodies -----------------------------------------------------------------------------------------
+
+    def _receipts(self, block: Block) -> tuple[bytes, ...]:
         key = layout.receipts(block.height)
         leaves = self._read(key, _receipts)
         try:
             receipts = [leaf for leaf in map(decode_leaf, leaves) if isinstance(leaf, BatchReceipt)]
         except ValueError as error:
-            raise _Fault(key, f"cannot be read: {error}") from None
+            raise Fault(key, f"cannot be read: {error}") from None
         if sorted(receipt.digest for receipt in receipts) != sorted(block.batches):
-            raise _Fault(key, "does not have one receipt for each batch of its block")
-        published = sum(batch.header.count for batch in batches if batch.header.kind == PUBLISH)
-        accepted = sum(r.count for r in receipts if isinstance(r.outcome, Published))
-        if accepted > published:
-            raise _Fault(key, "accepts more publications than the block holds")
-        self.publications += accepted
+            raise Fault(key, "does not have one receipt for each batch of its block")
+        self.publications += sum(r.count for r in receipts if isinstance(r.outcome, Published))
         return leaves
 
-    def _check_history(self, block: Block, leaves: tuple[bytes, ...]) -> None:
-        nodes = self._history.append(history_leaf(block.height, block.id, merkle.root(leaves)))
-        for level, index, node in nodes:
-            if self._store.get(layout.history_node(level, index)) != node:
-                raise _Fault(layout.history_node(level, index), "is not the history's node")
-        stored = self._read(layout.roots(block.height), _roots)
-        if stored.history != self._history.root():
-            raise _Fault(layout.roots(block.height), "holds another history root than the blocks give")
-        self._roots.append(stored)
+    def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> list[bytes] | None:
+        """In the block's order; None if some are rightly gone."""
+        bodies: list[bytes] = []
+        published = 0
+        for name in block.batches:
+            data = self._store.get(layout.batch(name))
+            if data is None:
+                header = self._erased(block, leaves, name)
+            else:
+                check_body(layout.batch(name), data, name, self._chain)
+                header = _batches.decode(data).header
+                bodies.append(data)
+            if header is None:
+                return None  # and so many publications cannot be counted
+            published += header.count if header.kind == PUBLISH else 0
+        accepted = sum(
+            leaf.count
+            for leaf in map(decode_leaf, leaves)
+            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+        )
+        if accepted > published:
+            raise Fault(layout.receipts(block.height), "accepts more publications than the block holds")
+        return bodies if len(bodies) == len(block.batches) else None
 
-    def _check_results(self, block: Block, bodies: list[bytes], leaves: tuple[bytes, ...]) -> None:
-        assert self._replay is not None
+    def _erased(self, block: Block, leaves: tuple[bytes, ...], name: bytes) -> BatchHeader | None:
+        """The header of a batch whose body may be gone, if that has stayed."""
+        if self._application is None or name in self._kept(block, leaves):
+            raise Fault(layout.batch(name), "is missing")
+        remains = self._store.get(layout.erased(name))
+        try:
+            return None if remains is None else check_remains(remains, name, self._chain).header
+        except RemainsError as error:
+            raise Fault(layout.erased(name), f"is not what stayed of the batch: {error}") from None
+
+    def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        assert self._application is not None
+        try:
+            return kept_batches(block, leaves, self._application, self._state, highest=self.highest)
+        except (*DECODE_ERRORS, ValueError) as error:
+            raise Fault(layout.STATE, f"has an entry that cannot be read: {error}") from None
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _check_results(self, block: Block, bodies: list[bytes] | None, leaves: tuple[bytes, ...]) -> None:
+        if self._replay is None or bodies is None:
+            return
         outcome = self._replay.apply(block, bodies)
         if outcome.leaves != leaves:
-            raise _Fault(layout.receipts(block.height), "is not what executing the block gives")
-        if outcome.state_root != self._roots[block.height].state:
-            raise _Fault(
-                layout.roots(block.height), "holds another state root than executing the block gives"
-            )
+            raise Fault(layout.receipts(block.height), "is not what executing the block gives")
+        stored = self._store.get(layout.roots(block.height))
+        key = layout.roots(block.height)
+        if stored is not None and decoded(_roots, key, stored).state != outcome.state_root:
+            raise Fault(key, "holds another state root than executing the block gives")
 
-    def _check_state(self, height: int) -> None:
-        """The entries give the root; the nodes are those of the map; indices are what execution wrote."""
-        entries = {key[len(layout.STATE) :]: value for key, value in self._store.scan(layout.STATE)}
-        root, nodes = state_map.update({}, entries)
-        if root != self._roots[height].state:
-            raise _Fault(layout.STATE, f"and all state entries do not give the state root of height {height}")
-        self._require_equal(layout.NODE, {path: node for path, node in nodes.items() if node is not None})
-        if self._replay is not None:
-            self._require_equal(layout.INDEX, self._replay.entries(b"i"))
+    def _check_history(self, block: Block, leaves: tuple[bytes, ...]) -> None:
+        leaf = history_leaf(block.height, block.id, merkle.root(leaves))
+        for level, index, node in self._history.append(leaf):
+            key = layout.history_node(level, index)
+            if self._store.get(key) != node:
+                raise Fault(key if level or not self._fits(index) else self._suspect(block.height), _NOT_IT)
 
-    def _require_equal(self, prefix: bytes, expected: dict[bytes, bytes]) -> None:
-        for key, value in self._store.scan(prefix):
-            if expected.pop(key[len(prefix) :], None) != value:
-                raise _Fault(key, "is not what the state gives")
-        for missing in sorted(expected)[:1]:
-            raise _Fault(prefix + missing, "is missing")
+    def _suspect(self, height: int) -> bytes:
+        """Block or receipts are wrong: not the receipts, if executing the block has just given them."""
+        return layout.receipts(height) if self._replay is None else layout.committed(height)
 
-    def _require_roots(self, height: int, roots: Roots) -> None:
-        if self._read(layout.roots(height), _roots) != roots:
-            raise _Fault(layout.roots(height), "holds other roots than the genesis file gives")
+    def _fits(self, index: int) -> bool:
+        """Whether the stored leaf leads to the head's root: then it is right, and what was hashed is not."""
+        stored = self._store.get(layout.history_node(0, index))
+        try:
+            head = MountainRange.decode(self._read(layout.HEAD, _heads).history)
+            if stored is None or len(stored) != len(head.root()):
+                return False
+            get = lambda key: self._store.get(b"h/" + key)  # noqa: E731 - a name for what is passed on
+            return history.climb(get, (0, index), head.size, stored) == head.root()
+        except (history.MissingNode, EncodingError):
+            return False
+
+    def _check_roots(self, block: Block) -> None:
+        """What a header names must be here; of other heights nobody can ask for the roots any more."""
+        key, header = layout.roots(block.height), block.header
+        stored = self._store.get(key)
+        if stored is None:
+            if self._is_named(block.height):
+                raise Fault(key, "is missing")
+        elif decoded(_roots, key, stored).history != self._history.root():
+            raise Fault(key, "holds another history root than the blocks give")
+        named = layout.roots(header.executed_height)
+        if self._read(named, _roots) != Roots(header.state_root, header.history_root):
+            raise Fault(named, f"is not what block {block.height} says, and a quorum with it")
+
+    def _is_named(self, height: int) -> bool:
+        for above in range(height + 1, min(height + NAMED_WITHIN, self.highest) + 1):
+            executed = self._block(above).header.executed_height
+            if executed >= height:
+                return executed == height
+        return height == self.highest
 
     def _block(self, height: int) -> Block:
-        return self._read(layout.committed(height), _blocks).block()
+        block = self._read(layout.committed(height), _blocks).block()
+        if block.height != height:
+            raise Fault(layout.committed(height), "is a block of another height")
+        return block
 
     def _read(self, key: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
-        try:
-            return decoder.decode(self._required(key))
-        except DECODE_ERRORS as error:
-            raise _Fault(key, f"cannot be read: {error}") from None
-
-    def _required(self, key: bytes) -> bytes:
         value = self._store.get(key)
         if value is None:
-            raise _Fault(key, "is missing")
-        return value
-
-
-class _Replay:
-    """The application on a state of its own, fed with the blocks of the store."""
-
-    def __init__(self, application: Application) -> None:
-        self._application = application
-        self._state: dict[bytes, bytes] = {}
-        self._keys: list[bytes] = []
-        self._write(application.genesis())
-
-    def apply(self, block: Block, bodies: list[bytes]) -> Outcome:
-        outcome = self._application.apply(block, list(zip(block.batches, bodies, strict=True)), self)
-        self._write(outcome)
-        return outcome
-
-    def entries(self, prefix: bytes) -> dict[bytes, bytes]:
-        return {key[len(prefix) :]: value for key, value in self.scan(prefix)}
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._state.get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        first = at = bisect_left(self._keys, prefix)
-        while at < len(self._keys) and self._keys[at].startswith(prefix):
-            at += 1
-        return iter([(key, self._state[key]) for key in self._keys[first:at]])
-
-    def _write(self, outcome: Outcome) -> None:
-        for key, value in outcome.writes:
-            if value is None:
-                if self._state.pop(key, None) is not None:
-                    del self._keys[bisect_left(self._keys, key)]
-            else:
-                if key not in self._state:
-                    insort(self._keys, key)
-                self._state[key] = value
-
-
-def _name(entry: bytes) -> str:
-    """An entry for people: readable as far as it is text, heights as numbers."""
-    kind, rest = entry[:2], entry[2:]
-    if kind in {b"c/", b"r/", b"e/"} and len(rest) == 8:
-        return f"{kind.decode()}{int.from_bytes(rest, 'big')}"
-    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in entry)
+            raise Fault(key, "is missing")
+        return decoded(decoder, key, value)
 
 
 _heads = msgspec.msgpack.Decoder(Head)
 _blocks = msgspec.msgpack.Decoder(StoredBlock)
+_batches = msgspec.msgpack.Decoder(Batch)
 _roots = msgspec.msgpack.Decoder(Roots)
 _receipts = msgspec.msgpack.Decoder(tuple[bytes, ...])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from parley.crypto.hashing import DIGEST_SIZE
-from parley.crypto.merkle import MAX_LEAVES, Proof, node_hash
+from parley.crypto.merkle import EMPTY_ROOT, MAX_LEAVES, Proof, node_hash
 
-__all__ = ["MissingNode", "node_key", "prove"]
+__all__ = ["MissingNode", "climb", "node_key", "prove", "proven_nodes", "root"]
 
 Get = Callable[[bytes], bytes | None]
 
@@ -42,6 +42,38 @@ def prove(get: Get, index: int, size: int) -> Proof:
             path.append(_subtree(get, level, position ^ 1, size))
         position, last, level = position >> 1, last >> 1, level + 1
     return Proof(index, size, tuple(path))
+
+
+def root(get: Get, size: int) -> bytes:
+    """The root of the first `size` leaves."""
+    return _subtree(get, size.bit_length(), 0, size) if size else EMPTY_ROOT
+
+
+def climb(get: Get, place: tuple[int, int], size: int, node: bytes) -> bytes:
+    """The root of `size` leaves if `node` stands at this place, a level and an index in it, and all beside its way holds."""
+    level, position = place
+    last = size - 1 >> level
+    while last:
+        if position & 1 or position < last:
+            sibling = _subtree(get, level, position ^ 1, size)
+            node = node_hash(sibling, node) if position & 1 else node_hash(node, sibling)
+        position, last, level = position >> 1, last >> 1, level + 1
+    return node
+
+
+def proven_nodes(proof: Proof, leaf: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The perfect subtrees that a proof which holds tells of: the hashed leaf, those beside its way and those on it."""
+    position, last, level, node, used = proof.index, proof.size - 1, 0, leaf, 0
+    yield 0, position, node
+    while last:
+        if position & 1 or position < last:
+            sibling, used = proof.path[used], used + 1
+            if (position ^ 1) + 1 << level <= proof.size:
+                yield level, position ^ 1, sibling
+            node = node_hash(sibling, node) if position & 1 else node_hash(node, sibling)
+        position, last, level = position >> 1, last >> 1, level + 1
+        if position + 1 << level <= proof.size:
+            yield level, position, node
 
 
 def _subtree(get: Get, level: int, index: int, size: int) -> bytes:

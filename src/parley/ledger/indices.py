@@ -1,4 +1,6 @@
-"""Where a broker finds what it serves: derived from the receipts, only added to, and no part of the certified state."""
+"""Where a broker finds what it serves and what it has to erase: derived from the receipts and no part of the certified
+state. Places are only added; what is to be erased goes when that is done.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,17 @@ from parley.crypto.encoding import u32, u64
 from parley.model.names import U32, U64, Hash, Position
 
 __all__ = [
+    "BODIES_TO_ERASE",
+    "LOGS_TO_ERASE",
+    "TO_ERASE",
     "BatchPlace",
     "LeafPlace",
+    "LogToErase",
     "ReceiptPlace",
+    "body_to_erase_key",
     "decode_place",
     "encode_place",
+    "log_to_erase_key",
     "offset_key",
     "offset_prefix",
     "order_key",
@@ -25,6 +33,10 @@ __all__ = [
 
 T = TypeVar("T", bound=Struct)
 
+TO_ERASE = b"ie"  # everything that is not there for ever: entries come by execution and go by erasure
+LOGS_TO_ERASE = TO_ERASE + b"l"
+BODIES_TO_ERASE = TO_ERASE + b"b"
+
 
 class BatchPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`io`: the batch whose messages begin at an offset, and the leaf of its receipt."""
@@ -32,6 +44,7 @@ class BatchPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     height: U64
     position: U32
     digest: Hash
+    count: U32  # of its messages
 
 
 class LeafPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -47,6 +60,15 @@ class ReceiptPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     height: U64
     position: U32
     final: bool
+    first_offset: U64 | None = None  # if it was published
+
+
+class LogToErase(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`iel`: the bodies of a partition from the offset `start` up to `end`, some blocks after `height` (P21)."""
+
+    start: U64
+    end: U64
+    height: U64
 
 
 def offset_prefix(topic: str, partition: int) -> bytes:
@@ -68,6 +90,15 @@ def order_key(topic: str, partition: int, constraint: bytes, incarnation: Positi
 
 def receipt_key(digest: bytes) -> bytes:
     return b"id" + digest
+
+
+def log_to_erase_key(topic: str, partition: int) -> bytes:
+    return LOGS_TO_ERASE + topic.encode() + b"\0" + u32(partition)
+
+
+def body_to_erase_key(digest: bytes) -> bytes:
+    """Holds the height at which a batch came again whose body had been erased."""
+    return BODIES_TO_ERASE + digest
 
 
 def encode_place(place: Struct) -> bytes:

@@ -5,8 +5,9 @@ e/<height>   its receipts, leaf by leaf h/<node>     a node of the history range
 u/<id>       an uncommitted block       m/head       the last executed block and the history up to it
 b/<digest>   a batch                    p/<digest>   a mark: this batch waits for order
 d/<digest>   what stays of an erased batch           v/<member><view>  proof that a member broke the rules
-m/joining    a mark: the state here is not to be used, a snapshot is being fetched
-m/backfill   the height up to which older records are still missing after a snapshot
+m/joining    a mark: the state here is not to be used, a snapshot of a height above the one in it is being fetched
+m/joins      how many snapshots were fetched in quick succession, and the height of the last
+m/backfill   the height below which records of blocks (c/ e/ h/ r/, indices) may be missing or wrong after a snapshot
 s/<key>      what the application writes: its state, the nodes of the state map, its indices
 """
 
@@ -27,11 +28,13 @@ __all__ = [
     "HEAD",
     "INDEX",
     "JOINING",
+    "JOINS",
     "NODE",
     "STATE",
     "UNCOMMITTED",
     "WAITING",
     "Head",
+    "Joins",
     "StoredBlock",
     "batch",
     "committed",
@@ -39,6 +42,7 @@ __all__ = [
     "erased",
     "evidence",
     "history_node",
+    "name",
     "receipts",
     "roots",
     "state",
@@ -49,6 +53,7 @@ __all__ = [
 
 HEAD = b"m/head"
 JOINING = b"m/joining"
+JOINS = b"m/joins"
 BACKFILL = b"m/backfill"
 EVIDENCE = b"v/"
 UNCOMMITTED = b"u/"
@@ -77,6 +82,13 @@ class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     height: U64
     history: bytes
+
+
+class Joins(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Snapshots that were fetched with few heights between them, and the height of the last one."""
+
+    count: U64
+    height: U64
 
 
 def committed(height: int) -> bytes:
@@ -121,6 +133,14 @@ def state(key: bytes) -> bytes:
 
 def state_node(path: bytes) -> bytes:
     return NODE + path
+
+
+def name(entry: bytes) -> str:
+    """An entry for people: readable as far as it is text, heights as numbers."""
+    kind, rest = entry[:2], entry[2:]
+    if kind in {b"c/", b"r/", b"e/"} and len(rest) == 8:
+        return f"{kind.decode()}{int.from_bytes(rest, 'big')}"
+    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in entry)
 
 
 def decode_receipts(data: bytes) -> tuple[bytes, ...]:

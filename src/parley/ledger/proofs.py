@@ -75,6 +75,11 @@ class Trust:
         self._verifier = Verifier(instance, scheme, first)
         self._passed: OrderedDict[Anchor, Certified] = OrderedDict()
 
+    @property
+    def verifier(self) -> Verifier:
+        """For whoever has messages between brokers to check, such as proofs of misbehaviour."""
+        return self._verifier
+
     def certified(self, anchor: Anchor) -> Certified:
         """Raises `ProofError` unless a quorum of the committee voted for the header."""
         found = self._passed.get(anchor)

@@ -71,6 +71,14 @@ class RecentStates:
         self._require(height)
         return View(self, height)
 
+    def replaced_after(self, height: int) -> Undo:
+        """What the blocks after this height replaced: laid over the store as it is now, the state of then."""
+        self._require(height)
+        found: Undo = {}
+        for undo in islice(self._undos, height - self.lowest, None):
+            found = undo | found
+        return found
+
     def _require(self, height: int) -> None:
         if height < self.lowest:
             raise TooOld(height, self.lowest)

@@ -1,12 +1,13 @@
 """The file that holds the safety record: what the replica has signed is on disk before the signature leaves (T16-T19).
 
-Two slots of two copies, each in a region of its own size that is overwritten in place. A record goes into both copies
-of its slot under one sync: torn by a crash, it was never relied on, and the other slot is whole. The second copy is for
-a disk that loses a sector later, so the copies of a slot do not lie side by side.
+Two slots of two copies, each in a region of its own size that is overwritten in place. A record goes into one copy of its
+slot, and when that is on disk into the other: a crash tears at most one of the two. So when both are damaged, no crash did
+it, and the replica stays stopped (consensus/record.py). The copies of a slot do not lie side by side.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -18,13 +19,13 @@ from typing import Self
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 
-__all__ = ["SIZE", "SafetyFile", "SafetyFileError"]
+__all__ = ["SIZE", "SafetyFile", "SafetyFileDamaged", "SafetyFileError"]
 
 SIZE = SLOTS * COPIES * MAX_RECORD
 
 _ADVICE = (
-    "Without it this replica could sign twice in one view, so it stays stopped. Do not make a new one and do not restore "
-    "one from a backup: repair the disk, or let the broker come back as one that has lost its safety record."
+    "Without it this replica could sign twice in one view, so it stays stopped. Do not restore one from a backup: repair "
+    "the disk, or if the record is gone for good, run `parley node recover`."
 )
 _STOP = "Nothing more is signed. Stop the broker, check the disk, then start it again."
 
@@ -35,6 +36,10 @@ class SafetyFileError(SafetyRecordError):
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(f"The safety file {path} {what}")
         self.path = path
+
+
+class SafetyFileDamaged(SafetyFileError):  # noqa: N818 - the condition, not an error of the caller
+    """What the file held cannot be read any more, whatever is done about paths, rights and other processes."""
 
 
 class SafetyFile:
@@ -85,14 +90,18 @@ class SafetyFile:
         """Both copies of the record are on disk when this returns; if it raises, nothing may be signed under it."""
         assert 0 <= slot < SLOTS, "there is such a slot"
         assert 0 < len(record) <= MAX_RECORD, "a record fits its slot"
+        for copy in range(COPIES):
+            self.write(slot, copy, record)
+
+    def write(self, slot: int, copy: int, record: bytes) -> None:
+        """One copy of a record is on disk when this returns."""
         # After a failed sync a second one may succeed without having written anything: nothing is retried.
         if self._broken:
             raise SafetyFileError(self._path, f"takes no record since writing one failed. {_STOP}")
         self._broken = True
         try:
-            for copy in range(COPIES):
-                if os.pwrite(self._descriptor, record, _offset(slot, copy)) != len(record):
-                    raise SafetyFileError(self._path, f"took only a part of a record. {_STOP}")
+            if os.pwrite(self._descriptor, record, _offset(slot, copy)) != len(record):
+                raise SafetyFileError(self._path, f"took only a part of a record. {_STOP}")
             os.fsync(self._descriptor)
         except OSError as error:
             raise SafetyFileError(self._path, f"could not be written: {error.strerror}. {_STOP}") from error
@@ -115,6 +124,8 @@ class SafetyFile:
         try:
             return os.pread(self._descriptor, MAX_RECORD, _offset(slot, copy))
         except OSError as error:
+            if error.errno == errno.EIO:  # a bad sector: the other copy is made for that
+                return b""
             raise SafetyFileError(self._path, f"cannot be read: {error.strerror}. {_ADVICE}") from error
 
 
@@ -137,7 +148,7 @@ def _lock(path: Path, descriptor: int) -> None:
 
 def _require_size(path: Path, size: int) -> None:
     if size != SIZE:
-        raise SafetyFileError(path, f"has {size} bytes instead of {SIZE}, so it is damaged. {_ADVICE}")
+        raise SafetyFileDamaged(path, f"has {size} bytes instead of {SIZE}, so it is damaged. {_ADVICE}")
 
 
 def _create(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import msgspec
@@ -20,13 +21,25 @@ from parley.crypto.hashing import DIGEST_SIZE, digest, domain_prefix
 __all__ = [
     "EMPTY_ROOT",
     "MAX_DEPTH",
+    "MAX_NODE",
+    "Contents",
     "DamagedMap",
     "Nodes",
     "StateProof",
+    "StrayNode",
+    "check",
+    "check_node",
+    "holds",
+    "is_leaf",
+    "leaf_entry",
+    "path_of",
     "prove",
+    "rebuilt_node",
     "root",
+    "standing",
     "update",
     "verify",
+    "with_leaf",
 ]
 
 WIDTH = 16
@@ -43,6 +56,7 @@ _LEAF_VALUE = u32(DIGEST_SIZE)
 _BRANCH = [domain_prefix("state/branch") + u32(2 + DIGEST_SIZE * count) for count in range(WIDTH + 1)]
 
 _ENTRY_SIZE = 2 * DIGEST_SIZE  # what is kept of a leaf: the hashes of its key and of its value
+MAX_NODE = 2 + WIDTH * DIGEST_SIZE + 2 + WIDTH * _ENTRY_SIZE
 _NIBBLES = bytes(int(chr(c), 16) if chr(c) in "0123456789abcdef" else 0 for c in range(256))
 
 _sha256 = hashlib.sha256
@@ -73,6 +87,14 @@ class DamagedMap(Exception):  # noqa: N818 - the condition, not an error of the 
             f"Node {path.hex()[1::2] or 'at the root'} of the state map is missing or damaged. The local state cannot "
             f"be used: check the disk, then rejoin from a certified snapshot."
         )
+        self.path = path
+
+
+class StrayNode(Exception):  # noqa: N818 - the condition, not an error of the caller
+    """A node is stored where the one above it has none: it belongs to no state."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(f"Node {path.hex()[1::2]} belongs to no state.")
         self.path = path
 
 
@@ -119,10 +141,52 @@ def prove(nodes: Nodes, key: bytes) -> StateProof:
             return StateProof((*levels, value[:end]), None)
         levels.append(value[:at] + value[at + DIGEST_SIZE : end])
         if leaves & bit:
-            at = end + 2 + _ENTRY_SIZE * (leaves & bit - 1).bit_count()
-            return StateProof(tuple(levels), _unless_own(hashed, value[at : at + _ENTRY_SIZE]))
+            return StateProof(tuple(levels), _unless_own(hashed, _entry_of(value, end, leaves, bit)))
         stored = nodes.get(nibbles[: depth + 1])
     raise DamagedMap(nibbles)  # two keys with one hash
+
+
+def path_of(key: bytes) -> bytes:
+    """The way from the root to a key, as far down as nodes can stand."""
+    return _nibbles(_key_hash(key))
+
+
+def leaf_entry(key: bytes, value: bytes) -> bytes:
+    """What the map keeps of an entry of the state."""
+    return _leaf(_key_hash(key), value)[1]
+
+
+def check_node(nodes: Nodes, path: bytes, root: bytes) -> Contents:
+    """What a node says. Raises `DamagedMap` if it is not what the one above it has there, `StrayNode` if that has nothing."""
+    expected, value = _claimed(nodes, path, root), nodes.get(path)
+    if expected is None:
+        raise StrayNode(path)
+    contents = None if value is None or (path and is_leaf(value)) else check(path, expected, value)
+    if contents is None:
+        raise DamagedMap(path)
+    return contents
+
+
+def rebuilt_node(nodes: Nodes, path: bytes, leaves: Mapping[int, bytes]) -> bytes:
+    """The node at a path, from the stored ones right below it, and from the leaf entries there by nibble."""
+    present = own = 0
+    hashes, entries = b"", b""
+    for nibble in range(WIDTH):
+        child = path + bytes([nibble])
+        stored = nodes.get(child)
+        if stored is None and nibble not in leaves:
+            continue
+        present |= 1 << nibble
+        if stored is not None:
+            value, _, end, _ = _opened(child, stored)
+            hashes += _branch_hash(value[:end])
+        else:
+            own |= 1 << nibble
+            hashes += _leaf_hash(leaves[nibble])
+            entries += leaves[nibble]
+    if not path and len(hashes) == DIGEST_SIZE and present == own:
+        return entries
+    return present.to_bytes(2, "big") + hashes + own.to_bytes(2, "big") + entries
 
 
 def verify(root: bytes, key: bytes, value: bytes | None, proof: StateProof) -> bool:
@@ -143,6 +207,86 @@ def verify(root: bytes, key: bytes, value: bytes | None, proof: StateProof) -> b
         at = 2 + DIGEST_SIZE * (present & bit - 1).bit_count()
         node = _branch_hash(level[:at] + node + level[at:])
     return (node or EMPTY_ROOT) == root
+
+
+# -- maps that come from somebody else, node by node, top down ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a node says: where its branches stand and which hashes they must have, and how many leaves it has itself."""
+
+    branches: tuple[tuple[bytes, bytes], ...]
+    leaves: int
+
+
+def standing(nodes: Nodes, path: bytes) -> bytes | None:
+    """What stands at a path: a node, or the entry of a leaf, which is stored with the branch above."""
+    stored = nodes.get(path)
+    if stored is not None or not path:
+        return stored
+    above = nodes.get(path[:-1])
+    if above is None or is_leaf(above):
+        return None
+    value, _, end, leaves = _opened(path[:-1], above)
+    bit = 1 << path[-1]
+    return _entry_of(value, end, leaves, bit) if leaves & bit else None
+
+
+def is_leaf(node: bytes) -> bool:
+    """Whether this is the entry of a leaf, and not a branch."""
+    return len(node) == _ENTRY_SIZE
+
+
+def check(path: bytes, hash_: bytes, node: bytes) -> Contents | None:
+    """What a node says that is claimed to stand at a path; None if it has another hash or contradicts itself.
+
+    The hash of a branch does not tell which of its children are leaves. What is called a leaf is shown to be one by its
+    entry; a leaf that is called a branch shows when that branch is asked for, and `with_leaf` corrects it.
+    """
+    if is_leaf(node):
+        return Contents((), 1) if _leaf_hash(node) == hash_ else None
+    try:
+        value, present, end, leaves = _opened(path, node)
+    except DamagedMap:
+        return None
+    if _branch_hash(value[:end]) != hash_:
+        return None
+    branches: list[tuple[bytes, bytes]] = []
+    children = [nibble for nibble in range(WIDTH) if present >> nibble & 1]
+    for at, nibble in zip(range(2, end, DIGEST_SIZE), children, strict=True):
+        child = value[at : at + DIGEST_SIZE]
+        if not leaves >> nibble & 1:
+            branches.append((path + bytes([nibble]), child))
+        elif _leaf_hash(_entry_of(value, end, leaves, 1 << nibble)) != child:
+            return None
+    return Contents(tuple(branches), leaves.bit_count())
+
+
+def with_leaf(path: bytes, node: bytes, entry: bytes) -> bytes:
+    """The branch above `path`, corrected: what stands there is the leaf with this entry, and no branch."""
+    value, _, end, leaves = _opened(path[:-1], node)
+    bit = 1 << path[-1]
+    at = end + 2 + _ENTRY_SIZE * (leaves & bit - 1).bit_count()
+    return value[:end] + (leaves | bit).to_bytes(2, "big") + value[end + 2 : at] + entry + value[at:]
+
+
+def holds(nodes: Nodes, key: bytes, value: bytes) -> bool:
+    """Whether the map has this value under the key."""
+    hashed = _key_hash(key)
+    entry, nibbles = _leaf(hashed, value)[1], _nibbles(hashed)
+    stored = nodes.get(b"")
+    if stored is None or is_leaf(stored):
+        return stored == entry
+    for depth, nibble in enumerate(nibbles):
+        node, present, end, leaves = _opened(nibbles[:depth], stored)
+        bit = 1 << nibble
+        if leaves & bit:
+            return _entry_of(node, end, leaves, bit) == entry
+        if not present & bit:
+            return False
+        stored = nodes.get(nibbles[: depth + 1])
+    raise DamagedMap(nibbles)
 
 
 class _Update:
@@ -250,6 +394,21 @@ def _end_of_path(hashed: bytes, value: bytes | None, proof: StateProof) -> bytes
     return _leaf_hash(other) if fits and not other.startswith(hashed) else None
 
 
+def _claimed(nodes: Nodes, path: bytes, root: bytes) -> bytes | None:
+    """The hash that the branch above has for the branch at this path; None if it has none there."""
+    if not path:
+        return None if root == EMPTY_ROOT else root
+    above = nodes.get(path[:-1])
+    if above is None or is_leaf(above):
+        return None
+    value, present, _, leaves = _opened(path[:-1], above)
+    bit = 1 << path[-1]
+    if not present & ~leaves & bit:
+        return None
+    at = 2 + DIGEST_SIZE * (present & bit - 1).bit_count()
+    return value[at : at + DIGEST_SIZE]
+
+
 def _unless_own(hashed: bytes, entry: bytes | None) -> bytes | None:
     return None if entry is None or entry.startswith(hashed) else entry
 
@@ -264,6 +423,11 @@ def _opened(path: bytes, value: bytes | None) -> tuple[bytes, int, int, int]:
     if len(value) != end + 2 + _ENTRY_SIZE * leaves.bit_count() or leaves & ~present:
         raise DamagedMap(path)
     return value, present, end, leaves
+
+
+def _entry_of(value: bytes, end: int, leaves: int, bit: int) -> bytes:
+    at = end + 2 + _ENTRY_SIZE * (leaves & bit - 1).bit_count()
+    return value[at : at + _ENTRY_SIZE]
 
 
 def _key_hash(key: bytes) -> bytes:

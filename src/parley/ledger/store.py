@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from rocksdict import (
     BlockBasedOptions,
@@ -19,7 +20,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = ["CACHE_BYTES", "OPEN_FILES", "Frozen", "Store", "StoreError", "StoreFailed"]
+__all__ = ["CACHE_BYTES", "OPEN_FILES", "Frozen", "Store", "StoreError", "StoreFailed", "StoreInUse"]
 
 CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -41,6 +42,10 @@ class StoreError(Exception):
         self.path = path
 
 
+class StoreInUse(StoreError):  # noqa: N818 - the condition, not an error of the caller
+    """Another process has the store open."""
+
+
 class StoreFailed(StoreError):  # noqa: N818 - what happened to the disk, not an error of the caller
     """The disk refused or returned something wrong. After a failed write the store takes no other."""
 
@@ -52,6 +57,7 @@ class Store:
         self._path = path
         self._db = db
         self._open = True
+        self._views: WeakSet[Frozen] = WeakSet()
         self._broken: Exception | None = None
 
     @classmethod
@@ -108,9 +114,11 @@ class Store:
         """All that is written now, whatever is written later."""
         try:
             # An iterator reads the store as of its creation. (rocksdict's own snapshots see later writes in raw mode.)
-            return Frozen(self, self._db.iter())
+            view = Frozen(self, self._db.iter())
         except Exception as error:
             raise self.failure(f"cannot be read: {error}") from error
+        self._views.add(view)
+        return view
 
     def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool) -> None:
         """All entries or none; a value of None deletes. `sync`: they and all writes before them are on disk on return."""
@@ -136,9 +144,13 @@ class Store:
             raise self.failure(f"could not be written: {error}") from error
 
     def close(self) -> None:
-        """Everything written is kept. A scan that is still going on keeps the directory in use until it is dropped."""
+        """Everything written is kept. Frozen views end; a scan that is still going on keeps the directory in use until it
+        is dropped.
+        """
         if not self._open:
             return
+        for view in self._views:
+            view.close()
         try:
             self._db.close()
         except Exception as error:
@@ -196,7 +208,9 @@ class Store:
         if not self._open:
             return StoreFailed(self._path, "is closed.")
         return StoreFailed(
-            self._path, f"{what}. Stop the broker, check the disk and its free space, then start again."
+            self._path,
+            f"{what}. Stop the broker, check the disk and its free space, then start again; if the store is damaged, "
+            f"`parley node recover` makes a new one.",
         )
 
 
@@ -205,7 +219,11 @@ class Frozen:
 
     def __init__(self, store: Store, entries: RdictIter) -> None:
         self._store = store
-        self._entries = entries
+        self._entries: RdictIter | None = entries
+
+    def close(self) -> None:
+        """The space is free again, and nothing can be read any more."""
+        self._entries = None
 
     def get(self, key: bytes) -> bytes | None:
         found = self._at_or_after(key)
@@ -223,11 +241,14 @@ class Frozen:
             found = self._at_or_after(found[0] + b"\0")
 
     def _at_or_after(self, key: bytes) -> tuple[bytes, bytes] | None:
+        entries = self._entries
+        if entries is None:
+            raise self._store.failure("cannot be read: the view is closed")
         try:
-            self._entries.seek(key)
-            if self._entries.valid():
-                return self._entries.key(), self._entries.value()
-            self._entries.status()  # an iterator that meets a damaged block just ends
+            entries.seek(key)
+            if entries.valid():
+                return entries.key(), entries.value()
+            entries.status()  # an iterator that meets a damaged block just ends
         except Exception as error:
             raise self._store.failure(f"cannot be read: {error}") from error
         return None
@@ -270,12 +291,12 @@ def _make(path: Path) -> None:
 
 def _unopened(path: Path, error: Exception) -> StoreError:
     if any(sign in str(error) for sign in _LOCKED):
-        return StoreError(
+        return StoreInUse(
             path, "is in use by another process. Stop that one first: a store has one user at a time."
         )
     return StoreFailed(
         path,
-        f"cannot be opened: {error}. Check the path and the disk; if the store is damaged, let the broker rejoin with an empty store.",
+        f"cannot be opened: {error}. Check the path and the disk; if the store is damaged, run `parley node recover`.",
     )
 
 

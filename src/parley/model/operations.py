@@ -40,7 +40,7 @@ class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     matching: Literal["clear", "sse", "split"] = "clear"
     payload: Literal["plain", "threshold", "hybrid", "broadcast", "attribute", "shared"] = "plain"
-    retention: Annotated[int, Meta(ge=0, lt=2**62)] = 0  # ms of block time; 0: for ever
+    retention: Annotated[int, Meta(ge=0, lt=2**62)] = 0  # ms of block time that messages stay; 0: for ever
 
 
 class RegisterClient(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):

@@ -287,7 +287,7 @@ class Misbehaviour(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=37):
-    """A broker's own word on how it is; `state` is ready, starting, lagging, rebuilding or halted.
+    """A broker's own word on how it is; `state` is ready, starting, lagging, recovering, rebuilding or halted.
 
     `damage` are the newest damaged entries of its store that it found, and what became of them.
     """

@@ -28,6 +28,7 @@ from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.receipts import Leaf, decode_leaf
+from parley.model.records import name_key
 from parley.node.cache import Cache
 
 __all__ = ["Archive", "ExecutedBlock", "Reader", "ReceiptTree"]
@@ -125,9 +126,18 @@ class Archive:
         """Whether the batch is stored here and waits for order."""
         return self._store.get(layout.waiting(name)) is not None
 
+    def is_whole(self) -> bool:
+        """Whether the records of all executed blocks are here: after a snapshot older ones come later."""
+        return self._store.get(layout.BACKFILL) is None
+
     def holds(self, key: bytes) -> bool:
         """Whether the state after the newest executed block has this entry; it need not be certified yet."""
         return self._store.get(layout.state(key)) is not None
+
+    def key_of(self, client: str) -> bytes | None:
+        """The key of a live client by its organisation/name, after the newest executed block."""
+        organisation, _, name = client.partition("/")
+        return self._store.get(layout.state(name_key(organisation, name)))
 
     def batches_from(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, BatchPlace]]:
         """The first offset and the place of the batch that holds `offset`, then of those after it."""

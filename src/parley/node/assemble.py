@@ -21,23 +21,28 @@ from parley.node.authentication import Authenticator
 from parley.node.certificates import PeerRefused, expires, identify_peer
 from parley.node.clients import Clients
 from parley.node.clock import ClockWatch, WallClock, advice, monotonic
-from parley.node.config import Config, ConfigError
+from parley.node.config import Config, ConfigError, reload_faults
 from parley.node.descriptors import require_descriptors
 from parley.node.driver import Driver
+from parley.node.faults.answers import Faults
+from parley.node.faults.links import FaultyLinks
+from parley.node.faults.stale import StaleLedger
+from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
+from parley.node.room import Room
 from parley.node.sessions import Services
 from parley.node.status import StatusReport
-from parley.node.storage import Storage, open_storage, replica_config
-from parley.node.view import Ledger
+from parley.node.storage import Storage, StorageError, open_storage, replica_config
 from parley.pubsub.application import PubSub
 from parley.replica.participants import awaken
 
 __all__ = ["run"]
 
 CLOCK_SECONDS = 1.0  # between two looks at the clock
-CLOCK_QUIET_MS = 60_000
+CLOCK_QUIET_MS = ROOM_QUIET_MS = 60_000
+ROOM_SECONDS = 1.0  # between two looks at the disk
 DAY_MS = EXPIRY_QUIET_MS = 86_400_000
 EXPIRY_WARNING_MS = 30 * DAY_MS
 
@@ -51,36 +56,52 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         now = WallClock()
         require_descriptors(config)
         _require_certificate(config, now())
+        switches = _switches(config, log, closing)
         stop = stop or _stopped_by_signal(closing)
-        while (code := await _live(config, log, now, stop)) is None:
+        while (code := await _live(config, switches, log, now, stop)) is None:
             pass
         return code
 
 
-async def _live(config: Config, log: Log, now: WallClock, stop: asyncio.Event) -> int | None:
+async def _live(
+    config: Config, switches: Switches, log: Log, now: WallClock, stop: asyncio.Event
+) -> int | None:
     """One life of the broker; None: another is to follow, on what this one has left on disk."""
     with ExitStack() as closing:
+        if why := Room(config.data, config.storage.max_bytes).full:
+            raise StorageError(why)
         storage = open_storage(config)
         closing.callback(storage.close)
-        return await _Node(config, storage, log, now).run(stop)
+        return await _Node(config, storage, switches, log, now).run(stop)
 
 
 class _Node:
     """Constructed bottom up: ledger, consensus, brokers, clients."""
 
-    def __init__(self, config: Config, storage: Storage, log: Log, now: WallClock) -> None:
+    def __init__(
+        self, config: Config, storage: Storage, switches: Switches, log: Log, now: WallClock
+    ) -> None:
         genesis, limits = config.genesis, config.limits
         self._config, self._log, self._now = config, log, now
+        self._room = Room(config.data, config.storage.max_bytes)
 
         self._feed = Feed()
         application = PubSub(genesis)
-        ledger = Ledger(Archive(storage.store), storage.recent, self._feed)
+        archive = Archive(storage.store)
+        self._ledger = StaleLedger(
+            archive, storage.recent, self._feed, switches=switches, freeze=storage.store.frozen, now=now
+        )
+        switches.changed = self._ledger.switch
 
         self._clock = ClockWatch(len(genesis.brokers), config.index)
         self._peers = Peers(config, self._clock, log, now)
+        signer = Ed25519Signer(config.index, config.consensus_key)
+        self._links = FaultyLinks(
+            self._peers, switches, signer, replica_config(config).instance, application.open, archive.key_of
+        )
         replica = awaken(
             replica_config(config),
-            Ed25519Signer(config.index, config.consensus_key),
+            signer,
             Ed25519List([broker.key for broker in genesis.brokers]),
             application,
             record=storage.record,
@@ -91,7 +112,7 @@ class _Node:
             replica,
             storage,
             feed=self._feed,
-            links=self._peers,
+            links=self._links,
             log=log,
             now=now,
             blame=self._peers.blame,
@@ -107,6 +128,9 @@ class _Node:
             self._feed,
             self._peers,
             self._clock,
+            switches,
+            storage.store,
+            self._room,
             lambda: self._clients.count,
             now,
             lambda at: _expiry(config, at),
@@ -114,11 +138,13 @@ class _Node:
         services = Services(
             self._driver,
             self._feed,
-            ledger,
+            self._ledger,
             application.open,
             status,
             genesis.timeouts.freshness,
             Unsent(monotonic),
+            self._room,
+            Faults(switches, self._ledger, genesis.timeouts.freshness),
             now,
             monotonic,
         )
@@ -133,10 +159,12 @@ class _Node:
         try:
             with _announced(config, listener):
                 log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
-                tasks += [*self._peers.start(self._driver.receive), asyncio.create_task(self._watch_clock())]
-                tasks.append(asyncio.create_task(stop.wait()))
+                receive = self._links.hearing(self._driver.receive)
+                tasks += [*self._peers.start(receive), asyncio.create_task(self._watch_clock())]
+                full = asyncio.create_task(self._watch_room())
+                tasks += [full, asyncio.create_task(stop.wait())]
                 self._driver.start()
-                await asyncio.wait([tasks[-1], failure, restart], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([tasks[-1], full, failure, restart], return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("stopping")
             self._driver.stop()
@@ -144,8 +172,9 @@ class _Node:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._ledger.drop()
             log.info("stopped")
-        if failure.done() and failure.exception() is not None:
+        if (failure.done() and failure.exception() is not None) or not full.cancelled():
             return 1
         return None if restart.done() and not stop.is_set() else 0
 
@@ -164,6 +193,16 @@ class _Node:
                 await self._clients.serve(stream)
         except Exception as error:  # noqa: BLE001 - one connection's fault must not become everybody's
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
+
+    async def _watch_room(self) -> None:
+        """Until the disk is full."""
+        quiet = Throttled(ROOM_QUIET_MS)
+        while not self._room.full:
+            if (why := self._room.refusal) and quiet.count("disk_nearly_full", None, monotonic()):
+                self._log.warning("disk_nearly_full", why=why)
+            await asyncio.sleep(ROOM_SECONDS)
+            self._room.look()
+        self._log.critical("disk_full", why=self._room.full)
 
     async def _watch_clock(self) -> None:
         clock, certificate = Throttled(CLOCK_QUIET_MS), Throttled(EXPIRY_QUIET_MS)
@@ -228,6 +267,27 @@ def _announced(config: Config, listener: Listener) -> Iterator[None]:
     finally:
         for path in paths.values():
             path.unlink(missing_ok=True)
+
+
+def _switches(config: Config, log: Log, closing: ExitStack) -> Switches:
+    """The faults that the configuration asks for, and again whenever SIGHUP says that it has changed."""
+    switches = Switches(config.faults)
+
+    def change() -> None:
+        try:
+            switches.set(reload_faults(config))
+        except ConfigError as error:
+            log.warning("faults_refused", why=str(error))
+        else:
+            log.warning("faults", faults=", ".join(switches.faults) or "none")
+
+    if config.faults:
+        log.warning("faults", faults=", ".join(config.faults))
+    loop = asyncio.get_running_loop()
+    with suppress(ValueError, RuntimeError):  # signals are for the main thread
+        loop.add_signal_handler(signal.SIGHUP, change)
+        closing.callback(loop.remove_signal_handler, signal.SIGHUP)
+    return switches
 
 
 def _stopped_by_signal(closing: ExitStack) -> asyncio.Event:

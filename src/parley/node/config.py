@@ -16,10 +16,12 @@ from msgspec import Meta, Struct, inspect
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError, ContextError, load_certificate
-from parley.node.keys import read_key
-from parley.node.secrets import SecretError, read_secret
+from parley.node.faults.settings import read_faults
+from parley.node.faults.switches import FaultError, checked
+from parley.node.keys import check_tls_key, read_key
+from parley.node.secrets import SecretError
 
-__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Storage", "load"]
+__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Storage", "load", "reload_faults"]
 
 MAX_FILE = 64 * 1024
 MAX_SHOWN = 60  # characters of a wrong value
@@ -58,6 +60,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):
     cache_bytes: Annotated[int, Meta(ge=1024 * 1024, le=2**40)] = 64 * 1024 * 1024
+    max_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 0  # that the data directory may take; 0: all there is
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +82,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     certificate_key: Text
     data: Text
     safety: Text
+    faults: tuple[Text, ...] = ()
     peers: dict[str, Text] = {}
     limits: Limits = Limits()
     storage: Storage = Storage()
@@ -100,6 +104,7 @@ class Config:
     certificate_der: bytes
     data: Path
     safety: Path
+    faults: tuple[str, ...]  # that it shows on purpose
     limits: Limits
     storage: Storage
     log: LogSettings
@@ -119,6 +124,20 @@ def load(path: Path) -> Config:
     return _Loader(path, _convert(path, "", _File, _read_toml(path))).config()
 
 
+def reload_faults(config: Config) -> tuple[str, ...]:
+    """What the file says of faults now; nothing else of it is read again. Raises `ConfigError`."""
+    _require_allowed(config.path, config.genesis)
+    try:
+        return read_faults(config.path)
+    except (FaultError, OSError) as error:
+        raise ConfigError(config.path, "faults", str(error)) from error
+
+
+def _require_allowed(path: Path, genesis: Genesis) -> None:
+    if not genesis.allow_faults:
+        raise ConfigError(path, "faults", "none may be set: this network was made without --allow-faults")
+
+
 class _Loader:
     """Follows what the file names; relative paths start at the file."""
 
@@ -134,9 +153,9 @@ class _Loader:
         if key.public != genesis.brokers[index].key:
             raise self._wrong(
                 "consensus_key",
-                f"is not the key that the genesis file names for {file.broker}; use the file made with that broker",
+                f"is not the key that the genesis file names for {file.broker}; {self._place('consensus_key')} is damaged or another's",
             )
-        self._checked("certificate_key", lambda: read_secret(self._place("certificate_key")))
+        self._checked("certificate_key", lambda: check_tls_key(self._place("certificate_key")))
         return Config(
             path=self._path,
             genesis=genesis,
@@ -151,6 +170,7 @@ class _Loader:
             ),
             data=self._place("data"),
             safety=self._place("safety"),
+            faults=self._faults(genesis),
             limits=self._limits(),
             storage=file.storage,
             log=file.log,
@@ -180,6 +200,12 @@ class _Loader:
             found.append(self._checked(where, partial(Address.parse, text)))
         return tuple(found)
 
+    def _faults(self, genesis: Genesis) -> tuple[str, ...]:
+        faults = self._checked("faults", lambda: checked(self._file.faults))
+        if faults:
+            _require_allowed(self._path, genesis)
+        return faults
+
     def _limits(self) -> Limits:
         limits = self._file.limits
         if limits.connections_per_address > limits.connections:
@@ -204,7 +230,7 @@ class _Loader:
             raise self._wrong(key, f"{error.filename} cannot be read: {error.strerror}") from error
         except GenesisError as error:
             raise self._wrong(key, f"{self._place('genesis')} is not a genesis file: {error}") from error
-        except (SecretError, ContextError, AddressError) as error:
+        except (SecretError, ContextError, AddressError, FaultError) as error:
             raise self._wrong(key, str(error)) from error
 
     def _wrong(self, key: str, problem: str) -> ConfigError:
@@ -263,6 +289,8 @@ def _expected(kind: object) -> str:
             return "a text that is not empty"
         case inspect.LiteralType(values=values):
             return _one_of([str(value) for value in values])
+        case inspect.VarTupleType():
+            return "a list of texts"
         case inspect.DictType():
             return 'a table of broker = "host:port"'
         case _:

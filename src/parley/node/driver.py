@@ -91,6 +91,8 @@ class Driver:
         return self._replica
 
     def start(self) -> None:
+        for found in self._storage.found:
+            self._tell(found)
         self._step(lambda: self._replica.start(self._now()))
 
     def stop(self) -> None:

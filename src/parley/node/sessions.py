@@ -41,8 +41,10 @@ from parley.node.allowances import Account, Unsent, pay
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.driver import Driver
+from parley.node.faults.answers import Faults
 from parley.node.feed import Feed
-from parley.node.streams import Stream
+from parley.node.room import Room
+from parley.node.streams import Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
 from parley.node.view import Ledger, View
 
@@ -67,6 +69,8 @@ class Services:
     status: Callable[[int], Status]
     freshness: int  # ms
     unsent: Unsent
+    room: Room
+    faults: Faults
     now: Callable[[], int]  # ms since 1970, for what is dated
     ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
 
@@ -121,6 +125,7 @@ class Session:
             services.feed,
             services.ledger,
             open_batch=services.open_batch,
+            no_room=lambda: services.room.refusal,
             ticks=services.ticks,
             wake=self._wake.set,
         )
@@ -221,12 +226,15 @@ class Session:
         match question:
             case Submit():
                 self._require_room(question.id)
-                self._submissions.submit(question)
+                if not (self._services.faults.active and self._services.faults.swallows(self._asker)):
+                    self._submissions.submit(question)
             case Fetch():
                 self._require_room(question.id)
+                ledger.require_whole()
                 return self._fetch(question)
             case OpenStream():
                 self._require_room(question.id)
+                ledger.require_whole()
                 self._open(question)
             case Credit():
                 if (stream := self._streams.get(question.id)) is not None:
@@ -360,6 +368,8 @@ class Session:
             self._streams.pop(stream.id, None)
             say_failure(self._stream, stream.id, refusal)
             return False
+        if isinstance(message, Unfinished):
+            return True
         if message is not None:
             self._send(message)
         return message is not None
@@ -373,6 +383,12 @@ class Session:
             say_failure(self._stream, id_, refusal)
 
     def _send(self, answer: Answer) -> None:
+        if self._services.faults.active:
+            self._services.faults.send(answer, self._asker, self._write)
+        else:
+            self._write(answer)
+
+    def _write(self, answer: Answer) -> None:
         data = encode(answer)
         self._stream.write(data)
         self._services.unsent.wrote(len(data))

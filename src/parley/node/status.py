@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import parley
-from parley.net.messages import PeerStatus, Status
+from parley.ledger import layout
+from parley.ledger.application import KeyValue
+from parley.net.messages import Misbehaviour, PeerStatus, Status
 from parley.node.clock import ClockWatch, WallClock, advice
 from parley.node.config import Config
 from parley.node.driver import Driver
+from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.peers import Peers
+from parley.node.room import Room
+from parley.replica import evidence
+from parley.replica.replica import Replica
 
 __all__ = ["StatusReport"]
 
+MAX_TOLD = 512  # proofs of misbehaviour that are told of: all that a committee can be kept for
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
 
 
@@ -25,6 +33,9 @@ class StatusReport:
     feed: Feed
     peers: Peers
     clock: ClockWatch
+    switches: Switches
+    store: KeyValue
+    room: Room
     clients: Callable[[], int]
     now: WallClock
     expiry: Callable[[int], str]  # what to say of the certificate at a time
@@ -52,16 +63,26 @@ class StatusReport:
                 for index, other in enumerate(genesis.brokers)
                 if index != self.config.index
             ),
-            misbehaviour=(),
+            misbehaviour=self.misbehaviour(),
             damage=tuple(
                 f"{found.entry} {found.what}{'; mended' if found.mended else ''}"
                 for found in self.driver.found
             ),
         )
 
+    def misbehaviour(self) -> tuple[Misbehaviour, ...]:
+        """What this broker can prove of others; the records themselves are in its store."""
+        brokers = self.config.genesis.brokers
+        found = islice(evidence.held(self.store), MAX_TOLD)
+        return tuple(Misbehaviour(brokers[one.member].name, one.kind, one.view) for one in found)
+
     def state(self) -> str:
         if self.driver.halted is not None:
             return "halted"
+        if self._abstaining():
+            return "recovering"
+        if any(self.store.get(mark) is not None for mark in (layout.JOINING, layout.BACKFILL)):
+            return "rebuilding"
         anchor, replica = self.feed.anchor, self.driver.replica
         if anchor is None or anchor.header.executed_height == 0:
             return "starting"
@@ -71,8 +92,14 @@ class StatusReport:
 
     def note(self) -> str:
         """What an operator should know, if anything."""
-        notes = [self.driver.halted or ""]
+        notes = [self.driver.halted or self._abstaining()]
+        if self.switches.active:
+            notes.append(f"Faults are switched on: {', '.join(self.switches.faults)}.")
         if offset := self.clock.wrong_by():
             notes.append(advice(offset))
-        notes += [self.now.set_back(), self.expiry(self.now())]
+        notes += [self.now.set_back(), self.expiry(self.now()), self.room.note]
         return " ".join(filter(None, notes))
+
+    def _abstaining(self) -> str:
+        replica = self.driver.replica
+        return replica.abstaining if isinstance(replica, Replica) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parley.consensus.record import SafetyState, recover_record
+from parley.consensus.record import SafetyState, recover_record, repairs
 from parley.consensus.types import Instance
 from parley.ledger.application import Application
 from parley.ledger.recent import RecentStates
@@ -13,11 +13,19 @@ from parley.ledger.store import Store
 from parley.mempool import pool
 from parley.node.config import Config
 from parley.pubsub.application import PubSub
-from parley.replica.chain import Chain
+from parley.replica.chain import Chain, Unusable
+from parley.replica.ports import Found
 from parley.replica.replica import ReplicaConfig, provision
 
-__all__ = ["Storage", "StorageError", "open_storage", "provision_storage", "replica_config"]
-
+__all__ = [
+    "Storage",
+    "StorageError",
+    "holds_something",
+    "mark_provisioned",
+    "open_storage",
+    "provision_storage",
+    "replica_config",
+]
 
 MARK = "provisioned"
 
@@ -27,17 +35,32 @@ class StorageError(Exception):
 
 
 class Storage:
-    """What a running broker has open; `record` is what it has signed so far."""
+    """What a running broker has open; `record` is what it has signed so far, `found` the damage that was met and mended."""
 
-    def __init__(self, store: Store, safety: SafetyFile, record: tuple[int, SafetyState]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        safety: SafetyFile,
+        record: tuple[int, SafetyState],
+        found: tuple[Found, ...] = (),
+    ) -> None:
         self.store = store
         self.safety = safety
         self.record = record
-        self.recent = RecentStates(store, Chain(store).head().height)
+        self.found = found
+        self.recent = RecentStates(store, _height(store))
 
     def close(self) -> None:
         self.safety.close()
         self.store.close()
+
+
+def _height(store: Store) -> int:
+    """Of the last executed block. If that is damaged no block is executed before a new life has begun."""
+    try:
+        return Chain(store).head().height
+    except Unusable:
+        return 0
 
 
 def replica_config(config: Config) -> ReplicaConfig:
@@ -58,7 +81,7 @@ def replica_config(config: Config) -> ReplicaConfig:
 
 def provision_storage(config: Config, application: Application | None = None) -> None:
     """Make the disk of a broker that has never run. Raises `StorageError` if there is a trace of an earlier life."""
-    data, safety = _holds_something(config.data), config.safety.exists()
+    data, safety = holds_something(config.data), config.safety.exists()
     if data and safety:
         raise StorageError(
             f"Broker {config.broker.name} has its data already, in {config.data}. Just start it."
@@ -68,40 +91,57 @@ def provision_storage(config: Config, application: Application | None = None) ->
     if _mark(config).exists():
         raise StorageError(
             f"Broker {config.broker.name} had its storage made before, and it is gone from {config.data} and {config.safety}. "
-            f"With an empty one it could sign again what it has signed, so none is made. Find the old disk. If it is lost, this "
-            f"broker's key must not be used any more; only if the broker was never started, remove {_mark(config)}."
+            f"With an empty one it could sign again what it has signed, so none is made. Find the old disk; if it is lost, run "
+            f"`parley node recover`. Only if the broker was never started, remove {_mark(config)}."
         )
     records, genesis = provision(replica_config(config), application or PubSub(config.genesis))
     with Store.open(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
-    _mark(config).touch(0o600)
+    mark_provisioned(config)
     SafetyFile.create(config.safety, records)  # last: without it nothing starts
 
 
 def open_storage(config: Config) -> Storage:
     """Open both, or neither. Raises `StorageError`, or the errors of the store and of the safety file."""
-    data, safety = _holds_something(config.data), config.safety.exists()
+    data, safety = holds_something(config.data), config.safety.exists()
     if not data and not safety:
         raise StorageError(
             f"Broker {config.broker.name} has no data in {config.data}. `parley genesis combine` makes the storage of a "
             f"new broker, and `parley up` that of a local network; if this broker ran before, its disk is not where the "
-            f"configuration says."
+            f"configuration says, or it is lost: then run `parley node recover`."
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
     record_file = SafetyFile.open(config.safety)
     try:
-        record = recover_record(record_file.read(), str(config.safety))
+        record, found = _read_record(record_file, config.safety)
         store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
     except BaseException:
         record_file.close()
         raise
     try:
-        return Storage(store, record_file, record)
+        return Storage(store, record_file, record, found)
     except BaseException:
         record_file.close()
         store.close()
         raise
+
+
+def _read_record(file: SafetyFile, path: Path) -> tuple[tuple[int, SafetyState], tuple[Found, ...]]:
+    """The safety record, in both copies when this returns, and what was wrong with it before."""
+    slots = file.read()
+    record = recover_record(slots, str(path))
+    found = []
+    for repair in repairs(slots):
+        file.write(repair.slot, repair.copy, repair.record)
+        if repair.damaged:
+            what = f"was damaged in copy {repair.copy + 1} of slot {repair.slot + 1}"
+            found.append(Found(path.name, what, mended=True))
+    return record, tuple(found)
+
+
+def mark_provisioned(config: Config) -> None:
+    _mark(config).touch(0o600)
 
 
 def _mark(config: Config) -> Path:
@@ -109,7 +149,8 @@ def _mark(config: Config) -> Path:
     return config.directory / MARK
 
 
-def _holds_something(path: Path) -> bool:
+def holds_something(path: Path) -> bool:
+    """Whether there is anything at all, damaged or not."""
     try:
         return path.exists() and (not path.is_dir() or any(path.iterdir()))
     except OSError as error:
@@ -121,6 +162,7 @@ def _halved(config: Config, missing: Path) -> str:
     return (
         f"Broker {config.broker.name} has {found} but not {missing}. The two belong together: without the safety record it "
         f"could sign twice in one view, and without the data it has lost what it promised to keep. So neither is made "
-        f"anew for a broker that may have run. Find the missing one on the old disk (never in a backup); only if this "
-        f"broker was never started, remove {found} and {_mark(config)}, and let `parley genesis combine` make both again."
+        f"anew for a broker that may have run. Find the missing one on the old disk (never in a backup); if it is lost, run "
+        f"`parley node recover`. Only if this broker was never started, remove {found} and {_mark(config)}, and let "
+        f"`parley genesis combine` make both again."
     )

@@ -1,15 +1,16 @@
 """One open stream: what matches a constraint, in `ps` order and within credit, and proof that nothing is missing (P6, P7).
 
 A stream is asked for its next message whenever there is a new certified header, new credit, or room to write. It
-says nothing twice and holds nothing back but what credit forbids.
+says nothing twice and holds nothing back but what credit forbids. What a block adds goes out in one piece, because one
+leaf covers it; a large piece is put together over several turns, so that nobody else waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from parley.ledger.indices import BatchPlace
 from parley.ledger.proofs import Anchor
 from parley.model.batches import Message, Withheld
 from parley.model.errors import Code, Refusal
@@ -32,11 +33,13 @@ from parley.node.answers import (
     RULE_COST,
     Reading,
 )
+from parley.node.archive import Archive
 from parley.node.view import View
 
-__all__ = ["Stream"]
+__all__ = ["UNFINISHED", "Stream", "Unfinished"]
 
 MAX_CREDIT = 2_000_000
+_BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to show
 
 
 @dataclass(slots=True)
@@ -49,11 +52,57 @@ class _Order:
     closed: bool = False
 
 
+class Unfinished:
+    """Something is being put together: ask again, after others had their turn."""
+
+
+UNFINISHED = Unfinished()
+
+
 @dataclass(slots=True)
 class _Piece:
-    block: DeliveredBlock
-    messages: int
-    size: int
+    """What one block adds to an order, looked at message by message with the eyes of `reading`."""
+
+    height: int
+    position: int
+    leaf: Match | Closed
+    reading: Reading
+    contents: list[Message | Withheld] = field(default_factory=list)
+    receipts: list[int] = field(default_factory=list)
+    size: int = PROOF_COST
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.leaf, Closed) or len(self.contents) == len(self.leaf.items)
+
+    def look(self, archive: Archive, work: int) -> int:
+        """At some more messages, about as many as `work` says; how many is left of it."""
+        known, start = len(self.reading.verdicts), self._offset
+        for first, place in archive.batches_from(self.leaf.topic, self.leaf.partition, start):
+            batch = archive.batch(place.digest)
+            work -= batch.header.count // _BATCH_SHARE
+            while work > 0 and not self.is_whole and first <= self._offset < first + batch.header.count:
+                if self.receipts[-1:] != [place.position]:
+                    self.receipts.append(place.position)
+                self._show(batch.messages[self._offset - first])
+                work -= 1
+            if work <= 0 or self.is_whole:
+                self.size += RULE_COST * (len(self.reading.verdicts) - known)
+                return work
+        raise Refusal(Code.NOT_READY, f"this broker does not hold offset {self._offset}; ask another one")
+
+    @property
+    def _offset(self) -> int:
+        """Of the next message."""
+        assert isinstance(self.leaf, Match), "an end has no messages"
+        return self.leaf.items[len(self.contents)][0]
+
+    def _show(self, message: Message) -> None:
+        self.contents.append(self.reading.show(message))
+        self.size += MESSAGE_COST + len(message.header) + len(message.rule) + len(message.payload)
+
+    def block(self, view: View) -> DeliveredBlock:
+        return DeliveredBlock(view.leaves(self.height, [*self.receipts, self.position]), tuple(self.contents))
 
 
 class Stream:
@@ -71,6 +120,7 @@ class Stream:
         self._shown: Anchor | None = None  # the header of the last head
         self._head_due = 0
         self._turn = 0
+        self._unfinished: _Piece | None = None
 
     def add_credit(self, messages: int) -> None:
         self._credit = min(self._credit + messages, MAX_CREDIT)
@@ -89,9 +139,10 @@ class Stream:
                 )
             self._require_known(view, order)
 
-    def next(self, view: View, ticks: int) -> Delivery | Head | None:
+    def next(self, view: View, ticks: int) -> Delivery | Head | Unfinished | None:
         reading = self._reading(view)
-        delivery = self._delivery(reading)
+        with _elsewhere():
+            delivery = self._delivery(reading)
         if delivery is not None:
             return delivery
         if all(order.closed for order in self._orders):
@@ -114,26 +165,32 @@ class Stream:
             self._judged = view.anchor
         return Reading(view, client)
 
-    def _delivery(self, reading: Reading) -> Delivery | None:
-        blocks: list[DeliveredBlock] = []
-        size = messages = 0
+    def _delivery(self, reading: Reading) -> Delivery | Unfinished | None:
+        if self._unfinished is not None and self._unfinished.height > reading.view.height:
+            return None  # this broker shows an earlier state than before
+        pieces: list[_Piece] = []
+        size, work = 0, MAX_SHOWN_MESSAGES
         self._turn = (self._turn + 1) % len(self._orders)  # another partition comes first each time
         for order in self._orders[self._turn :] + self._orders[: self._turn]:
-            while (
-                size < MAX_SHOWN_BYTES
-                and messages < MAX_SHOWN_MESSAGES
-                and (piece := self._piece(reading, order)) is not None
-            ):
-                blocks.append(piece.block)
+            while size < MAX_SHOWN_BYTES and work > 0 and (piece := self._piece(reading, order)) is not None:
+                if not piece.is_whole:
+                    work = piece.look(reading.view.archive, work)
+                if not piece.is_whole:
+                    self._unfinished = piece
+                    break
+                pieces.append(piece)
                 size += piece.size
-                messages += piece.messages
-                self._credit -= piece.messages
-        if not blocks:
-            return None
-        return Delivery(self.id, reading.view.anchor, reading.reader(), tuple(blocks))
+        if pieces:
+            # Before the reader: what was withheld in earlier turns is proved by this view, too.
+            reading.withheld = any(piece.reading.withheld for piece in pieces)
+            blocks = tuple(piece.block(reading.view) for piece in pieces)
+            return Delivery(self.id, reading.view.anchor, reading.reader(), blocks)
+        return None if self._unfinished is None else UNFINISHED
 
     def _piece(self, reading: Reading, order: _Order) -> _Piece | None:
-        """What one block added to the order from where the stream stands, if it is certified and credit allows."""
+        """What comes next: what was begun, or what one block added to the order from where the stream stands."""
+        if (begun := self._resumed(reading)) is not None:
+            return begun
         view = reading.view
         if order.closed or self._is_current(view, order):
             return None
@@ -145,7 +202,7 @@ class Stream:
         leaf = view.archive.block(place.height).leaf(place.position)
         if isinstance(leaf, Closed):
             order.closed = True
-            return _Piece(DeliveredBlock(view.leaves(place.height, [place.position]), ()), 0, PROOF_COST)
+            return _Piece(place.height, place.position, leaf, reading)
         assert isinstance(leaf, Match), "an order's index names its own leaves"
         end = leaf.first_ps + len(leaf.items)
         # A block's messages go together, so the last ones may overdraw the credit.
@@ -153,23 +210,15 @@ class Stream:
             return None
         self._require_kept(view, order.partition, leaf.items[0][0])
         order.next_ps = end
-        return self._matched(reading, leaf, place.height, place.position)
+        self._credit -= len(leaf.items)
+        return _Piece(place.height, place.position, leaf, reading)
 
-    def _matched(self, reading: Reading, leaf: Match, height: int, position: int) -> _Piece:
-        view = reading.view
-        contents: list[Message | Withheld] = []
-        receipts: list[int] = []
-        size, known = PROOF_COST, len(reading.verdicts)
-        for offsets, place in _runs(view, leaf):
-            batch = view.archive.batch(place.digest)
-            receipts.append(place.position)
-            for offset in offsets:
-                message = batch.messages[offset]
-                size += MESSAGE_COST + len(message.header) + len(message.rule) + len(message.payload)
-                contents.append(reading.show(message))
-        size += RULE_COST * (len(reading.verdicts) - known)
-        proof = view.leaves(height, [*receipts, position])
-        return _Piece(DeliveredBlock(proof, tuple(contents)), len(leaf.items), size)
+    def _resumed(self, reading: Reading) -> _Piece | None:
+        """The piece that earlier turns have begun: anew, if its reader has become another since."""
+        piece, self._unfinished = self._unfinished, None
+        if piece is not None and piece.reading.client != reading.client:
+            return _Piece(piece.height, piece.position, piece.leaf, reading)
+        return piece
 
     def _is_current(self, view: View, order: _Order) -> bool:
         """Whether the certified head of the order is what the stream has sent: nearly always, and cheaply found."""
@@ -208,17 +257,12 @@ class Stream:
             )
 
 
-def _runs(view: View, leaf: Match) -> Iterator[tuple[list[int], BatchPlace]]:
-    """The items of a match batch by batch: which messages of the batch, and where the batch stands."""
-    offsets = [offset for offset, _ in leaf.items]
-    at = 0
-    for first, place in view.archive.batches_from(leaf.topic, leaf.partition, offsets[0]):
-        end = first + view.archive.batch(place.digest).header.count
-        inside: list[int] = []
-        while at < len(offsets) and offsets[at] < end:
-            inside.append(offsets[at] - first)
-            at += 1
-        if inside:
-            yield inside, place
-        if at == len(offsets):
-            return
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """What this broker does not hold is no end of the order: others have it."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code is Code.NOT_FOUND:
+            raise Refusal(Code.NOT_READY, refusal.detail) from None
+        raise

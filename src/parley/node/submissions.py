@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from parley.consensus.errors import Reason
-from parley.model.batches import Batch
+from parley.model.batches import PUBLISH, Batch
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.records import ClientRecord, client_key
@@ -42,6 +42,7 @@ class Submissions:
         ledger: Ledger,
         *,
         open_batch: Callable[[bytes], tuple[bytes, Batch]],
+        no_room: Callable[[], str],
         ticks: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
@@ -51,6 +52,7 @@ class Submissions:
         self._ledger = ledger
         self._archive = ledger.archive
         self._open_batch = open_batch
+        self._no_room = no_room
         self._ticks = ticks
         self._wake = wake
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
@@ -84,6 +86,9 @@ class Submissions:
         if known is not None and known.final:
             self._await(question.id, name, (known.height, known.position))
             return
+        # Operations are small, and some of them make room.
+        if batch.header.kind == PUBLISH and (why := self._no_room()):
+            raise Refusal(Code.BUSY, why)
         self._await(question.id, name)
         refused = self._driver.submit(question.batch)
         if refused is None:

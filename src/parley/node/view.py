@@ -93,6 +93,13 @@ class Ledger:
             self._view = View(self.archive, state, anchor)
         return self._view
 
+    def require_whole(self) -> None:
+        """Raises `Refusal` while old records are missing: what is not here yet must not look as if it never was."""
+        if not self.archive.is_whole():
+            raise Refusal(
+                Code.NOT_READY, "this broker is filling in its history after a snapshot; ask another one"
+            )
+
 
 class _Nodes:
     def __init__(self, state: recent.View) -> None:

@@ -6,30 +6,23 @@ serve from, which are derived and not certified.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Block
 from parley.ledger import state_map
 from parley.ledger.application import Admitted, Erasure, KeyValue, Outcome, Receipt, Writes
-from parley.ledger.indices import (
-    BatchPlace,
-    LeafPlace,
-    ReceiptPlace,
-    decode_place,
-    encode_place,
-    offset_key,
-    order_key,
-    receipt_key,
-)
+from parley.ledger.erasure import remains_of
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, decode_leaf, encode_leaf
-from parley.pubsub import endings, expiry, subscriptions
+from parley.model.receipts import BatchReceipt, Leaf, decode_leaf, encode_leaf
+from parley.pubsub import endings, erasing, expiry, retention, subscriptions
 from parley.pubsub.admission import Admission
 from parley.pubsub.budget import Budget
+from parley.pubsub.deadlines import Deadlines
 from parley.pubsub.execution import execute, in_turn
+from parley.pubsub.indexing import places
 from parley.pubsub.interests import Interests
 from parley.pubsub.orders import Orders
 from parley.pubsub.state import ENTRIES, NODES, State
@@ -46,8 +39,6 @@ _REASONS = {
 }
 # These wait in the pools to be ordered again.
 _NOT_SETTLED = frozenset({Code.OUT_OF_SEQUENCE, Code.BUSY})
-# After these a batch may still be applied, when it is ordered again: at a better time, or once its key is registered.
-_NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
 
 
 class PubSub:
@@ -58,7 +49,8 @@ class PubSub:
         self._registry = Registry(genesis)
         self._admission = Admission(genesis.chain)
         self._interests = Interests()
-        self._height: int | None = None  # of the state that the interests are derived from
+        self._deadlines = Deadlines()
+        self._height: int | None = None  # of the state that these are derived from
 
     def genesis(self) -> Outcome:
         """The empty state: organisations and administrators are those of the genesis file (P26)."""
@@ -79,6 +71,7 @@ class PubSub:
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         step = self._begin(block, state)
         expiry.sweep(step.state, step.height)
+        retention.sweep(step)
         subscriptions.expire(step, endings.clear(step, subscriptions.MAX_ENDED))
         line_up = in_turn([self._admission.recall(name, body) for name, body in batches])
         receipts = [execute(step, opened, position) for position, opened in enumerate(line_up)]
@@ -92,7 +85,9 @@ class PubSub:
             writes=(
                 *((ENTRIES + key, value) for key, value in changes.items()),
                 *((NODES + path, node) for path, node in nodes.items()),
-                *_indices(block.height, leaves, state),
+                *places(block.height, leaves, state),
+                *erasing.logs_to_erase(block.height, step.moved, step.state, state),
+                *erasing.bodies_to_erase(block.height, receipts, state),
             ),
             state_root=root,
             receipts=tuple(Receipt(r.digest, r.code.value, at) for at, r in enumerate(receipts)),
@@ -101,20 +96,23 @@ class PubSub:
         )
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
-        return tuple(_indices(height, map(decode_leaf, leaves), state))
+        return tuple(places(height, map(decode_leaf, leaves), state))
 
-    def keeps(self, leaf: bytes, state: KeyValue) -> bool:  # noqa: ARG002 - nothing ends yet
-        return isinstance(decode_leaf(leaf), BatchReceipt)
+    def keeps(self, leaf: bytes, state: KeyValue) -> bool:
+        receipt = decode_leaf(leaf)
+        return isinstance(receipt, BatchReceipt) and not erasing.is_over(receipt, state)
 
-    def erase(self, state: KeyValue, limit: int) -> Erasure:  # noqa: ARG002 - nothing ends yet
-        return Erasure((), ())
+    def erase(self, state: KeyValue, limit: int) -> Erasure:
+        if self._height is None:  # just started: what waits here waits for the next block
+            return Erasure((), ())
+        return erasing.erase(state, self._height, limit)
 
-    def remains(self, body: bytes) -> bytes:  # noqa: ARG002 - nothing ends yet
-        return b""
+    def remains(self, body: bytes) -> bytes:
+        return remains_of(body)
 
     def _begin(self, block: Block, state: KeyValue) -> Step:
         if self._height is None or self._height != block.height - 1:
-            self._interests = Interests.load(state)
+            self._interests, self._deadlines = Interests.load(state), Deadlines.load(state)
         self._height = None  # until this block is done
         entries = State(state)
         return Step(
@@ -124,8 +122,10 @@ class PubSub:
             self._registry,
             entries,
             self._interests,
+            self._deadlines,
             Orders(entries),
             Budget(),
+            moved={},
         )
 
 
@@ -137,33 +137,3 @@ class _Nodes:
 
     def get(self, path: bytes, /) -> bytes | None:
         return self._get(NODES + path)
-
-
-def _indices(height: int, leaves: Iterable[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
-    for position, leaf in enumerate(leaves):
-        match leaf:
-            case BatchReceipt():
-                yield from _batch_indices(height, position, leaf, store)
-            case Match():
-                key = order_key(leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation, leaf.first_ps)
-                yield key, encode_place(LeafPlace(height, position))
-            case Closed():
-                key = order_key(leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation, leaf.final_ps)
-                yield key, encode_place(LeafPlace(height, position))
-
-
-def _batch_indices(
-    height: int, position: int, receipt: BatchReceipt, store: KeyValue
-) -> Iterable[tuple[bytes, bytes]]:
-    outcome = receipt.outcome
-    if isinstance(outcome, Published):
-        key = offset_key(receipt.topic, receipt.partition, outcome.first_offset)
-        yield key, encode_place(BatchPlace(height, position, receipt.digest))
-    if receipt.code == Code.DUPLICATE:
-        return
-    key = receipt_key(receipt.digest)
-    if receipt.code != Code.OK:
-        before = store.get(key)
-        if before is not None and decode_place(ReceiptPlace, before).final:
-            return
-    yield key, encode_place(ReceiptPlace(height, position, receipt.code not in _NOT_FINAL))

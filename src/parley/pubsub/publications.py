@@ -11,6 +11,7 @@ from parley.model.errors import Code, Refusal
 from parley.model.names import Value
 from parley.model.receipts import Published
 from parley.model.records import partition_key
+from parley.pubsub import retention
 from parley.pubsub.access import head_of, require_allowed, require_topic
 from parley.pubsub.matching import MatchingIndex
 from parley.pubsub.orders import Item
@@ -40,6 +41,7 @@ def publish(step: Step, by: Standing, batch: Batch) -> Published:
         step.orders.number(topic.name, header.partition, matches)
     after = replace(head, next_offset=head.next_offset + header.count)
     step.state.put(partition_key(topic.name, header.partition), after)
+    retention.note(step, topic, header.partition, head.next_offset)
     return Published(head.next_offset)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from parley.crypto.encoding import u64
+from parley.crypto.encoding import u32, u64
 from parley.model.names import U32, U64, Key, Position, Value
 
 __all__ = [
+    "AGES",
     "BEHIND",
     "CHUNKS",
     "ENDING",
@@ -15,11 +16,13 @@ __all__ = [
     "REMEMBERED_STRANGERS",
     "STRANGERS",
     "TOPICS",
+    "AgesRecord",
     "ChunkRecord",
     "GuardRecord",
     "LineRecord",
     "StrangerRecord",
     "UseRecord",
+    "ages_key",
     "chunk_key",
     "ending_key",
     "expiry_key",
@@ -37,6 +40,7 @@ LINES = b"line/"
 CHUNKS = b"chunk/"  # sorts before lines: where both are listed for one height, a line goes after its chunks
 STRANGERS = b"stranger/"
 ENDING = b"ending/"
+AGES = b"age/"
 BEHIND = b"count/behind"  # the height whose expiries are still being worked off; none: nothing is left over
 
 
@@ -70,6 +74,15 @@ class GuardRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     equalities: tuple[tuple[str, Value], ...] | None
 
 
+class AgesRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`age/<topic>/<partition>`: the granules of a log with a retention, oldest first; none: no entry.
+
+    Each is its first offset, and a time before which all of it was published.
+    """
+
+    granules: tuple[tuple[U64, U64], ...]
+
+
 class UseRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`use/<key>`: what one client holds of the things that are limited."""
 
@@ -101,6 +114,10 @@ def guard_key(topic: str, constraint: bytes) -> bytes:
 def ending_key(topic: str) -> bytes:
     """Lists a deleted topic as long as there is something of it to clear away."""
     return ENDING + topic.encode()
+
+
+def ages_key(topic: str, partition: int) -> bytes:
+    return AGES + topic.encode() + b"\0" + u32(partition)
 
 
 def use_key(client: bytes) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parley.model.genesis import Genesis
 from parley.pubsub.budget import Budget
+from parley.pubsub.deadlines import Deadlines, Log
 from parley.pubsub.interests import Interests
 from parley.pubsub.orders import Orders
 from parley.pubsub.state import State
@@ -24,5 +25,7 @@ class Step:
     registry: Registry
     state: State
     interests: Interests
+    deadlines: Deadlines
     orders: Orders
     budget: Budget
+    moved: dict[Log, int]  # where the logs started whose start this block moves

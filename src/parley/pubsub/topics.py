@@ -9,7 +9,7 @@ from parley.model.expressions import parse_rule
 from parley.model.names import Position
 from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.model.records import PartitionRecord, TopicRecord, partition_key, topic_key
-from parley.pubsub import endings, subscriptions
+from parley.pubsub import endings, retention, subscriptions
 from parley.pubsub.access import head_of, require_topic
 from parley.pubsub.records import TOPICS
 from parley.pubsub.step import Step
@@ -68,6 +68,7 @@ def alter(step: Step, by: Standing, operation: AlterTopic) -> None:
     step.state.put(topic_key(topic.name), altered)
     added = range(topic.partitions, partitions)
     _begin_partitions(step, topic.name, added)
+    retention.alter(step, altered, topic.policy.retention)
     subscriptions.extend(step, topic.name, added)
 
 
@@ -81,7 +82,8 @@ def delete(step: Step, by: Standing, operation: DeleteTopic) -> None:
     endings.begin(step, topic.name)
     for partition in range(topic.partitions):
         end = head_of(step.state, topic.name, partition).next_offset
-        step.state.put(partition_key(topic.name, partition), PartitionRecord(end, end))
+        retention.start_log(step, topic.name, partition, end)
+        retention.forget(step, topic, partition)
     step.state.put(topic_key(topic.name), replace(topic, deleted=True))
 
 

@@ -4,16 +4,37 @@ out, and erases what retention has ended. Nothing it does can change what is rep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
-from parley.ledger.application import Application, KeyValue
+from parley.ledger import layout, state_map
+from parley.ledger.application import Application
+from parley.ledger.state_map import DamagedMap, StrayNode
+from parley.replica.backfill import Backfill
+from parley.replica.chain import Entries, Unusable
+from parley.replica.eraser import Eraser
+from parley.replica.findings import Finding, Findings, FromBody, FromMap, FromPeers, FromRecord, Put
+from parley.replica.memory import Memory
+from parley.replica.overlay import Overlay
 from parley.replica.ports import Found, Write
-from parley.sync.messages import Records, RecordsRequest, Values, ValuesRequest
+from parley.replica.rebuild import Rebuild
+from parley.replica.records import Gathering, Sound, Trusted, answer_records, answer_values
+from parley.replica.scrub import Scrub
+from parley.replica.snapshots import Nodes
+from parley.sync.messages import MAX_HEIGHTS, MAX_KEYS, Records, RecordsRequest, Values, ValuesRequest
 from parley.sync.timers import CareTimer
 
 __all__ = ["Caretaker", "Effect", "FetchBodies"]
+
+ROUND = 1_000  # ms between two rounds
+LOOK_ROUND = 250  # while everything is being looked at
+BUSY_ROUND = 50  # while something is awaited that comes without a message to this object
+PATIENCE = 1_000  # ms in which a member has to answer
+BODY_PATIENCE = 30_000  # ms after which bodies are asked for again
+MAX_CIRCLES = 30  # times that all members were asked for an entry of the state in vain, before it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +47,324 @@ class FetchBodies:
 Effect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
 
 
+@dataclass(slots=True)
+class _Question:
+    """Asked of one member at a time, until one gives a right answer."""
+
+    member: int
+    since: int
+    about: Gathering | tuple[bytes, ...]  # records, or keys of the state
+    fills: bool  # it fills in; or it mends
+    asked: int = 1  # members
+
+
 class Caretaker:
     """One round per timer. `store` is what the replica reads, with its own writes of this step."""
 
-    def __init__(self, index: int, size: int, store: KeyValue, application: Application) -> None:
+    def __init__(
+        self, index: int, size: int, store: Overlay, application: Application, memory: Memory
+    ) -> None:
         self._index = index
         self._size = size
         self._store = store
-        self._application = application
+        self._memory = memory
+        self._findings = Findings()
+        self._scrub = Scrub(index, store, application, memory)
+        self._backfill = Backfill(store, application, memory)
+        self._eraser = Eraser(store, application)
+        self._rebuild = Rebuild(store)
+        self._known: list[Trusted] = []  # the history as of the last two rounds
+        self._question: _Question | None = None
+        self._turn = index
+        self._rests_until = 0
+        self._circles = 0
+        self._bodies_asked = 0
+        self._round = 0
+
+    @property
+    def passes(self) -> int:
+        """How often everything has been looked at."""
+        return self._scrub.passes
 
     def start(self) -> list[Effect]:
-        return []
+        self._backfill.begin()
+        return [SetTimer(CareTimer(self._round), BUSY_ROUND)]
 
-    def on_timer(self, timer: CareTimer, executed: int) -> list[Effect]:
-        """`executed`: the height of the state in the store."""
-        del timer, executed
-        return []
+    def on_timer(self, timer: CareTimer, now: int) -> list[Effect]:
+        if timer.round != self._round:
+            return []
+        self._round += 1
+        self._known = [*self._known[-1:], self._trusted()]
+        effects: list[Effect] = []
+        if self._question is not None and now - self._question.since >= PATIENCE:
+            effects += self._ask_next(now)
+        if not self._findings.is_full:
+            effects += self._look(now)
+        effects += self._erase()
+        effects += self._go_on(now)
+        return [*effects, SetTimer(CareTimer(self._round), self._delay(now))]
 
-    def receive_records(self, sender: int, records: Records) -> list[Effect]:
-        del sender, records
-        return []
+    def _delay(self, now: int) -> int:
+        if self._backfill.waits or self._rebuild.is_running or self._awaits_bodies():
+            return BUSY_ROUND
+        return ROUND if self._scrub.is_resting(now) or self._findings.is_full else LOOK_ROUND
+
+    def suspect(self, entry: bytes, height: int) -> list[Effect]:
+        """Somebody met an entry of an executed block that cannot be read."""
+        return [*self._findings.note(Finding(entry, "cannot be read", FromRecord(height)))]
+
+    def discard_body(self, block: Block, name: bytes) -> list[Effect]:
+        """A block cannot be executed with the body that is stored; whoever executes it fetches another one."""
+        entry = layout.batch(name)
+        finding = Finding(entry, "is not the batch that it is named after", FromBody(block, name))
+        return [*self._findings.note(finding), self._write([(entry, None)])]
+
+    # -- looking and mending ----------------------------------------------------------------------------------------------
+
+    def _look(self, now: int) -> list[Effect]:
+        effects: list[Effect] = []
+        bodies: list[FromBody] = []
+        for item in self._scrub.look(now):
+            if isinstance(item, Finding):
+                new = self._findings.note(item)
+                effects += new
+                if new and isinstance(item.remedy, Put):
+                    effects += [
+                        self._write([(item.entry, item.remedy.value)]),
+                        *self._findings.mended(item.entry),
+                    ]
+                elif new and isinstance(item.remedy, FromBody):
+                    bodies.append(item.remedy)
+            else:
+                effects += self._eraser.meet(item, now, filling=self._backfill.is_needed)
+        return effects + self._fetch(bodies, now)
+
+    def _fetch(self, bodies: list[FromBody], now: int) -> list[Effect]:
+        """What is damaged goes first: a body that is stored is not fetched."""
+        effects: list[Effect] = []
+        wanted: dict[Block, list[bytes]] = {}
+        for body in bodies:
+            entry, waiting = layout.batch(body.name), self._memory.body(body.name)
+            effects.append(self._write([(entry, waiting)]))
+            if waiting is not None:
+                effects += self._findings.mended(entry)
+            else:
+                wanted.setdefault(body.block, []).append(body.name)
+                self._bodies_asked = now
+        return effects + [FetchBodies(Block(block.header, tuple(names))) for block, names in wanted.items()]
+
+    def _awaits_bodies(self) -> bool:
+        return any(isinstance(finding.remedy, FromBody) for finding in self._findings.open())
+
+    def _arrived_bodies(self, now: int) -> list[Effect]:
+        """Bodies were checked when they came, so it is enough that they are here."""
+        effects: list[Effect] = []
+        again: list[FromBody] = []
+        late = now - self._bodies_asked >= BODY_PATIENCE
+        for finding in self._findings.open():
+            remedy = finding.remedy
+            if not isinstance(remedy, FromBody):
+                continue
+            if self._store.get(finding.entry) is not None:
+                effects += self._findings.mended(finding.entry)
+            elif late and self._scrub.needs(remedy.block, remedy.name):
+                again.append(remedy)
+            elif late:
+                self._findings.drop(finding.entry)
+        if late:
+            self._backfill.ask_again()
+            self._bodies_asked = now
+        return effects + self._fetch(again, now)
+
+    def _erase(self) -> list[Effect]:
+        entries, lost = self._eraser.erase()
+        effects: list[Effect] = [self._write(entries)] if entries else []
+        for finding in lost:
+            effects += [*self._findings.note(finding), *self._findings.mended(finding.entry)]
+        return effects
+
+    def _rebuilt(self) -> list[Effect]:
+        """Go on with one damaged node of the state map."""
+        paths = [f.remedy.path for f in self._findings.open() if isinstance(f.remedy, FromMap)]
+        if not paths:
+            self._rebuild.stop()
+            return []
+        path, root = min(paths, key=len), self._state_root()
+        key = layout.state_node(path)
+        try:
+            node = self._rebuild.go_on(path, root)
+        except DamagedMap:
+            self._give_up(key, "and what lies below it are damaged")
+            return []
+        except StrayNode:  # the state has changed since, and has no node there any more
+            self._findings.drop(key)
+            return []
+        if node is None:
+            return []
+        return [self._write([(key, node)]), *self._findings.mended(key)]
+
+    def _give_up(self, entry: bytes, why: str) -> None:
+        """The state cannot be mended piece by piece: the replica fetches another one."""
+        if self._size > 1:
+            raise Unusable(layout.name(entry), why)
+        self._findings.drop(entry)  # nobody has another one
+
+    # -- asking others ----------------------------------------------------------------------------------------------------
+
+    def _go_on(self, now: int) -> list[Effect]:
+        """All that can be done now without an answer, then the next question."""
+        effects = [*self._arrived_bodies(now), *self._rebuilt()]
+        if self._question is None and self._backfill.is_needed:
+            entries = self._backfill.found_here(self._trusted())
+            effects += [self._write(entries)] if entries else []
+        entries, blocks = self._backfill.settle() if self._backfill.is_needed else ([], [])
+        if entries:
+            effects.append(self._write(entries))
+        effects += [FetchBodies(block) for block in blocks]
+        return effects + self._ask(now)
+
+    def _ask(self, now: int) -> list[Effect]:
+        if self._question is not None or self._size == 1 or now < self._rests_until:
+            return []
+        about, fills = self._wanted()
+        if about is None:
+            return []
+        self._question = _Question(self._next_member(), now, about, fills)
+        return [self._sent(self._question)]
+
+    def _wanted(self) -> tuple[Gathering | tuple[bytes, ...] | None, bool]:
+        remedies = [finding.remedy for finding in self._findings.open()]
+        heights = sorted({remedy.height for remedy in remedies if isinstance(remedy, FromRecord)})
+        if heights:
+            return self._gathering(heights[:MAX_HEIGHTS]), False
+        keys = tuple(remedy.key for remedy in remedies if isinstance(remedy, FromPeers))
+        if keys:
+            return keys[:MAX_KEYS], False
+        below = self._backfill.heights()
+        return (self._gathering(below), True) if below else (None, True)
+
+    def _gathering(self, heights: Sequence[int]) -> Gathering:
+        """Proven in a history that is a little older than the newest one: others may not have executed that far yet."""
+        older = (known for known in self._known if known.size >= max(heights))
+        return Gathering(next(older, self._trusted()), heights)
+
+    def _sent(self, question: _Question) -> Send:
+        about = question.about
+        return Send(
+            question.member, about.question() if isinstance(about, Gathering) else ValuesRequest(about)
+        )
+
+    def _ask_next(self, now: int) -> list[Effect]:
+        """The same question to the next member; after all of them, a pause."""
+        question = self._question
+        assert question is not None, "somebody was asked"
+        if question.asked >= self._size - 1:
+            self._question, self._rests_until = None, now + PATIENCE
+            if isinstance(question.about, tuple):
+                self._circles += 1
+                if self._circles >= MAX_CIRCLES:
+                    self._give_up(layout.state(question.about[0]), "is damaged, and no other broker has it")
+            return []
+        question.asked += 1
+        question.member, question.since = self._next_member(), now
+        if isinstance(question.about, Gathering):
+            question.about = question.about.again()
+        return [self._sent(question)]
+
+    def _next_member(self) -> int:
+        self._turn = (self._turn + 1) % self._size
+        if self._turn == self._index:
+            self._turn = (self._turn + 1) % self._size
+        return self._turn
+
+    def receive_records(self, sender: int, records: Records, now: int) -> list[Effect]:
+        """Raises `Refused` for what is not right; `resume` then asks the next member."""
+        question = self._question
+        if question is None or question.member != sender or not isinstance(question.about, Gathering):
+            raise Refused(Reason.UNSOLICITED, f"records from member {sender}")
+        gathering, question.since = question.about, -PATIENCE  # unless it is right, the next one is asked
+        effects: list[Effect] = []
+        for sound in gathering.take(records):
+            if question.fills and (entries := self._backfill.take(sound)):
+                effects.append(self._write(entries))
+            elif not question.fills:
+                effects += self._mend(sound)
+        question.since = now
+        if gathering.is_done:
+            self._question = None
+        else:
+            effects.append(self._sent(question))
+        return effects
 
     def receive_values(self, sender: int, values: Values) -> list[Effect]:
-        del sender, values
+        question = self._question
+        if question is None or question.member != sender or not isinstance(question.about, tuple):
+            raise Refused(Reason.UNSOLICITED, f"values from member {sender}")
+        question.since = -PATIENCE
+        if values.keys != question.about[: len(values.keys)] or len(values.values) != len(values.keys):
+            raise Refused(Reason.BAD_ANSWER, f"member {sender} sent values of other keys")
+        effects: list[Effect] = []
+        for key, value in zip(values.keys, values.values, strict=True):
+            effects += self._mend_value(key, value)
+        if not effects:
+            raise Refused(Reason.BAD_ANSWER, f"member {sender} has other values than the state map says")
+        self._question, self._circles = None, 0
+        return effects
+
+    def resume(self, now: int) -> list[Effect]:
+        """After an answer, whatever it was."""
+        if self._question is None:
+            return self._go_on(now)
+        return self._ask_next(now) if self._question.since < 0 else []
+
+    def _mend(self, sound: Sound) -> list[Effect]:
+        """Write what is not as it should be. It may be another entry than the one that was suspected."""
+        wrong: Entries = [
+            (key, value) for key, value in sound.entries().items() if self._store.get(key) != value
+        ]
+        effects: list[Effect] = [self._write(wrong)] if wrong else []
+        for key, _ in wrong:
+            finding = Finding(key, "is not what the history says", FromRecord(sound.block.height))
+            effects += [*self._findings.note(finding), *self._findings.mended(key)]
+        for finding in self._findings.open():
+            if finding.remedy == FromRecord(sound.block.height):
+                self._findings.drop(finding.entry)
+        return effects
+
+    def _mend_value(self, key: bytes, value: bytes | None) -> list[Effect]:
+        """What the map says is right, whoever sent it; an entry may also have changed or gone since."""
+        entry, root = layout.state(key), self._state_root()
+        try:
+            proof = state_map.prove(Nodes(self._store), key)
+        except DamagedMap:
+            return []
+        for candidate in (self._store.get(entry), value, None):
+            if state_map.verify(root, key, candidate, proof):
+                return [self._write([(entry, candidate)]), *self._findings.mended(entry)]
         return []
 
-    def answer_records(self, request: RecordsRequest) -> Records:
-        return Records(request.size, ())
+    # -- for others -------------------------------------------------------------------------------------------------------
+
+    def answer_records(self, request: RecordsRequest) -> tuple[Records, list[Effect]]:
+        answer, unreadable = answer_records(self._store, request)
+        effects: list[Effect] = []
+        for entry in unreadable:
+            effects += self.suspect(entry, int.from_bytes(entry[2:], "big"))
+        return answer, effects
 
     def answer_values(self, request: ValuesRequest) -> Values:
-        return Values(request.keys, tuple(None for _ in request.keys))
+        return answer_values(self._store, request)
+
+    # -- what is known ----------------------------------------------------------------------------------------------------
+
+    def _trusted(self) -> Trusted:
+        return Trusted(self._memory.executed(), self._memory.history().root())
+
+    def _state_root(self) -> bytes:
+        roots = self._memory.roots(self._memory.executed())
+        assert roots is not None, "the results of the last executed block are known"
+        return roots.state
+
+    def _write(self, entries: Entries, *, sync: bool = False) -> Write:
+        self._store.write(entries)
+        return Write(tuple(entries), sync)

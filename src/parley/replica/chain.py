@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
@@ -10,20 +11,23 @@ from msgspec import Struct
 
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
-from parley.crypto.encoding import EncodingError
-from parley.crypto.merkle import MountainRange, root
+from parley.crypto.encoding import EncodingError, u64
+from parley.crypto.merkle import MountainRange, leaf_hash, root
 from parley.ledger import layout
 from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.proofs import history_leaf
 from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Outcome
+from parley.sync.messages import SnapshotOffer
 
 __all__ = [
     "Chain",
     "Entries",
     "StateView",
     "StoreError",
+    "Unusable",
     "genesis_entries",
+    "joined_entries",
     "store_batch",
     "store_block",
 ]
@@ -33,7 +37,19 @@ Entries = list[tuple[bytes, bytes | None]]
 
 
 class StoreError(Exception):
-    """The local store contradicts itself: the replica must not start from it."""
+    """The replica must not start from this store."""
+
+
+class Unusable(StoreError):  # noqa: N818 - the condition, not an error of the caller
+    """The store is this replica's own, but it is damaged or half made: a certified snapshot puts it in order again."""
+
+    def __init__(self, entry: str, what: str) -> None:
+        super().__init__(
+            f"Entry {entry} of the local store {what}, so the store is damaged or belongs to another replica. Repair the "
+            f"disk and start again, or let the broker rejoin with an empty store; its safety record must stay as it is."
+        )
+        self.entry = entry
+        self.what = what
 
 
 class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -54,11 +70,37 @@ class Chain:
 
     def check(self, genesis: Block) -> None:
         """What can be told at start; the rest shows when it is read."""
-        self.history_range()
-        if self._committed(0).id != genesis.id:
+        first = self._committed(0)
+        if first.header.chain != genesis.header.chain:
             raise StoreError(
                 "The local store was made under another genesis file. Point the broker at the genesis file and data "
                 "directory that belong together."
+            )
+        if self._store.get(layout.JOINING) is not None:
+            raise _damaged(layout.JOINING, "says that a snapshot is being fetched")
+        if first.id != genesis.id:
+            raise _damaged(layout.committed(0), "is not the block of the genesis file")
+        self._check_head()
+
+    def _check_head(self) -> None:
+        height, history = self.head().height, self.history_range()
+        if history.size != height:
+            raise _damaged(layout.HEAD, "holds the history of another height")
+        key = layout.roots(height)
+        if _decoded(_roots, key, self._required(key)).history != history.root():
+            raise _damaged(layout.HEAD, "and the roots of its height contradict each other")
+        block = self._committed(height)
+        receipts = self._store.get(layout.receipts(height))
+        leaf = self._store.get(layout.history_node(0, height - 1)) if height else None
+        if receipts is None or leaf is None:  # after a snapshot the caretaker fills them in
+            return
+        try:
+            leaves = layout.decode_receipts(receipts)
+        except msgspec.MsgspecError:  # the caretaker's business
+            return
+        if leaf != leaf_hash(history_leaf(height, block.id, root(leaves))):
+            raise _damaged(
+                layout.committed(height), "is not the block of the history, or its receipts are not"
             )
 
     def head(self) -> Head:
@@ -71,30 +113,51 @@ class Chain:
             raise _damaged(layout.HEAD, "holds no history range") from None
 
     def block(self, height: int) -> Block | None:
-        found = self._store.get(layout.committed(height))
-        return None if found is None else self._committed(height)
+        """None also for one that cannot be read: the caretaker mends it, and others have it."""
+        try:
+            return self._committed(height)
+        except Unusable:
+            return None
 
     def history(self, depth: int, memory: int) -> list[Block]:
         """The committed blocks that consensus needs, parent before child, up to the last executed one."""
         head = self._committed(self.head().height)
         lowest = Forest.needed_history(head.header, depth, memory)
-        return [self._committed(height) for height in range(lowest, head.height)] + [head]
+        blocks = [self._committed(height) for height in range(lowest, head.height)] + [head]
+        for parent, child in pairwise(blocks):
+            if child.parent != parent.id:
+                raise _damaged(layout.committed(parent.height), "is not the parent of the next block")
+        return blocks
 
     def roots(self) -> dict[int, Roots]:
-        """The results that headers above the last executed block may still name."""
+        """The results that headers above the last executed block may still name.
+
+        After a snapshot only those are here that certified headers have named. Without the others there is no vote on a
+        header that names one of them after all, and nothing worse.
+        """
         head = self._committed(self.head().height)
-        keys = {
-            height: layout.roots(height) for height in range(head.header.executed_height, head.height + 1)
-        }
-        return {height: _decoded(_roots, key, self._required(key)) for height, key in keys.items()}
+        found = {}
+        for height in range(head.header.executed_height, head.height + 1):
+            key = layout.roots(height)
+            value = self._store.get(key)
+            if value is not None:
+                found[height] = _decoded(_roots, key, value)
+        return found
 
     def uncommitted_block(self, id_: bytes) -> Block | None:
+        """None also for one that cannot be read: if it is certified, others have it."""
         key = layout.uncommitted(id_)
         value = self._store.get(key)
-        return None if value is None else _decoded(_blocks, key, value).block()
+        try:
+            return None if value is None else _uncommitted(key, value)
+        except Unusable:
+            return None
 
     def uncommitted(self) -> list[Block]:
-        return [_decoded(_blocks, key, value).block() for key, value in self._store.scan(layout.UNCOMMITTED)]
+        """Those that can be read: what the others were, block sync finds if it is certified."""
+        keys = [key for key, _ in self._store.scan(layout.UNCOMMITTED)]
+        blocks = (self.uncommitted_block(key[len(layout.UNCOMMITTED) :]) for key in keys)
+        return [block for block in blocks if block is not None]
 
     def batch(self, name: bytes) -> bytes | None:
         return self._store.get(layout.batch(name))
@@ -105,12 +168,21 @@ class Chain:
 
     def waiting(self) -> Iterator[tuple[bytes, Pending]]:
         for key, value in self._store.scan(layout.WAITING):
-            mark, name = _decoded(_marks, key, value), key[2:]
-            yield name, Pending(mark.entry, mark.height, self._required(layout.batch(name)), mark.author)
+            name = key[len(layout.WAITING) :]
+            body = self.batch(name)
+            try:
+                mark = _decoded(_marks, key, value)
+            except Unusable:  # the caretaker's business
+                continue
+            if body is not None:
+                yield name, Pending(mark.entry, mark.height, body, mark.author)
 
     def _committed(self, height: int) -> Block:
         key = layout.committed(height)
-        return _decoded(_blocks, key, self._required(key)).block()
+        block = _decoded(_blocks, key, self._required(key)).block()
+        if block.height != height:
+            raise _damaged(key, "is a block of another height")
+        return block
 
     def _required(self, key: bytes) -> bytes:
         value = self._store.get(key)
@@ -161,6 +233,23 @@ def applied_entries(
     return entries, roots
 
 
+def joined_entries(genesis: Block, offer: SnapshotOffer, blocks: Sequence[Block]) -> Entries:
+    """The one write that makes a fetched state valid: what a replica starts from, at the height of the snapshot."""
+    height = offer.header.executed_height
+    headers = [block.header for block in blocks if block.height >= height] + [offer.header]
+    roots = {h.executed_height: Roots(h.state_root, h.history_root) for h in headers}
+    roots[0] = Roots(genesis.header.state_root, genesis.header.history_root)
+    entries: Entries = [(layout.committed(0), _encode(StoredBlock.of(genesis)))]
+    for block in blocks:
+        key = layout.committed(block.height) if block.height <= height else layout.uncommitted(block.id)
+        entries.append((key, _encode(StoredBlock.of(block))))
+    entries += [(layout.roots(h), _encode(named)) for h, named in roots.items() if h <= height]
+    entries.append((layout.HEAD, _encode(Head(height, offer.history))))
+    # No receipts and no indices came with the state, so the records of all blocks up to here are to be filled in.
+    entries.append((layout.BACKFILL, u64(height + 1)))
+    return entries
+
+
 def _decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T:
     try:
         return decoder.decode(value)
@@ -168,12 +257,16 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T
         raise _damaged(key, "cannot be read") from None
 
 
-def _damaged(key: bytes, what: str) -> StoreError:
+def _uncommitted(key: bytes, value: bytes) -> Block:
+    block = _decoded(_blocks, key, value).block()
+    if layout.uncommitted(block.id) != key:
+        raise _damaged(key, "is another block")
+    return block
+
+
+def _damaged(key: bytes, what: str) -> Unusable:
     name = key.decode() if key.startswith(b"m/") else f"{key[:2].decode()}{key[2:].hex()}"
-    return StoreError(
-        f"Entry {name} of the local store {what}, so the store is damaged or belongs to another replica. Repair the disk "
-        f"and start again, or let the broker rejoin with an empty store; its safety record must stay as it is."
-    )
+    return Unusable(name, what)
 
 
 def _results(block: Block, outcome: Outcome, history: MountainRange) -> tuple[Entries, Roots]:

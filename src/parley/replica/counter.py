@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from parley.consensus.types import Block
 from parley.crypto.encoding import enc, u32, u64
-from parley.crypto.hashing import digest
+from parley.ledger import state_map
 from parley.ledger.application import Admitted, Erasure, KeyValue, Outcome, Receipt, Writes
 from parley.mempool.pool import admit_any
 
 __all__ = ["Counter", "encode_batch"]
 
 _HEADER = 4 + 8
+_ENTRIES, _NODES = b"k", b"n"  # of the state map, as the ledger lays them out
 
 
 def encode_batch(author: int, sequence: int, payload: bytes) -> bytes:
@@ -26,15 +27,15 @@ class Counter:
     _TOTAL = b"total"
 
     def genesis(self) -> Outcome:
-        entries = {self._TOTAL: u64(0)}
-        return Outcome(tuple(entries.items()), _root(entries), (), frozenset())
+        writes, root = _written({self._TOTAL: u64(0)}, _Nodes(lambda _: None))
+        return Outcome(writes, root, (), frozenset())
 
     def admit(self, body: bytes) -> Admitted:
         return admit_any(body)
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         del block  # a count depends on nothing but the batches
-        entries = dict(state.scan(b""))
+        entries = {key[len(_ENTRIES) :]: value for key, value in state.scan(_ENTRIES)}
         changed: dict[bytes, bytes | None] = {}
         receipts: list[Receipt] = []
         # Within a block an author's batches apply in sequence order, whatever order the leader chose (P3).
@@ -43,7 +44,8 @@ class Counter:
             receipts.append(Receipt(name, code, int.from_bytes(entries[self._TOTAL], "big")))
         settled = frozenset(receipt.batch for receipt in receipts if receipt.code != "out_of_sequence")
         leaves = tuple(enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts)
-        return Outcome(tuple(changed.items()), _root(entries), tuple(receipts), settled, leaves)
+        writes, root = _written(changed, _Nodes(state.get))
+        return Outcome(writes, root, tuple(receipts), settled, leaves)
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:  # noqa: ARG002 - it has none
         return ()
@@ -69,5 +71,18 @@ class Counter:
         return "ok"
 
 
-def _root(entries: dict[bytes, bytes]) -> bytes:
-    return digest("counter/state", *(part for key in sorted(entries) for part in (key, entries[key])))
+class _Nodes:
+    """The map's nodes as they were before this block."""
+
+    def __init__(self, get: Callable[[bytes], bytes | None]) -> None:
+        self._get = get
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._get(_NODES + path)
+
+
+def _written(changed: dict[bytes, bytes | None], nodes: _Nodes) -> tuple[Writes, bytes]:
+    """The entries and the nodes to write, and the root after them."""
+    root, changed_nodes = state_map.update(nodes, changed)
+    entries = [(_ENTRIES + key, value) for key, value in changed.items()]
+    return (*entries, *((_NODES + path, node) for path, node in changed_nodes.items())), root

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
 
-from parley.replica.ports import KeyValue
+from parley.replica.ports import LocalStore
 
 __all__ = ["Overlay"]
 
@@ -12,7 +14,7 @@ __all__ = ["Overlay"]
 class Overlay:
     """The store as it will be once the effects of this step are executed; `clear` when they have been."""
 
-    def __init__(self, store: KeyValue) -> None:
+    def __init__(self, store: LocalStore) -> None:
         self._store = store
         self._written: dict[bytes, bytes | None] = {}
 
@@ -24,6 +26,13 @@ class Overlay:
 
     def get(self, key: bytes) -> bytes | None:
         return self._written[key] if key in self._written else self._store.get(key)
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on, read as they are asked for."""
+        new = {key: value for key, value in self._written.items() if key >= start and key.startswith(prefix)}
+        stored = (entry for entry in self._store.scan_from(prefix, start) if entry[0] not in new)
+        both = merge(sorted(new.items()), stored, key=itemgetter(0))
+        return ((key, value) for key, value in both if value is not None)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         written = {key: value for key, value in self._written.items() if key.startswith(prefix)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from parley.consensus.record import SafetyState
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger.application import Application
+from parley.replica.chain import Unusable
+from parley.replica.joining import Joiner
 from parley.replica.ports import LocalStore, Participant
 from parley.replica.replica import Replica, ReplicaConfig
 
@@ -21,5 +23,10 @@ def awaken(
     store: LocalStore,
     nonce: bytes,
 ) -> Participant:
-    """At every start, and again after every `Restart`."""
-    return Replica(config, signer, scheme, application, record=record, store=store, nonce=nonce)
+    """At every start, and again after every `Restart`. Raises what nobody but an operator can put right: a safety record
+    that is not this broker's, or a store of another network.
+    """
+    try:
+        return Replica(config, signer, scheme, application, record=record, store=store, nonce=nonce)
+    except Unusable as reason:
+        return Joiner(config, scheme, application, record=record, store=store, reason=reason)

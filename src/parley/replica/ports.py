@@ -6,6 +6,7 @@ answers at once; every write is an effect, so a crash between two effects is a w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,7 @@ __all__ = [
     "Certified",
     "Effect",
     "Found",
+    "Frozen",
     "Halt",
     "KeyValue",
     "LocalStore",
@@ -45,10 +47,18 @@ __all__ = [
 Timer = ConsensusTimer | BatchTimer | SyncTimer | CareTimer | JoinTimer | RecoveryTimer
 
 
-class LocalStore(KeyValue, Protocol):
+class Frozen(KeyValue, Protocol):
+    """A view of one moment of a store."""
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on."""
+        ...
+
+
+class LocalStore(Frozen, Protocol):
     """The store of one broker."""
 
-    def frozen(self) -> KeyValue:
+    def frozen(self) -> Frozen:
         """A view of all that is written now, which later writes do not change. It is free until it is dropped."""
         ...
 

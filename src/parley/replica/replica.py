@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+import msgspec
+
 from parley.consensus import events, machine
 from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.leader import schemes
 from parley.consensus.machine import Machine
 from parley.consensus.record import SLOTS, SafetyState, encode_record
-from parley.consensus.safety import SafetyRules, initial_state
+from parley.consensus.safety import SafetyRules, abstaining_state, initial_state
 from parley.consensus.types import (
     Block,
     Certificates,
@@ -28,22 +30,28 @@ from parley.consensus.types import (
     genesis_qc,
 )
 from parley.consensus.verify import Verifier
+from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger import layout
+from parley.ledger.state_map import DamagedMap
 from parley.mempool import pool
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
 from parley.replica.budget import BATCHES_QUESTION, BLOCKS_QUESTION, Budget
 from parley.replica.caretaker import Caretaker, FetchBodies
+from parley.replica.caretaker import Effect as CareEffect
 from parley.replica.chain import (
     Chain,
     Entries,
     StateView,
+    Unusable,
     applied_entries,
     genesis_entries,
     store_batch,
     store_block,
 )
+from parley.replica.evidence import Shelf
+from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
 from parley.replica.ports import (
     Application,
@@ -64,6 +72,7 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.recovery import Recovery
+from parley.replica.rejoining import Lag, Patience, require_certified, too_often
 from parley.replica.snapshots import Snapshots
 from parley.sync import blocks as sync
 from parley.sync.messages import (
@@ -87,6 +96,7 @@ from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
+ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
 
@@ -104,12 +114,19 @@ class ReplicaConfig:
     genesis_time: int = 0
     leaders: str = "round-robin"
     limits: pool.Limits = field(default_factory=pool.Limits)
+    patience: Patience = field(default_factory=Patience)
 
 
-def provision(config: ReplicaConfig, application: Application) -> tuple[tuple[bytes, ...], Write]:
-    """What the disk of a new broker holds: a record per slot, and the genesis block with its state."""
+def provision(
+    config: ReplicaConfig, application: Application, *, abstaining: bool = False
+) -> tuple[tuple[bytes, ...], Write]:
+    """What the disk of a new broker holds: a record per slot, and the genesis block with its state.
+
+    `abstaining`: the broker is not new, but its safety record is lost (P10).
+    """
     genesis = _genesis(config, application)
-    state = initial_state(config.instance, config.index, genesis_qc(config.instance, genesis))
+    first = abstaining_state if abstaining else initial_state
+    state = first(config.instance, config.index, genesis_qc(config.instance, genesis))
     records = tuple(encode_record(sequence, state) for sequence in range(SLOTS))
     return records, Write(tuple(genesis_entries(genesis, application.genesis())), sync=True)
 
@@ -138,9 +155,9 @@ class Replica:
         self._disk = store
         self._store = Overlay(store)
         self._chain = Chain(self._store)
-        self._chain.check(genesis)
         self._verifier = Verifier(config.instance, scheme, genesis)
         high_qc, high_tc = _certificates(self._verifier, state)
+        self._chain.check(genesis)
         self._machine = Machine(
             machine.Config(
                 config.instance,
@@ -162,13 +179,29 @@ class Replica:
         self._pool = pool.Pool(
             config.index, config.instance.size, config.limits, self._chain.batch_size, application.admit
         )
-        self._pool.restore(self._chain.waiting())
+        self._pool.restore(
+            (name, batch) for name, batch in self._chain.waiting() if self._is_named(batch.data, name)
+        )
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._budget = Budget(config.instance.size)
-        self._caretaker = Caretaker(config.index, config.instance.size, self._store, application)
+        self._roots = self._chain.roots()
+        memory = Memory(
+            genesis,
+            application.genesis().state_root,
+            self._verifier,
+            executed=lambda: self._executed,
+            history=lambda: self._history,
+            roots=self._roots.get,
+            body=self._pool.body,
+            block=self._machine.block,
+        )
+        self._caretaker = Caretaker(config.index, config.instance.size, self._store, application, memory)
         self._snapshots = Snapshots()
+        self._lag = Lag(config.patience)
+        self._evidence = Shelf(self._store)
         self._recovery = Recovery(config.instance.size, self._verifier, nonce) if state.abstains else None
         self._sequence = sequence
+        self._recorded = state
         self._unexecuted: deque[Block] = deque()
         self._executed = self._chain.head().height
         self._history = self._chain.history_range()
@@ -192,6 +225,13 @@ class Replica:
     def executed_height(self) -> int:
         return self._executed
 
+    @property
+    def abstaining(self) -> str:
+        """Why this broker signs nothing; empty if it takes part."""
+        if self._recovery is None:
+            return ""
+        return f"Its safety record was lost, so it signs nothing yet. {self._recovery.standing()}"
+
     # -- inputs ---------------------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> list[Effect]:
@@ -212,11 +252,14 @@ class Replica:
         self._execute_all(self._machine.start(self._chain.uncommitted(), now))
         self._emit_all(self._caretaker.start())
         if self._recovery is not None:
-            self._emit_all(self._recovery.start())
+            if Recovery.is_possible(self._config.instance.size):
+                self._emit_all(self._recovery.start())
+            else:
+                self._halt(_cannot_recover(self._config.instance.size))
 
     def _step(self, now: int, sender: int | None, action: Callable[[], None]) -> list[Effect]:
         self._store.clear()  # the effects of the step before have been executed
-        if self._snapshots.wants(self._executed):
+        if self._snapshots.wants(self._executed, now):
             self._snapshots.freeze(self._executed, self._disk.frozen())
         self._now = now
         self._sender = sender
@@ -224,13 +267,17 @@ class Replica:
             self._require_able(sender)
             action()
             self._drive()
+            self._resume()
+            self._look_ahead()
         except Refusal as refusal:
             self._refuse(refusal.reason, refusal.detail)
         except SafetyViolation as violation:
             self._halt(str(violation))
+        except Unusable as damage:
+            self._on_damage(damage)
         self._show_certified()
         effects, self._effects = self._effects, []
-        return effects
+        return _up_to_restart(effects)
 
     def _require_able(self, sender: int | None) -> None:
         if self._halted:
@@ -254,15 +301,15 @@ class Replica:
             case RecordsRequest() | ValuesRequest() | SnapshotRequest() | NodesRequest() | EntriesRequest():
                 self._answer(sender, message)
             case Records():
-                self._emit_all(self._caretaker.receive_records(sender, message))
+                self._on_records(lambda: self._caretaker.receive_records(sender, message, self._now))
             case Values():
-                self._emit_all(self._caretaker.receive_values(sender, message))
+                self._on_records(lambda: self._caretaker.receive_values(sender, message))
             case RecoveryRequest():
                 self._answer_recovery(sender, message)
             case RecoveryAnswer():
                 self._on_recovery(sender, message)
             case SnapshotOffer() | SnapshotNodes() | SnapshotEntries():
-                raise Refusal(Reason.UNSOLICITED, f"part of a snapshot from member {sender}")
+                self._on_snapshot(sender, message)
 
     def _on_timer(self, timer: Timer) -> None:
         match timer:
@@ -275,7 +322,7 @@ class Replica:
             case events.ViewTimer() | events.Heartbeat() | events.GraceOver():
                 self._inputs.append(events.TimerFired(timer))
             case CareTimer():
-                self._emit_all(self._caretaker.on_timer(timer, self._executed))
+                self._emit_all(self._caretaker.on_timer(timer, self._now))
             case RecoveryTimer():
                 if self._recovery is not None:
                     self._emit_all(self._recovery.on_timer(timer))
@@ -300,6 +347,7 @@ class Replica:
             case events.PersistSafety():
                 self._verifier.remember_own(effect.state.last_vote)
                 self._sequence += 1
+                self._recorded = effect.state
                 record = encode_record(self._sequence, effect.state)
                 self._effects.append(PersistSafety(self._sequence % SLOTS, record))
             case events.Send() | events.Broadcast() | events.SetTimer():
@@ -318,11 +366,16 @@ class Replica:
             case events.Prune():
                 self._prune(effect.blocks)
             case events.ReportMisbehaviour():
-                self._effects.append(Report(effect.evidence))
+                self._report(effect.evidence)
             case events.Refuse():
                 self._refuse(effect.reason, effect.detail)
             case events.Diverged():
-                self._effects.append(Halt(_diverged(effect)))
+                self._on_divergence(effect)
+
+    def _report(self, evidence: events.Evidence) -> None:
+        if entries := self._evidence.keep(evidence):
+            self._write(entries, sync=False)
+        self._effects.append(Report(evidence))
 
     def _get_blocks(self, qc: events.VerifiedQC) -> None:
         stored = self._chain.uncommitted_block(qc.block)
@@ -333,6 +386,7 @@ class Replica:
         ):
             self._inputs.append(self._verifier.chain((stored,), qc.qc))
         else:
+            self._lag.saw(qc.view - self._machine.root.view, self._now)
             self._emit_all(self._sync.want(qc, self.committed_height))
 
     def _taken(self, in_chain: frozenset[bytes]) -> frozenset[bytes]:
@@ -359,18 +413,37 @@ class Replica:
     def _bodies(self, block: Block) -> list[tuple[bytes, bytes]] | None:
         bodies = []
         for name in block.batches:
-            body = self._body(name)
+            body = self._pool.body(name) or self._stored_body(block, name)
             if body is None:
                 return None
             bodies.append((name, body))
         return bodies
 
+    def _stored_body(self, block: Block, name: bytes) -> bytes | None:
+        """What is executed must be what was ordered: a damaged body is as good as none, and others have it."""
+        body = self._chain.batch(name)
+        if body is None or self._is_named(body, name):
+            return body
+        self._emit_all(self._caretaker.discard_body(block, name))
+        return None
+
+    def _is_named(self, body: bytes, name: bytes) -> bool:
+        try:
+            return self._application.admit(body).digest == name
+        except Refusal:
+            return False
+
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
-        outcome = self._application.apply(block, bodies, StateView(self._store))
+        try:
+            outcome = self._application.apply(block, bodies, StateView(self._store))
+        except (DamagedMap, msgspec.MsgspecError) as error:  # of its own records: batches are checked, and only refused
+            raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
         done = self._pool.settle(block.batches, outcome.settled, block.height)
         entries, roots = applied_entries(block, outcome, self._history, done)
         self._write(entries, sync=True, applies=block.height)
         self._executed = block.height
+        self._roots[block.height] = roots
+        self._roots.pop(block.height - ROOTS_KEPT, None)
         self._effects.append(Applied(block, outcome.receipts))
         self._inputs.append(events.Executed(block.height, roots))
 
@@ -476,27 +549,87 @@ class Replica:
         answer: Records | Values | SnapshotOffer | SnapshotNodes | SnapshotEntries | None
         match request:
             case RecordsRequest():
-                answer = self._caretaker.answer_records(request)
+                answer, found = self._caretaker.answer_records(request)
+                self._emit_all(found)
             case ValuesRequest():
                 answer = self._caretaker.answer_values(request)
             case SnapshotRequest():
-                answer = self._snapshots.offer(request, self._now)
+                answer = self._snapshots.offer(sender, request, self._now)
             case NodesRequest():
-                answer = self._snapshots.nodes(request, self._now)
+                answer = self._snapshots.nodes(sender, request, self._now)
             case EntriesRequest():
-                answer = self._snapshots.entries(request, self._now)
+                answer = self._snapshots.entries(sender, request, self._now)
         if answer is not None:
             data = wire.encode(answer)
             self._budget.charge(sender, len(data))
             self._effects.append(Send(sender, data))
 
+    def _on_records(self, receive: Callable[[], list[CareEffect]]) -> None:
+        """Refused or not, the caretaker goes on from there."""
+        try:
+            self._emit_all(receive())
+        finally:
+            self._emit_all(self._caretaker.resume(self._now))
+
+    def _look_ahead(self) -> None:
+        """Ask for a snapshot if blocks do not get this replica any further."""
+        waiting = self._unexecuted[0].height if self._unexecuted else None
+        request = self._lag.ask(self._now, self._executed, waiting)
+        if request is not None and not too_often(self._store, self._config.patience, self._executed):
+            self._emit(events.Broadcast(request))
+
+    def _on_snapshot(
+        self, sender: int, message: SnapshotOffer | SnapshotNodes | SnapshotEntries
+    ) -> None:
+        above = self._lag.above(self._now, self._executed)
+        if above is None or not isinstance(message, SnapshotOffer) or message.header.executed_height <= above:
+            raise Refusal(Reason.UNSOLICITED, f"a snapshot from member {sender}")
+        require_certified(message, self._config.instance, self._verifier)
+        if not too_often(self._store, self._config.patience, self._executed):
+            height = message.header.executed_height
+            self._rejoin(above, f"This broker is at height {self._executed}, and others are beyond {height}.")
+
+    def _on_divergence(self, effect: events.Diverged) -> None:
+        why = _diverged(effect)
+        if too_often(self._store, self._config.patience, self._executed):
+            self._effects.append(Halt(why))
+            return
+        self._effects.append(Found(f"the state of height {effect.height}", why, mended=False))
+        self._rejoin(effect.height - 1, why)
+
+    def _on_damage(self, damage: Unusable) -> None:
+        if too_often(self._store, self._config.patience, self._executed):
+            self._halt(str(damage))
+            return
+        self._effects.append(Found(damage.entry, damage.what, mended=False))
+        self._rejoin(0, str(damage))
+
+    def _rejoin(self, above: int, why: str) -> None:
+        """Give the state up. What runs here next fetches a certified one; this replica does nothing any more."""
+        self._write([(layout.JOINING, u64(above))], sync=True)
+        self._effects.append(Restart(f"{why} It fetches a certified snapshot."))
+        self._snapshots.drop()
+        self._halted = True
+
     def _answer_recovery(self, sender: int, request: RecoveryRequest) -> None:
-        del sender, request
+        """From the record alone: that is what shows what this member has signed. Who has lost its own says nothing."""
+        self._budget.require(sender, self._now)
+        self._budget.charge(sender, BATCHES_QUESTION)
+        if self._recovery is None:
+            answer = RecoveryAnswer(request.nonce, self._recorded.high_qc, self._recorded.high_tc)
+            self._emit(events.Send(sender, answer))
 
     def _on_recovery(self, sender: int, answer: RecoveryAnswer) -> None:
         if self._recovery is None:
             raise Refusal(Reason.UNSOLICITED, f"certificates from member {sender}")
         self._recovery.receive(sender, answer)
+
+    def _resume(self) -> None:
+        """Take part again as soon as the newest certificate leaves the forgotten life behind."""
+        if self._recovery is not None and self._recovery.is_safe(self._machine.high_qc.view):
+            self._recovery = None
+            self._inputs.append(events.Resume(self._machine.high_qc))
+            self._drive()
 
     # -- output -----------------------------------------------------------------------------------------------------------------
 
@@ -548,6 +681,12 @@ _Outgoing = (
 )
 
 
+def _up_to_restart(effects: list[Effect]) -> list[Effect]:
+    """Nothing happens after a restart: not in this life."""
+    last = next((at for at, effect in enumerate(effects) if isinstance(effect, Restart)), len(effects))
+    return effects[: last + 1]
+
+
 def _genesis(config: ReplicaConfig, application: Application) -> Block:
     return genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
 
@@ -573,6 +712,13 @@ def _certificates(
             f"another genesis file or another set of keys. Point the broker at the genesis file and data directory that "
             f"belong together; do not delete the record."
         ) from None
+
+
+def _cannot_recover(size: int) -> str:
+    return (
+        f"The safety record of this broker is lost, and in a network of {size} there are not enough others to tell it what "
+        f"it may still sign. Find the old record, or make a new network; with three brokers or more one may lose its record."
+    )
 
 
 def _diverged(effect: events.Diverged) -> str:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import msgspec
+
 from parley.consensus.types import QC, Header
-from parley.ledger.application import KeyValue
+from parley.ledger import layout, state_map
+from parley.ledger.layout import Head
+from parley.ledger.state_map import MAX_NODE, DamagedMap
+from parley.replica.ports import Frozen, KeyValue
 from parley.sync.messages import (
     EntriesRequest,
     NodesRequest,
@@ -13,33 +20,153 @@ from parley.sync.messages import (
     SnapshotRequest,
 )
 
-__all__ = ["Snapshots"]
+__all__ = ["MAX_ANSWER", "Nodes", "Snapshots"]
+
+STEP = 4  # heights between snapshots: brokers that are asked at about the same time freeze the same ones
+MAX_PENDING = 8  # frozen heights that no certified header has named yet
+MAX_AGE = 256  # executed heights since, after which a newer snapshot is taken instead of offering an old one
+MAX_ANSWER = 512 * 1024  # bytes of entries; a full answer of nodes is smaller
+IN_USE = 60_000  # ms since its last question for which a member keeps the snapshot that it is fetching
+FORGOTTEN = 600_000  # ms without any question, after which nothing is kept: frozen views hold disk space
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    offer: SnapshotOffer
+    view: Frozen
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    height: int
+    last: int  # when
+
+
+class Nodes:
+    """The state map's nodes in a broker's store."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._store = store
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._store.get(layout.state_node(path))
 
 
 class Snapshots:
-    """What this broker can give to one that has fallen too far behind."""
+    """What this broker can give to one that has fallen too far behind.
 
-    def wants(self, height: int) -> bool:
-        """Whether the state of this height, the last executed one, should be frozen now."""
-        del height
-        return False
+    Kept are the newest snapshot and for each member the one that it is fetching: a member that asks for newer and newer
+    ones takes none away from another.
+    """
 
-    def freeze(self, height: int, view: KeyValue) -> None:
-        del height, view
+    def __init__(self) -> None:
+        self._pending: dict[int, Frozen] = {}  # by height, lowest first
+        self._ready: dict[int, _Snapshot] = {}
+        self._uses: dict[int, _Use] = {}  # by member
+        self._wanted = False
+        self._executed = 0
+        self._asked = 0  # when, by anybody
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The heights of which a view is held, certified or not."""
+        return (*self._ready, *self._pending)
+
+    def wants(self, height: int, now: int) -> bool:
+        """Whether the state of this height, the last executed one, should be frozen now. To be called in every step."""
+        self._executed = height
+        if self._ready or self._pending:
+            self._tidy(now)
+        return self._wanted and height % STEP == 0 and height > 0 and height not in self.kept
+
+    def freeze(self, height: int, view: Frozen) -> None:
+        if len(self._pending) == MAX_PENDING:  # of heights that headers have skipped, or will name last
+            del self._pending[min(self._pending)]
+        self._pending[height] = view
 
     def certified(self, header: Header, qc: QC) -> None:
         """A header is certified whose results this replica has computed, too."""
-        del header, qc
+        height = header.executed_height
+        view = self._pending.get(height)
+        self._pending = {pending: kept for pending, kept in self._pending.items() if pending > height}
+        if view is not None and (head := _head(view)) is not None and head.height == height:
+            self._ready[height] = _Snapshot(SnapshotOffer(header, qc, head.history), view)
+            self._pending.clear()
+            self._wanted = False
 
-    def offer(self, request: SnapshotRequest, now: int) -> SnapshotOffer | None:
-        del request, now
+    def drop(self) -> None:
+        """Let go of every view, so that the store can be closed."""
+        self._pending.clear()
+        self._ready.clear()
+        self._wanted = False
+
+    # -- questions of members ------------------------------------------------------------------------------------------
+
+    def offer(self, sender: int, request: SnapshotRequest, now: int) -> SnapshotOffer | None:
+        self._asked = now
+        newest = max(self._ready, default=0)
+        if newest > request.above and newest + MAX_AGE >= self._executed:
+            self._uses[sender] = _Use(newest, now)
+            return self._ready[newest].offer
+        if request.above < self._executed:  # or what is frozen now would not do
+            self._wanted = True
         return None
 
-    def nodes(self, request: NodesRequest, now: int) -> SnapshotNodes | None:
+    def nodes(self, sender: int, request: NodesRequest, now: int) -> SnapshotNodes | None:
         """None: there is no such snapshot here any more."""
-        del request, now
+        view = self._used(sender, request.height, now)
+        if view is None:
+            return None
+        nodes = Nodes(view)
+        found = tuple(_node(nodes, path) for path in request.paths)
+        return SnapshotNodes(request.height, request.paths[0], found)
+
+    def entries(self, sender: int, request: EntriesRequest, now: int) -> SnapshotEntries | None:
+        view = self._used(sender, request.height, now)
+        if view is None:
+            return None
+        found: list[tuple[bytes, bytes]] = []
+        room = MAX_ANSWER
+        for key, value in view.scan_from(layout.STATE, layout.state(request.after) + b"\0"):
+            room -= len(key) + len(value)
+            if found and room < 0:
+                return SnapshotEntries(request.height, request.after, tuple(found), more=True)
+            found.append((key[len(layout.STATE) :], value))
+        return SnapshotEntries(request.height, request.after, tuple(found), more=False)
+
+    def _used(self, sender: int, height: int, now: int) -> Frozen | None:
+        snapshot = self._ready.get(height)
+        if snapshot is None:
+            return None
+        self._asked = now
+        self._uses[sender] = _Use(height, now)
+        return snapshot.view
+
+    def _tidy(self, now: int) -> None:
+        if now - self._asked > FORGOTTEN:
+            self.drop()
+            return
+        used = {use.height for use in self._uses.values() if now - use.last <= IN_USE}
+        used.add(max(self._ready, default=0))
+        for height in [height for height in self._ready if height not in used]:
+            del self._ready[height]
+
+
+def _node(nodes: Nodes, path: bytes) -> bytes:
+    """Empty if there is none, or if it is damaged: the asker turns to another member."""
+    try:
+        found = state_map.standing(nodes, path)
+    except DamagedMap:
+        return b""
+    return found if found is not None and len(found) <= MAX_NODE else b""
+
+
+def _head(view: KeyValue) -> Head | None:
+    """The height and the history that belong to the view."""
+    try:
+        return _heads.decode(view.get(layout.HEAD) or b"")
+    except msgspec.MsgspecError:
         return None
 
-    def entries(self, request: EntriesRequest, now: int) -> SnapshotEntries | None:
-        del request, now
-        return None
+
+_heads = msgspec.msgpack.Decoder(Head)

@@ -18,11 +18,13 @@ from parley.sim.observations import (
     Failed,
     Healed,
     Observation,
+    Opened,
     Persisted,
     Recovered,
     Sent,
     Started,
     Submitted,
+    Wiped,
 )
 
 __all__ = [
@@ -143,18 +145,19 @@ class NoCreation:
 
 
 class NoDuplication:
-    """No batch takes effect twice."""
+    """No batch takes effect twice; `effective` is the receipt's word for taking effect."""
 
     name = "no duplication"
 
-    def __init__(self) -> None:
+    def __init__(self, effective: str = "ok") -> None:
+        self._word = effective
         self._effective: dict[bytes, tuple[int, int]] = {}
 
     def see(self, event: Observation) -> str | None:
         if not isinstance(event, Applied):
             return None
         for position, receipt in enumerate(event.receipts):
-            if receipt.code != "ok":
+            if receipt.code != self._word:
                 continue
             here = (event.block.height, position)
             first = self._effective.setdefault(receipt.batch, here)
@@ -164,7 +167,7 @@ class NoDuplication:
 
 
 class OneSignaturePerView:
-    """A correct replica never lets two different votes, proposals or timeouts of one view out, crashes or not."""
+    """A correct replica never lets two different votes, proposals or timeouts of one view out, whatever its disk lost."""
 
     name = "one signature per view"
 
@@ -200,7 +203,10 @@ class OneSignaturePerView:
 
 
 class RecordSurvives:
-    """After a crash a replica finds the last safety record that it finished, or the one it was writing."""
+    """After a crash a replica finds the last safety record that it finished, or the one it was writing.
+
+    A wiped disk has a new one; that the replica does not contradict the lost one is `OneSignaturePerView`'s matter.
+    """
 
     name = "record survives"
 
@@ -214,6 +220,9 @@ class RecordSurvives:
                 self._finished[event.replica] = event.record
             case Crashed():
                 self._torn[event.replica] = event.record
+            case Wiped():
+                self._finished.pop(event.replica, None)
+                self._torn.pop(event.replica, None)
             case Recovered(record=None):
                 return f"replica {event.replica} has no safety record any more: {event.fault}"
             case Recovered():
@@ -239,7 +248,7 @@ class StaysUp:
 
 
 class Liveness:
-    """Once faults end, every correct replica moves on and every waiting batch is applied, within bounds."""
+    """Once faults end, every correct replica moves on, every waiting batch is applied and every disk mended, within bounds."""
 
     name = "liveness"
 
@@ -253,6 +262,10 @@ class Liveness:
                 self._healed = event
             case Ended() if self._healed is not None:
                 return self._judge(self._healed, event)
+            case Opened(whole=False):
+                return (
+                    f"replica {event.replica} still lacks records, or has damaged ones, or may not sign yet"
+                )
             case _:
                 pass
         return None

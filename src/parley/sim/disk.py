@@ -1,17 +1,18 @@
 """A disk that forgets what was not synced and tears what was being written when the power went.
 
 The store is a log of atomic writes, as RocksDB's write-ahead log is: a synced write makes itself and all earlier ones
-durable, and a crash loses a suffix of the rest. The safety file has two slots of two copies, overwritten in place.
+durable, and a crash loses a suffix of the rest. The safety file has two slots of two copies, overwritten in place, one
+copy after the other.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from random import Random
 
 from parley.consensus.record import COPIES, SLOTS
 from parley.replica.ports import PersistSafety, Write
+from parley.sim.entries import Entries
 
 __all__ = ["Disk"]
 
@@ -24,8 +25,7 @@ class Disk:
         self.slots = [[record] * COPIES for record in records]
         self._durable: dict[bytes, bytes] = {}
         self._unsynced: list[Write] = []
-        self._visible: dict[bytes, bytes] = {}
-        self._keys: list[bytes] = []
+        self._visible = Entries()
         self.write(Write(genesis.entries, sync=True))
 
     # -- what the replica reads -------------------------------------------------------------------------------
@@ -35,29 +35,21 @@ class Disk:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Every entry under `prefix` as of now, in key order."""
-        first = last = bisect_left(self._keys, prefix)
-        while last < len(self._keys) and self._keys[last].startswith(prefix):
-            last += 1
-        return iter([(key, self._visible[key]) for key in self._keys[first:last]])
+        return self._visible.scan(prefix)
 
-    def frozen(self) -> Disk:
-        """The disk as it is now, for reading only."""
-        copy = object.__new__(Disk)
-        copy._visible, copy._keys = dict(self._visible), list(self._keys)
-        return copy
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on."""
+        return self._visible.scan_from(prefix, start)
+
+    def frozen(self) -> Entries:
+        """The disk as it is now."""
+        return self._visible.copy()
 
     # -- what the driver does ---------------------------------------------------------------------------------
 
     def write(self, write: Write) -> None:
         self._unsynced.append(write)
-        for key, value in write.entries:
-            if value is None:
-                if self._visible.pop(key, None) is not None:
-                    del self._keys[bisect_left(self._keys, key)]
-            else:
-                if key not in self._visible:
-                    insort(self._keys, key)
-                self._visible[key] = value
+        self._visible.write(write.entries)
         if write.sync:
             self._make_durable(len(self._unsynced))
 
@@ -73,13 +65,26 @@ class Disk:
                 self._unsynced.append(during)
             case PersistSafety():
                 old = self.slots[during.slot]
-                self.slots[during.slot] = [_torn(chance, copy, during.record) for copy in old]
+                first, second = (_torn(chance, copy, during.record) for copy in old)
+                # The second copy is begun when the first is on disk.
+                self.slots[during.slot] = [first, second if first == during.record else old[1]]
             case None:
                 pass
         self._make_durable(chance.randint(0, len(self._unsynced)))
         self._unsynced.clear()
-        self._visible = dict(self._durable)
-        self._keys = sorted(self._visible)
+        self._visible = Entries(self._durable)
+
+    def flip(self, key: bytes, chance: Random) -> bool:
+        """Change one bit of an entry that lies on the disk, unnoticed by anybody; whether there is one."""
+        value = self._durable.get(key)
+        if (
+            not value or self._visible.get(key) != value
+        ):  # an overwrite is on its way: it would mend the entry
+            return False
+        damaged = _flipped(chance, value)
+        self._durable[key] = damaged
+        self._visible.write([(key, damaged)])
+        return True
 
     def _make_durable(self, count: int) -> None:
         for write in self._unsynced[:count]:
@@ -94,6 +99,11 @@ class Disk:
 def _torn(chance: Random, old: bytes, new: bytes) -> bytes:
     """One copy after a crash in the middle of overwriting `old` with `new`."""
     cut = chance.randrange(1, len(new))
-    flipped = bytearray(new)
-    flipped[chance.randrange(len(new))] ^= 1 << chance.randrange(8)
-    return chance.choice((old, new, new[:cut], new[:cut] + old[cut:], bytes(flipped)))
+    flipped = _flipped(chance, new)
+    return chance.choice((old, new, new[:cut], new[:cut] + old[cut:], flipped))
+
+
+def _flipped(chance: Random, value: bytes) -> bytes:
+    changed = bytearray(value)
+    changed[chance.randrange(len(value))] ^= 1 << chance.randrange(8)
+    return bytes(changed)

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from parley.consensus.committee import faults
 from parley.sim.chance import stream
 from parley.sim.network import Link, Weather
 from parley.sim.world import World
 
-__all__ = ["Trouble", "links_between", "stir"]
+__all__ = ["TROUBLES", "Trouble", "links_between", "stir"]
 
 TEN_SECONDS = 10_000
+OFTEN_WIPED = 0.5
+# The entries of a store that may be damaged, by kind (ledger/layout.py).
+DAMAGED = (b"c/", b"e/", b"r/", b"h/", b"b/", b"m/head", b"s/k", b"s/n", b"s/i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,34 @@ class Trouble:
     max_downtime: int = 3000
     max_partition: int = 3000
     crash_within: int = 60  # effects from the decision to crash to the crash
+    calm: int = 0  # ms at the beginning in which all goes well
+    absences: int = 0  # in a run: replicas that are down for long
+    min_absence: int = 4_000
+    max_absence: int = 7_000
+    wipes: bool = False  # disks are lost, and
+    damages: int = 0  # entries of disks are damaged, both at no more replicas than liars leave room for
 
     def times(self, chance: Random, often: int) -> list[int]:
-        count = often * self.duration // TEN_SECONDS
-        return sorted(chance.randrange(self.duration) for _ in range(count))
+        count = often * (self.duration - self.calm) // TEN_SECONDS
+        return sorted(chance.randrange(self.calm, self.duration) for _ in range(count))
+
+
+# Much happens to the order of the counter's batches, and less to pub/sub, so that there is a chain to fall behind of.
+TROUBLES = {
+    "counter": Trouble(),
+    "pubsub": Trouble(
+        duration=15_000,
+        weathers=2,
+        partitions=1,
+        crashes=2,
+        max_loss=0.1,
+        max_straggling=0.03,
+        calm=1_500,
+        absences=1,
+        wipes=True,
+        damages=3,
+    ),
+}
 
 
 def stir(world: World, seed: int, trouble: Trouble) -> None:
@@ -41,10 +69,12 @@ def stir(world: World, seed: int, trouble: Trouble) -> None:
     _stir_weather(world, stream(seed, "weather"), trouble)
     _stir_partitions(world, stream(seed, "partitions"), trouble)
     _stir_crashes(world, stream(seed, "crashes"), trouble)
+    _stir_absences(world, stream(seed, "absences"), trouble)
+    _stir_disks(world, stream(seed, "disks"), trouble)
 
 
 def _stir_weather(world: World, chance: Random, trouble: Trouble) -> None:
-    for at in [0, *trouble.times(chance, trouble.weathers)]:
+    for at in [trouble.calm, *trouble.times(chance, trouble.weathers)]:
         weather = Weather(
             max_latency=chance.choice((20, 60, 60, 300)),
             loss=chance.choice((0.0, chance.uniform(0, trouble.max_loss))),
@@ -68,6 +98,26 @@ def _stir_crashes(world: World, chance: Random, trouble: Trouble) -> None:
         host = chance.choice(world.correct)
         effects = chance.randrange(trouble.crash_within)
         world.after(at, partial(host.arm, effects, chance.randint(1, trouble.max_downtime)))
+
+
+def _stir_absences(world: World, chance: Random, trouble: Trouble) -> None:
+    for host in chance.sample(world.correct, min(trouble.absences, len(world.correct))):
+        at = chance.randrange(trouble.calm, max(trouble.calm + 1, trouble.duration - trouble.max_absence))
+        downtime = chance.randint(trouble.min_absence, trouble.max_absence)
+        world.after(at, partial(host.arm, 0, downtime))
+        world.happened["absences"] += 1
+
+
+def _stir_disks(world: World, chance: Random, trouble: Trouble) -> None:
+    """A replica whose disk fails counts among the faulty until it has recovered, so liars leave less room for it."""
+    room = faults(len(world.hosts)) - (len(world.hosts) - len(world.correct))
+    for host in chance.sample(world.correct, max(0, room)):
+        if trouble.wipes and chance.random() < OFTEN_WIPED:
+            at = chance.randrange(trouble.calm, trouble.duration)
+            world.after(at, partial(world.wipe, host.index))
+            world.after(at + chance.randint(1, trouble.max_downtime), partial(world.start, host.index))
+        for at in sorted(chance.randrange(trouble.calm, trouble.duration) for _ in range(trouble.damages)):
+            world.after(at, partial(world.damage, host.index, chance.choice(DAMAGED)))
 
 
 def _some_links(chance: Random, size: int) -> tuple[Link, ...]:

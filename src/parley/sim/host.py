@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
+from typing import Protocol
 
 from parley.consensus.errors import Reason
-from parley.consensus.record import SafetyState
+from parley.consensus.record import SafetyState, recover_record
+from parley.ledger import layout
 from parley.replica.ports import Effect, LocalStore, Participant
 from parley.sim.disk import Disk
 
-__all__ = ["Host", "Participant", "Start"]
+__all__ = ["Host", "NewDisk", "Start"]
 
 
 Start = Callable[[tuple[int, SafetyState], LocalStore], Participant]
 
 
+class NewDisk(Protocol):
+    """Makes the disk of a replica that is new, or that has lost what it signed and must abstain (P10)."""
+
+    def __call__(self, *, abstaining: bool = False) -> Disk: ...
+
+
 class Host:
     """The state of one machine. `executed` counts its effects over all restarts: the index at which it can crash."""
 
-    def __init__(self, index: int, disk: Disk, launch: Start, chance: Random, *, correct: bool) -> None:
+    def __init__(
+        self, index: int, new_disk: NewDisk, launch: Start, chance: Random, *, correct: bool
+    ) -> None:
         self.index = index
-        self.disk = disk
+        self.disk = new_disk()
+        self._new_disk = new_disk
         self.launch = launch
         self.chance = chance
         self.correct = correct
@@ -30,6 +41,10 @@ class Host:
         self.incarnation = 0
         self.executed = 0
         self.crashes = 0
+        self.wiped = False
+        self.damaged = False
+        self.joining = False  # at its last start
+        self.suspect = False  # its state may be wrong since a bit of its disk flipped
         self.crash_at: int | None = None
         self.crash_during: type[Effect] | None = None
         self.downtime = 0
@@ -49,6 +64,17 @@ class Host:
     def committed(self) -> int:
         return self.participant.executed_height if self.participant else self._last_committed
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no record is still to come, and it may sign."""
+        fetching = any(self.disk.get(mark) is not None for mark in (layout.JOINING, layout.BACKFILL))
+        return not fetching and (self.recovered or not self.wiped)
+
+    @property
+    def recovered(self) -> bool:
+        """Whether it lost its safety record and takes part again."""
+        return self.wiped and not recover_record(self.disk.slots, "its disk")[1].abstains
+
     def arm(self, effects: int, downtime: int, during: type[Effect] | None = None) -> None:
         """Crash when `effects` more effects have been executed, or at the first after that of the kind `during`."""
         self.crash_at = self.executed + effects
@@ -60,6 +86,13 @@ class Host:
         if self.crash_at is None or self.executed < self.crash_at:
             return False
         return self.crash_during is None or isinstance(effect, self.crash_during)
+
+    def wipe(self) -> None:
+        """A new disk in the place of the old one; the replica must be down."""
+        assert not self.up, "nobody pulls a disk out of a running machine"
+        self.disk = self._new_disk(abstaining=True)
+        self.wiped = True
+        self._last_committed = 0
 
     def disarm(self) -> None:
         self.crash_at = None

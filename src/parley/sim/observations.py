@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.consensus.types import Block
-from parley.replica.ports import Receipt
+from parley.replica.ports import KeyValue, Receipt
 
 __all__ = [
     "Applied",
+    "Certified",
     "Crashed",
     "Ended",
     "Failed",
     "Healed",
     "Observation",
+    "Opened",
     "Persisted",
     "Recovered",
     "Sent",
     "Started",
     "Status",
     "Submitted",
+    "Wiped",
 ]
 
 
@@ -33,10 +36,11 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A correct replica came up with this committed height."""
+    """A correct replica came up with this committed height; `joining`: with a state that it will not use."""
 
     replica: int
     committed: int
+    joining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,13 @@ class Crashed:
 
 
 @dataclass(frozen=True, slots=True)
+class Wiped:
+    """A correct replica lost its disk, the safety record included, and got a new one (P10)."""
+
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """A correct replica came back with this safety record, or `fault` says why it could not."""
 
@@ -74,11 +85,24 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A correct replica executed a committed block."""
+    """A correct replica executed a committed block; `leaves` is what its disk holds of the results.
+
+    `suspect`: its disk was damaged, so it may execute the block wrongly, and must notice by what others certify.
+    """
 
     replica: int
     block: Block
     receipts: tuple[Receipt, ...]
+    leaves: bytes = b""
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A correct replica can prove to clients what blocks up to this height did."""
+
+    replica: int
+    height: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +141,27 @@ class Ended:
     settled: int
 
 
-Observation = Submitted | Started | Sent | Persisted | Crashed | Recovered | Applied | Failed | Healed | Ended
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The run is over, and somebody looks at the disk of a correct replica; `whole`: it is complete, and may sign."""
+
+    replica: int
+    store: KeyValue
+    whole: bool = True
+
+
+Observation = (
+    Submitted
+    | Started
+    | Sent
+    | Persisted
+    | Crashed
+    | Wiped
+    | Recovered
+    | Applied
+    | Certified
+    | Failed
+    | Healed
+    | Ended
+    | Opened
+)

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from parley.sim.checkers import Violation
 
-__all__ = ["Report", "Summary", "describe", "summarise"]
+__all__ = ["Report", "Summary", "describe", "listed", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Report:
 
     seed: int
     nodes: int
+    application: str
     crypto: str
     depth: int
     leaders: str
@@ -27,7 +28,9 @@ class Report:
     committed: int
     views: int
     acknowledged: int
+    receipts: dict[str, int]
     crashes: int
+    happened: dict[str, int]
     messages_sent: int
     messages_lost: int
     refused: dict[str, int]
@@ -44,6 +47,7 @@ class Summary:
     seed: int
     seeds: int
     nodes: int
+    application: str
     crypto: str
     depth: int
     leaders: str
@@ -53,7 +57,9 @@ class Summary:
     committed: int
     views: int
     acknowledged: int
+    receipts: dict[str, int]
     crashes: int
+    happened: dict[str, int]
     refused: dict[str, int]
     evidence: dict[str, int]
     runs: tuple[Report, ...]
@@ -64,6 +70,7 @@ def summarise(runs: Sequence[Report]) -> Summary:
         seed=runs[0].seed,
         seeds=len(runs),
         nodes=runs[0].nodes,
+        application=runs[0].application,
         crypto=runs[0].crypto,
         depth=runs[0].depth,
         leaders=runs[0].leaders,
@@ -73,7 +80,9 @@ def summarise(runs: Sequence[Report]) -> Summary:
         committed=min(run.committed for run in runs),
         views=sum(run.views for run in runs),
         acknowledged=sum(run.acknowledged for run in runs),
+        receipts=_sum(run.receipts for run in runs),
         crashes=sum(run.crashes for run in runs),
+        happened=_sum(run.happened for run in runs),
         refused=_sum(run.refused for run in runs),
         evidence=_sum(run.evidence for run in runs),
         runs=tuple(runs),
@@ -87,14 +96,16 @@ def describe(run: Report) -> str:
     lines = [
         f"seed {run.seed}: {verdict}",
         *_first_violations(run.violations),
-        f"  network    {run.nodes} replicas, commit depth {run.depth}, {run.crypto} signatures, {run.leaders} leaders",
+        f"  network    {run.nodes} replicas of the {run.application} application, commit depth {run.depth}, {run.crypto} signatures, {run.leaders} leaders",
         f"  liars      {liars}",
         f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
         f"  batches    {run.acknowledged} acknowledged",
+        f"  receipts   {listed(run.receipts)}",
         f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",
+        f"  happened   {listed(run.happened)}",
         f"  healing    {run.recovery_seconds:.1f} s and {run.recovery_views} views after the faults ended",
-        f"  refused    {_list(run.refused)}",
-        f"  evidence   {_list(run.evidence)}",
+        f"  refused    {listed(run.refused)}",
+        f"  evidence   {listed(run.evidence)}",
         f"  trace      {run.trace_hash}",
     ]
     return "\n".join(lines)
@@ -117,6 +128,7 @@ def _sum(tallies: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _list(tally: Mapping[str, int]) -> str:
+def listed(tally: Mapping[str, int]) -> str:
+    """For people, what there is most of first."""
     largest_first = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in largest_first) or "nothing"

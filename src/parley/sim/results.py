@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from parley.consensus.types import Header
 from parley.replica.ports import Application, Receipt
+from parley.sim.entries import Entries
 from parley.sim.observations import Applied, Observation, Submitted
 
 __all__ = ["EqualResults"]
@@ -19,7 +18,7 @@ class EqualResults:
     def __init__(self, application: Application) -> None:
         self._application = application
         self._bodies: dict[bytes, bytes] = {}
-        self._state = _State()
+        self._state = Entries()
         genesis = application.genesis()
         self._state.write(genesis.writes)
         self._roots = [genesis.state_root]
@@ -32,7 +31,8 @@ class EqualResults:
             case Applied():
                 if event.block.height == len(self._roots):
                     self._execute(event)
-                return self._receipts_differ(event) or self._root_differs(event.replica, event.block.header)
+                differ = None if event.suspect else self._receipts_differ(event)
+                return differ or self._root_differs(event.replica, event.block.header)
             case _:
                 pass
         return None
@@ -59,23 +59,3 @@ class EqualResults:
             f"{header.state_root.hex()[:12]} for height {height}, where executing the chain gives "
             f"{self._roots[height].hex()[:12]}"
         )
-
-
-class _State:
-    """The observer's own copy of the replicated state."""
-
-    def __init__(self) -> None:
-        self._entries: dict[bytes, bytes] = {}
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._entries.get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted(item for item in self._entries.items() if item[0].startswith(prefix)))
-
-    def write(self, entries: tuple[tuple[bytes, bytes | None], ...]) -> None:
-        for key, value in entries:
-            if value is None:
-                self._entries.pop(key, None)
-            else:
-                self._entries[key] = value

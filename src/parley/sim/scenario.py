@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 from parley.consensus.record import SafetyState, recover_record
 from parley.consensus.types import Instance
-from parley.crypto.ed25519 import SecretKey
-from parley.crypto.hashing import digest
-from parley.crypto.qc import Ed25519List, Ed25519Signer, QCScheme, Signer
-from parley.crypto.simulated import SimulatedAuthority
-from parley.replica.counter import Counter
-from parley.replica.ports import LocalStore
-from parley.replica.replica import Replica, ReplicaConfig, provision
+from parley.crypto.qc import QCScheme, Signer
+from parley.replica.participants import awaken
+from parley.replica.ports import LocalStore, Participant
+from parley.replica.replica import ReplicaConfig, provision
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
 from parley.sim.chance import stream
 from parley.sim.checkers import Checkers, Violation
 from parley.sim.disk import Disk
-from parley.sim.faults import Trouble, stir
-from parley.sim.host import Host, Participant
+from parley.sim.faults import TROUBLES, Trouble, stir
+from parley.sim.host import Host, Start
+from parley.sim.keys import CRYPTO, committee_keys
 from parley.sim.network import Network
-from parley.sim.observations import Ended, Healed, Observation, Status
+from parley.sim.observations import Ended, Healed, Observation, Opened, Status
+from parley.sim.pubsub.setting import Publishing
 from parley.sim.report import Report
-from parley.sim.results import EqualResults
-from parley.sim.workload import Workload
+from parley.sim.setting import Counting, Setting
 from parley.sim.world import World
 
-__all__ = ["CRYPTO", "MAX_NODES", "Simulation", "run"]
+__all__ = ["APPLICATIONS", "CRYPTO", "MAX_NODES", "Simulation", "run"]
 
-CRYPTO = ("simulated", "real")
+APPLICATIONS = ("counter", "pubsub")
 MAX_NODES = 32
 VIEW_TIMEOUT = 500  # ms; shorter than in real networks, so that more happens in a run
 HEARTBEAT = 200
 MAX_RECOVERY = 60_000  # ms after the faults in which everything must have healed
-RECOVERY_VIEWS = 40  # and that many views: clients retry every three seconds, and views pass while they wait
-VIEWS_PER_MEMBER = 10  # and so many more for each member
+MAX_MENDING = 60_000  # and in which disks must be complete and sound again
+A_WHILE = 1_000
+VIEWS_PER_MEMBER = 10  # views that this may take for each member, besides those of the setting
 
 Observer = Callable[[int, Observation], None]
-Launch = Callable[[tuple[int, SafetyState], LocalStore], Replica]
 
 
 def run(
@@ -48,16 +48,25 @@ def run(
     byzantine: int,
     seed: int,
     *,
+    application: str = "counter",
     crypto: str = "simulated",
     depth: int = 2,
     actors: Sequence[str] | None = None,
     leaders: str = "round-robin",
-    trouble: Trouble = Trouble(),  # noqa: B008 - immutable
+    trouble: Trouble | None = None,
 ) -> Report:
     """Play the whole story of a seed: faults, healing, judgement."""
     simulation = Simulation(
-        nodes, byzantine, seed, crypto=crypto, depth=depth, actors=actors, leaders=leaders
+        nodes,
+        byzantine,
+        seed,
+        application=application,
+        crypto=crypto,
+        depth=depth,
+        actors=actors,
+        leaders=leaders,
     )
+    trouble = trouble or TROUBLES[application]
     stir(simulation.world, seed, trouble)
     simulation.start()
     simulation.world.run(trouble.duration)
@@ -75,6 +84,7 @@ class Simulation:
         byzantine: int,
         seed: int,
         *,
+        application: str = "counter",
         crypto: str = "simulated",
         depth: int = 2,
         actors: Sequence[str] | None = None,
@@ -83,25 +93,27 @@ class Simulation:
         batches: int = 30,
         observer: Observer | None = None,
     ) -> None:
+        """`clients` and `batches` are the counter's."""
         self.seed, self.nodes, self.crypto, self.depth, self.leaders = seed, nodes, crypto, depth, leaders
         self.actors = cast(seed, nodes, byzantine, actors)
+        self.setting: Setting = (
+            Publishing(seed, nodes) if application == "pubsub" else Counting(seed, clients, batches)
+        )
         self._observer = observer
         self._checkers = Checkers(
             [
                 checkers.Agreement(),
                 checkers.TotalOrder(),
                 checkers.NoCreation(),
-                checkers.NoDuplication(),
-                EqualResults(Counter()),
                 checkers.OneSignaturePerView(),
                 checkers.RecordSurvives(),
                 checkers.StaysUp(),
-                checkers.Liveness(RECOVERY_VIEWS + VIEWS_PER_MEMBER * nodes),
+                checkers.Liveness(self.setting.recovery_views + VIEWS_PER_MEMBER * nodes),
+                *self.setting.checkers(),
             ]
         )
-        hosts = make_hosts(seed, nodes, crypto, depth, self.actors, leaders=leaders)
-        self.world = World(hosts, Network(seed, nodes), self._watch)
-        self.workload = Workload(self.world, seed, clients, batches)
+        self.world = World(self._hosts(), Network(seed, nodes), self._watch)
+        self.workload = self.setting.users(self.world)
         self._healed: Healed | None = None
 
     def start(self) -> None:
@@ -127,6 +139,11 @@ class Simulation:
         self.world.observe(
             Ended(self.world.now, self._statuses(), self.workload.outstanding(), self.workload.settled)
         )
+        limit = self.world.now + MAX_MENDING
+        while self.world.now < limit and not all(map(self._is_mended, self.world.correct)):
+            self.world.run(self.world.now + A_WHILE)
+        for host in self.world.correct:
+            self.world.observe(Opened(host.index, host.disk.frozen(), host.is_whole))
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -137,9 +154,11 @@ class Simulation:
         healed, now = self._healed, self.world.now
         views = max(host.view for host in self.world.correct)
         refused = sum((host.refused for host in self.world.correct), Tally())
+        happened = self.world.happened + Tally(recoveries=sum(host.recovered for host in self.world.correct))
         return Report(
             seed=self.seed,
             nodes=self.nodes,
+            application=self.setting.name,
             crypto=self.crypto,
             depth=self.depth,
             leaders=self.leaders,
@@ -149,7 +168,9 @@ class Simulation:
             committed=min(host.committed for host in self.world.correct),
             views=views,
             acknowledged=self.workload.acknowledged,
+            receipts=dict(sorted(self.workload.receipts().items())),
             crashes=sum(host.crashes for host in hosts),
+            happened=dict(sorted(happened.items())),
             messages_sent=network.sent,
             messages_lost=network.lost,
             refused=dict(sorted((reason.name.lower(), count) for reason, count in refused.items())),
@@ -158,6 +179,31 @@ class Simulation:
             recovery_seconds=(now - healed.time) / 1000 if healed else 0.0,
             recovery_views=views - max(s.view for s in healed.replicas) if healed else 0,
         )
+
+    def _hosts(self) -> list[Host]:
+        """Machines with new disks; nothing runs yet."""
+        signers, scheme = committee_keys(self.seed, self.nodes, self.crypto)
+        instance = Instance(self.setting.chain, shard=0, epoch=0, size=self.nodes)
+        hosts = []
+        for index, signer in enumerate(signers):
+            config = ReplicaConfig(
+                instance,
+                index,
+                self.depth,
+                view_timeout=VIEW_TIMEOUT,
+                heartbeat=HEARTBEAT,
+                leaders=self.leaders,
+                patience=self.setting.patience,
+            )
+            member = _Member(config, signer, scheme, self.setting, stream(self.seed, "nonce", index))
+            launch: Start = member.launch
+            if index in self.actors:
+                others = tuple(liar for liar in self.actors if liar != index)
+                seat = Seat(instance, signer, stream(self.seed, "actor", index), others, member.another)
+                launch = partial(_launch_liar, self.actors[index], seat, member)
+            chance = stream(self.seed, "disk", index)
+            hosts.append(Host(index, member.new_disk, launch, chance, correct=index not in self.actors))
+        return hosts
 
     def _watch(self, time: int, event: Observation) -> None:
         self._checkers.see(time, event)
@@ -172,6 +218,9 @@ class Simulation:
         goal = max(checkers.progress_goal(self._healed), self.workload.settled)
         return all(host.committed >= goal for host in self.world.correct)
 
+    def _is_mended(self, host: Host) -> bool:
+        return host.is_whole and (not host.damaged or self.setting.is_sound(host.disk))
+
     def _statuses(self) -> tuple[Status, ...]:
         return tuple(Status(h.index, h.up, h.view, h.committed) for h in self.world.correct)
 
@@ -185,61 +234,37 @@ def cast(seed: int, nodes: int, byzantine: int, actors: Sequence[str] | None) ->
     return dict(zip(members, names, strict=True))
 
 
-def make_hosts(
-    seed: int, nodes: int, crypto: str, depth: int, actors: dict[int, str], *, leaders: str = "round-robin"
-) -> list[Host]:
-    """Machines with new disks; nothing runs yet."""
-    instance = Instance(digest("sim/chain", str(seed).encode()), shard=0, epoch=0, size=nodes)
-    signers, scheme = _keys(seed, nodes, crypto)
-    hosts = []
-    for index, signer in enumerate(signers):
-        config = ReplicaConfig(
-            instance, index, depth, view_timeout=VIEW_TIMEOUT, heartbeat=HEARTBEAT, leaders=leaders
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """What all lives of one member share."""
+
+    config: ReplicaConfig
+    signer: Signer
+    scheme: QCScheme
+    setting: Setting
+    chance: Random
+
+    def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Participant:
+        return awaken(
+            self.config,
+            self.signer,
+            self.scheme,
+            self.setting.application(),
+            record=record,
+            store=store,
+            nonce=self.chance.randbytes(16),
         )
-        honest = partial(_launch, config, signer, scheme)
-        others = tuple(liar for liar in actors if liar != index)
-        seat = Seat(instance, signer, stream(seed, "actor", index), others, partial(_another, config, honest))
-        launch = partial(_launch_liar, actors[index], seat, honest) if index in actors else honest
-        chance = stream(seed, "disk", index)
-        hosts.append(Host(index, _new_disk(config), launch, chance, correct=index not in actors))
-    return hosts
 
+    def new_disk(self, *, abstaining: bool = False) -> Disk:
+        return Disk(*provision(self.config, self.setting.application(), abstaining=abstaining))
 
-def _launch(
-    config: ReplicaConfig,
-    signer: Signer,
-    scheme: QCScheme,
-    record: tuple[int, SafetyState],
-    store: LocalStore,
-) -> Replica:
-    return Replica(config, signer, scheme, Counter(), record=record, store=store)
-
-
-def _new_disk(config: ReplicaConfig) -> Disk:
-    records, genesis = provision(config, Counter())
-    return Disk(records, genesis)
-
-
-def _another(config: ReplicaConfig, launch: Launch) -> tuple[Disk, Replica]:
-    """A replica of the same member on a disk of its own: only a liar has two."""
-    disk = _new_disk(config)
-    return disk, launch(recover_record(disk.slots, "a new disk"), disk)
+    def another(self) -> tuple[Disk, Participant]:
+        """A replica of the same member on a disk of its own: only a liar has two."""
+        disk = self.new_disk()
+        return disk, self.launch(recover_record(disk.slots, "a new disk"), disk)
 
 
 def _launch_liar(
-    name: str,
-    seat: Seat,
-    launch: Launch,
-    record: tuple[int, SafetyState],
-    store: LocalStore,
+    name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: LocalStore
 ) -> Participant:
-    return ACTORS[name](launch(record, store), seat)
-
-
-def _keys(seed: int, nodes: int, crypto: str) -> tuple[list[Signer], QCScheme]:
-    if crypto == "simulated":
-        authority = SimulatedAuthority(digest("sim/keys", str(seed).encode()), nodes)
-        return [authority.signer(index) for index in range(nodes)], authority.scheme()
-    keys = [SecretKey.from_seed(digest("sim/key", str(seed).encode(), str(i).encode())) for i in range(nodes)]
-    signers: list[Signer] = [Ed25519Signer(index, key) for index, key in enumerate(keys)]
-    return signers, Ed25519List([key.public for key in keys])
+    return ACTORS[name](member.launch(record, store), seat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from random import Random
 
@@ -81,6 +82,8 @@ class Workload:
         self.clients = [Client(world, i, batches, stream(seed, "client", i)) for i in range(clients)]
         self.settled = 0
         self.acknowledged = 0
+        self._receipts: Counter[str] = Counter()
+        self._height = 0
 
     def start(self) -> None:
         for client in self.clients:
@@ -93,8 +96,14 @@ class Workload:
     def outstanding(self) -> tuple[bytes, ...]:
         return tuple(client.waiting_for for client in self.clients if client.waiting_for is not None)
 
+    def receipts(self) -> Counter[str]:
+        return self._receipts
+
     def see(self, event: Observation) -> None:
         if isinstance(event, Applied):
+            if event.block.height > self._height:
+                self._height = event.block.height
+                self._receipts.update(receipt.code for receipt in event.receipts)
             for receipt in event.receipts:
                 for client in self.clients:
                     if client.receipt(receipt.batch, receipt.code):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parley.consensus.errors import SafetyRecordError
-from parley.consensus.record import encode_record, recover_record
+from parley.consensus.record import encode_record, recover_record, repairs
+from parley.ledger import layout
 from parley.replica.ports import (
     Applied,
     Broadcast,
@@ -30,8 +31,11 @@ from parley.sim.clock import Clock
 from parley.sim.host import Host
 from parley.sim.network import Network
 from parley.sim.trace import Trace
+from parley.sync.timers import CareTimer
 
 __all__ = ["World"]
+
+LEISURE = 6
 
 Watch = Callable[[int, seen.Observation], None]
 
@@ -63,6 +67,7 @@ class World:
         self.network = network
         self.trace = Trace()
         self.evidence: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()  # to correct replicas
         self._watch = watch
         self._clock: Clock[_Deliver | _Fire | _Task] = Clock()
 
@@ -108,10 +113,19 @@ class World:
         except SafetyRecordError as error:
             self._see(host, seen.Recovered(replica, None, str(error)))
             return
+        for repair in repairs(host.disk.slots):
+            host.disk.slots[repair.slot][repair.copy] = repair.record
         self._see(host, seen.Recovered(replica, encode_record(sequence, state)))
-        participant = host.launch((sequence, state), host.disk)
+        try:
+            participant = host.launch((sequence, state), host.disk)
+        except Exception as error:
+            if not host.correct:
+                raise
+            self._fail(host, _describe(error))
+            return
         host.participant = participant
-        self._see(host, seen.Started(replica, participant.executed_height))
+        host.joining = host.disk.get(layout.JOINING) is not None
+        self._see(host, seen.Started(replica, participant.executed_height, host.joining))
         self._act(host, lambda: participant.start(self.now))
 
     def submit(self, replica: int, batch: bytes) -> None:
@@ -132,6 +146,26 @@ class World:
         host.disarm()
         host.stop()
         host.crashes += 1
+
+    def wipe(self, replica: int) -> None:
+        """The replica's disk is gone; on the new one it may not sign before it knows that it contradicts nothing (P10)."""
+        host = self.hosts[replica]
+        if host.up:
+            self.crash(replica)
+        self.trace.add(self.now, replica, b"wipe", b"")
+        host.wipe()
+        self.happened["wipes"] += 1
+        self._see(host, seen.Wiped(replica))
+
+    def damage(self, replica: int, prefix: bytes) -> None:
+        """A bit of an entry under `prefix` flips on the replica's disk, and nobody is told."""
+        host = self.hosts[replica]
+        entries = [key for key, value in host.disk.scan(prefix) if value]
+        if entries and host.disk.flip(key := host.chance.choice(entries), host.chance):
+            self.trace.add(self.now, replica, b"damage", key)
+            self.happened["damaged"] += 1
+            host.damaged = True
+            host.suspect = host.suspect or key.startswith(b"s/")
 
     def _deliver(self, message: _Deliver) -> None:
         host = self.hosts[message.receiver]
@@ -177,7 +211,7 @@ class World:
                     self._transmit(host.index, receiver, effect.data)
             case SetTimer():
                 timer = _Fire(host.index, host.incarnation, effect.timer)
-                self._clock.schedule(effect.delay, timer)
+                self._clock.schedule(effect.delay * _leisure(host, effect.timer), timer)
             case Write():
                 self.trace.add(self.now, host.index, b"write", repr(effect.entries).encode())
                 host.disk.write(effect)
@@ -186,9 +220,7 @@ class World:
                 host.disk.persist(effect)
                 self._see(host, seen.Persisted(host.index, effect.record))
             case Restart():
-                self.trace.add(self.now, host.index, b"restart", b"")
-                host.stop()
-                self.start(host.index)
+                self._restart(host)
             case _:
                 self._note(host, effect)
 
@@ -196,9 +228,12 @@ class World:
         match effect:
             case Applied():
                 self.trace.add(self.now, host.index, b"applied", effect.block.id)
-                self._see(host, seen.Applied(host.index, effect.block, effect.receipts))
+                leaves = host.disk.get(layout.receipts(effect.block.height)) or b""
+                self._see(host, seen.Applied(host.index, effect.block, effect.receipts, leaves, host.suspect))
             case Certified():
                 self.trace.add(self.now, host.index, b"certified", effect.qc.block)
+                if not host.suspect:
+                    self._see(host, seen.Certified(host.index, effect.header.executed_height))
             case Report():
                 self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
                 self.evidence[_snake(type(effect.evidence).__name__)] += host.correct
@@ -209,6 +244,18 @@ class World:
                 self._fail(host, effect.why)
             case Found():
                 self.trace.add(self.now, host.index, b"found", repr(effect).encode())
+                self.happened["mended" if effect.mended else "found"] += host.correct
+
+    def _restart(self, host: Host) -> None:
+        """What a node does in the same process: nothing on the disk is lost."""
+        self.trace.add(self.now, host.index, b"restart", b"")
+        was_joining = host.joining
+        host.stop()
+        self.start(host.index)
+        self.happened["restarts"] += host.correct
+        if was_joining and host.up and host.disk.get(layout.JOINING) is None:
+            host.suspect = False
+            self.happened["joins"] += host.correct
 
     def _crash_during(self, host: Host, effect: Effect) -> None:
         """Some of the receivers of a broadcast may have got it; a write may have torn."""
@@ -238,6 +285,11 @@ class World:
     def _see(self, host: Host, event: seen.Observation) -> None:
         if host.correct:
             self._watch(self.now, event)
+
+
+def _leisure(host: Host, timer: Timer) -> int:
+    """Sound disks are searched less often: timers may be late, and the search would be most of a run's work."""
+    return LEISURE if isinstance(timer, CareTimer) and not host.damaged else 1
 
 
 def _snake(name: str) -> str:

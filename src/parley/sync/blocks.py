@@ -132,7 +132,8 @@ def answer(request: BlocksRequest, chain: Iterable[Block], tip: QC) -> BlocksRes
     digests = 0
     for block in islice(chain, MAX_BLOCKS):
         digests += len(block.batches)
-        if digests > MAX_DIGESTS:
+        # After a snapshot there may be a gap: what lies above it is no answer.
+        if digests > MAX_DIGESTS or block.height != request.above + 1 + len(blocks):
             break
         blocks.append(block)
     qc: QC | None = None

@@ -98,9 +98,10 @@ class NodesRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class SnapshotNodes(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=14):
-    """In the order of the question; empty bytes where there is none."""
+    """In the order of the question; empty bytes where there is none. `first` is the first path of the question."""
 
     height: U64
+    first: Annotated[bytes, Meta(max_length=64)]
     nodes: Annotated[tuple[bytes, ...], Meta(max_length=MAX_PATHS)]
 
 
@@ -126,7 +127,7 @@ class SnapshotEntries(Struct, frozen=True, array_like=True, forbid_unknown_field
 class RecordsRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=17):
     """Executed blocks with their receipts, proven against the history of the first `size` blocks.
 
-    `first` is the receipt from which those of the first block are wanted, when they do not fit one message.
+    `first` is the byte from which the encoded receipts of the first block are wanted, when they do not fit one message.
     """
 
     size: U64
@@ -135,7 +136,10 @@ class RecordsRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Record(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One executed block: `receipts` are those from `first` on, of `count` in all; `path` is its history proof's."""
+    """One executed block: `receipts` are bytes of its encoded receipts from `first` on, of `count` in all.
+
+    Bytes, because a single receipt may be larger than a message. `path` is that of the block's history proof.
+    """
 
     block: StoredBlock
     count: U32

@@ -11,8 +11,7 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import QC, TC, Header, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import Signer
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Send, Timer
-from parley.replica.replica import Replica
+from parley.replica.ports import Broadcast, Effect, Participant, Send, Timer
 from parley.sim.disk import Disk
 
 __all__ = ["Actor", "Seat", "read", "to_each"]
@@ -26,7 +25,7 @@ class Seat:
     signer: Signer
     chance: Random
     accomplices: tuple[int, ...]
-    another: Callable[[], tuple[Disk, Replica]]
+    another: Callable[[], tuple[Disk, Participant]]
 
     @property
     def index(self) -> int:
@@ -55,7 +54,7 @@ class Actor:
     name: ClassVar[str]
     story: ClassVar[str]  # what it does, for people
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         self.replica = replica
         self.seat = seat
 

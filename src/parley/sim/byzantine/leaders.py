@@ -10,8 +10,7 @@ from parley.consensus.types import TC, Proposal, Timeout
 from parley.crypto import merkle
 from parley.mempool.messages import BatchMessage
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Send
-from parley.replica.replica import Replica
+from parley.replica.ports import Broadcast, Effect, Participant, Send
 from parley.sim.byzantine.actor import Actor, Seat, to_each
 
 __all__ = ["BatchWithholder", "EquivocatingProposer", "OldFork", "SilentLeader"]
@@ -65,7 +64,7 @@ class OldFork(Actor):
     name = "fork"
     story = "proposes on an older certificate than it knows, with and without a timeout certificate"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._older: deque[Proposal] = deque(maxlen=REMEMBERED)
         self._tc: TC | None = None

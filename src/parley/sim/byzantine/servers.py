@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from parley.mempool.messages import BatchMessage
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Send, Timer
-from parley.replica.replica import Replica
+from parley.replica.ports import Broadcast, Effect, Participant, Send, Timer
 from parley.sim.byzantine.actor import Actor, Seat, to_each
 from parley.sync.messages import BlocksResponse
 
@@ -27,7 +26,7 @@ class Crash(Actor):
     name = "crash"
     story = "works until it stops for good"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._dies = seat.chance.randrange(LAST_BREATH)
 
@@ -47,7 +46,7 @@ class LyingSync(Actor):
     name = "lying-sync"
     story = "answers those who catch up with tampered, reordered, cut, foreign, huge or empty chains"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._earlier: deque[BlocksResponse] = deque(maxlen=REMEMBERED)
 
@@ -98,7 +97,7 @@ class Garbler(Actor):
     name = "garbler"
     story = "sends damaged, oversized and repeated messages besides its real ones"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._heard: deque[bytes] = deque(maxlen=REMEMBERED)
 

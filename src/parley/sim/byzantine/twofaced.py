@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from parley.replica.ports import Broadcast, Effect, PersistSafety, Send, SetTimer, Timer, Write
-from parley.replica.replica import Replica
+from parley.replica.ports import Broadcast, Effect, Participant, PersistSafety, Send, SetTimer, Timer, Write
 from parley.sim.byzantine.actor import Actor, Seat
 
 __all__ = ["TwoFaced"]
@@ -30,7 +29,7 @@ class TwoFaced(Actor):
     name = "two-faced"
     story = "is two replicas with one key, one for each half of the network, and plots with other liars"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._disk, second = seat.another()
         self._faces = (replica, second)

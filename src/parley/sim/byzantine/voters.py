@@ -12,8 +12,7 @@ from parley.crypto import merkle
 from parley.crypto.qc import Aggregate, bitmap_of
 from parley.ledger.layout import StoredBlock
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Send
-from parley.replica.replica import Replica
+from parley.replica.ports import Broadcast, Effect, Participant, Send
 from parley.sim.byzantine.actor import Actor, Seat, read, to_each
 from parley.sync.messages import BlocksRequest, BlocksResponse
 
@@ -89,7 +88,7 @@ class DuplicateSigners(Actor):
     name = "duplicate-signers"
     story = "makes certificates in which its one signature counts as many, for chains of its own making"
 
-    def __init__(self, replica: Replica, seat: Seat) -> None:
+    def __init__(self, replica: Participant, seat: Seat) -> None:
         super().__init__(replica, seat)
         self._chains: OrderedDict[bytes, BlocksResponse] = OrderedDict()
 

@@ -1,0 +1,223 @@
+"""A real network to be tormented: brokers as processes, and a proxy on every link between them and from every client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from parley.chaos.proxy import Proxy
+from parley.crypto.ed25519 import SecretKey
+from parley.model.credentials import Identity, issue_credential
+from parley.model.genesis import Genesis, Timeouts
+from parley.node import config
+from parley.node.keys import read_key
+from parley.node.processes import free_addresses, local_brokers, stop
+from parley.node.provision import identity_path, provision_network
+
+__all__ = ["ORGANISATIONS", "Network"]
+
+ORGANISATIONS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
+# Short, so that every fault lasts longer than it takes to notice it. A lease outlives the longest run.
+TIMEOUTS = Timeouts(
+    view=700, longest_view=3_000, heartbeat=250, ack=1_500, freshness=4_000, lease=24 * 3_600_000
+)
+CREDENTIAL_MS = 7 * 86_400_000
+LISTENING_SECONDS = 20.0
+POLL_SECONDS = 0.05
+
+
+class Network:
+    """Provisioned when it is made. Brokers run from `start` to `stop`, which has to be called in every case."""
+
+    def __init__(self, directory: Path, brokers: int) -> None:
+        self.directory = directory
+        self.genesis: Genesis = provision_network(
+            directory,
+            organisations=ORGANISATIONS[:brokers],
+            network="chaos",
+            start_time=time.time_ns() // 1_000_000,
+            timeouts=TIMEOUTS,
+            clients=(),
+            addresses=free_addresses(brokers, directory),
+            allow_faults=True,
+        )
+        self.brokers = {broker.name: broker for broker in local_brokers(directory, self.genesis)}
+        self.names = list(self.brokers)
+        self.links: dict[tuple[str, str], Proxy] = {}  # from one broker to another
+        self.doors: dict[tuple[str, str], Proxy] = {}  # from a client to a broker
+        self._plain = {name: broker.config.read_text() for name, broker in self.brokers.items()}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._faults: dict[str, tuple[str, ...]] = {}
+        self._room: dict[str, int] = {}
+        self._paused: set[str] = set()
+
+    # -- links -------------------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """A proxy for each direction between two brokers, named in the configuration of the one that dials."""
+        for source in self.names:
+            for target in self.names:
+                if source != target:
+                    proxy = self.links[source, target] = Proxy(self.brokers[target].address)
+                    await proxy.start()
+        for name in self.names:
+            self._configure(name)
+
+    async def door(self, client: str) -> Mapping[str, str]:
+        """Addresses of all brokers for one client alone."""
+        for name in self.names:
+            if (client, name) not in self.doors:
+                proxy = self.doors[client, name] = Proxy(self.brokers[name].address)
+                await proxy.start()
+        return {name: self.doors[client, name].address for name in self.names}
+
+    def heal_links(self) -> None:
+        for proxy in (*self.links.values(), *self.doors.values()):
+            proxy.heal()
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            if not self.is_running(name):
+                self._processes[name] = self.brokers[name].start()
+
+    def is_running(self, name: str) -> bool:
+        return name in self._processes and self._processes[name].poll() is None
+
+    def kill(self, name: str) -> None:
+        """As when the power fails."""
+        if (process := self._processes.pop(name, None)) is not None:
+            process.kill()
+            process.wait()
+        self._paused.discard(name)
+
+    def pause(self, name: str) -> None:
+        if self.is_running(name):
+            self._processes[name].send_signal(signal.SIGSTOP)
+            self._paused.add(name)
+
+    def resume(self, name: str) -> None:
+        if name in self._paused and self.is_running(name):
+            self._processes[name].send_signal(signal.SIGCONT)
+        self._paused.discard(name)
+
+    def ended(self, expected: Container[str]) -> list[tuple[str, int]]:
+        """The other brokers whose process has ended by itself since the last look, with their exit codes."""
+        over = [
+            (name, code)
+            for name, process in self._processes.items()
+            if name not in expected and (code := process.poll()) is not None
+        ]
+        for name, _ in over:
+            del self._processes[name]
+        return over
+
+    async def until_ended(self, name: str, seconds: float) -> bool:
+        """Whether a broker's process ends by itself in this time; it is forgotten then."""
+        process = self._processes.get(name)
+        deadline = time.monotonic() + seconds
+        while process is not None and process.poll() is None:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return self._processes.pop(name, None) is not None
+
+    async def stop(self) -> None:
+        """End all processes, in order if they can, and close all proxies."""
+        for name in list(self._paused):
+            self.resume(name)
+        try:
+            await asyncio.to_thread(stop, list(self.brokers.values()))
+        finally:
+            self.kill_all()
+            for proxy in (*self.links.values(), *self.doors.values()):
+                await proxy.close()
+
+    def kill_all(self) -> None:
+        for name in list(self._processes):
+            self.kill(name)
+
+    # -- configuration -----------------------------------------------------------------------------------------------
+
+    async def lie(self, name: str, faults: Sequence[str]) -> None:
+        """Let a broker show these faults, and no others, from now on."""
+        if self._faults.get(name, ()) == tuple(faults):
+            return
+        self._faults[name] = tuple(faults)
+        self._configure(name)
+        # A process that has not come far yet would die of the signal; it reads the file anyway.
+        if self.is_running(name) and (name in self._paused or await self._listens(name)):
+            with suppress(ProcessLookupError):
+                os.kill(self._processes[name].pid, signal.SIGHUP)
+
+    def limit(self, name: str, max_bytes: int | None) -> None:
+        """What a broker's store may take, from its next start on; None: as much as it likes."""
+        if max_bytes is None:
+            self._room.pop(name, None)
+        else:
+            self._room[name] = max_bytes
+        self._configure(name)
+
+    @staticmethod
+    def has_limit() -> bool:
+        """Whether this version of brokers knows a limit of its store."""
+        return any(field.name == "max_bytes" for field in msgspec.structs.fields(config.Storage))
+
+    def size(self, name: str) -> int:
+        """Bytes of a broker's store."""
+        return sum(path.stat().st_size for path in self.brokers[name].folder.glob("data/*") if path.is_file())
+
+    def _configure(self, name: str) -> None:
+        faults = self._faults.get(name, ())
+        lines = [f"faults = {json.dumps(faults)}\n"] if faults else []
+        lines += [self._plain[name], "\n[peers]\n"]
+        lines += [
+            f"{target} = {json.dumps(proxy.address)}\n"
+            for (source, target), proxy in self.links.items()
+            if source == name
+        ]
+        if name in self._room:
+            lines.append(f"\n[storage]\nmax_bytes = {self._room[name]}\n")
+        path = self.brokers[name].config
+        temporary = path.with_suffix(".new")
+        temporary.write_text("".join(lines))
+        temporary.replace(path)
+
+    async def _listens(self, name: str) -> bool:
+        host, _, port = self.brokers[name].address.rpartition(":")
+        deadline = time.monotonic() + LISTENING_SECONDS
+        while self.is_running(name) and time.monotonic() < deadline:
+            try:
+                _, writer = await asyncio.open_connection(host, int(port))
+            except OSError:
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                writer.transport.abort()
+                return True
+        return False
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    def identity(self, organisation: str, name: str) -> Identity:
+        """A new key, admitted by the organisation's anchor."""
+        key = SecretKey.generate()
+        anchor = read_key(self.directory / "organisations" / organisation / "anchor.key")
+        not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
+        credential = issue_credential(
+            self.genesis.chain, organisation, name, key.public, not_after=not_after, anchor=anchor
+        )
+        return Identity(credential, key.seed())
+
+    def administrator(self, organisation: str) -> Identity:
+        data = identity_path(self.directory, organisation, "admin").read_bytes()
+        return msgspec.json.decode(data, type=Identity)

@@ -1,0 +1,59 @@
+"""What brokers that have stopped hold on their disks: their chains, their roots at a common height, and an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from parley.chaos.history import Audited, Chain
+from parley.consensus.types import Roots
+from parley.ledger import layout
+from parley.ledger.audit import verify_store
+from parley.ledger.layout import Head, StoredBlock
+from parley.ledger.store import Store, StoreError
+from parley.model.genesis import Genesis
+from parley.pubsub.application import PubSub
+
+__all__ = ["examine"]
+
+MAX_AUDITED = 10_000  # heights up to which a chain is executed again: it takes some milliseconds for each
+
+
+def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[Chain | Audited]:
+    """Of each broker's store. They must have no other user."""
+    with ExitStack() as closing:
+        stores: dict[str, Store] = {}
+        heads: dict[str, int] = {}
+        for name, path in data.items():
+            try:
+                store = closing.enter_context(Store.open(path, create=False))
+                heads[name] = _heads.decode(store.get(layout.HEAD) or b"").height
+                stores[name] = store
+            except (StoreError, msgspec.DecodeError) as error:
+                yield Audited(at, name, 0, str(error))
+        common = min(heads.values(), default=0)
+        for name, store in stores.items():
+            blocks = tuple(_block(store, height) for height in range(heads[name] + 1))
+            roots = store.get(layout.roots(common))
+            state, history = ("", "") if roots is None else _shown(_roots.decode(roots))
+            yield Chain(at, name, blocks, common, state, history)
+            if heads[name] <= MAX_AUDITED:
+                verdict = verify_store(store, genesis, PubSub(genesis))
+                yield Audited(at, name, verdict.heights, verdict.first_fault or "")
+
+
+def _block(store: Store, height: int) -> str:
+    data = store.get(layout.committed(height))
+    return "" if data is None else _blocks.decode(data).block().id.hex()
+
+
+def _shown(roots: Roots) -> tuple[str, str]:
+    return roots.state.hex(), roots.history.hex()
+
+
+_heads = msgspec.msgpack.Decoder(Head)
+_blocks = msgspec.msgpack.Decoder(StoredBlock)
+_roots = msgspec.msgpack.Decoder(Roots)

@@ -1,0 +1,132 @@
+"""`parley audit verify`: whether a stopped broker's store is what its network's genesis file and the ordered batches give."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from parley.cli import output
+from parley.cli.contexts import ContextName, Directory
+from parley.cli.local_folder import require_node_extra
+from parley.cli.output import ExitCode, fail
+from parley.cli.recover import broker_config
+from parley.client.contexts import read_genesis
+from parley.model.genesis import Genesis
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Check what brokers have stored.", no_args_is_help=True)
+
+
+class Result(Struct):
+    """What `audit verify` prints."""
+
+    valid: bool
+    heights: int
+    publications: int
+    first_fault: str | None
+    replayed: bool
+    store: str
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `verify` a command of its own: a group with one command would swallow its name."""
+
+
+@app.command()
+def verify(
+    *,
+    broker: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A broker of the folder; if not said, its only one."),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A store, for example a copy of a broker's data.")
+    ] = None,
+    genesis: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The genesis file to trust, with --store.")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay/--no-replay", help="Execute every block again, or only check hashes.")
+    ] = True,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Check every record in the store of a stopped broker, from the genesis file on, and name the first that is damaged.
+
+    Ends with 0 if all is right, with 1 if it is not.
+    """
+    require_node_extra("audit verify")
+    data, trusted = _chosen(broker, store, genesis, directory, context)
+    result = _verified(data, trusted, replay=replay)
+    output.emit(result, lambda: _told(result), as_json=json)
+    if not result.valid:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _chosen(
+    broker: str | None, store: Path | None, genesis: Path | None, directory: Path | None, context: str | None
+) -> tuple[Path, Genesis]:
+    """The store that is meant, and the genesis file to trust."""
+    if (store is None) != (genesis is None):
+        raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
+    if store is not None and genesis is not None:
+        if broker is not None:
+            raise typer.BadParameter("say --broker or --store, not both.", param_hint="--broker")
+        return store, read_genesis(genesis)
+    from parley.node import config as configuration  # noqa: PLC0415 - an extra
+
+    try:
+        config = configuration.load(broker_config(broker, directory, context))
+    except configuration.ConfigError as error:
+        fail(str(error), ExitCode.WRONG_USE)
+    return config.data, config.genesis
+
+
+def _verified(data: Path, genesis: Genesis, *, replay: bool) -> Result:
+    from parley.ledger.audit import verify_store  # noqa: PLC0415 - an extra
+    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415
+    from parley.pubsub.application import PubSub  # noqa: PLC0415
+
+    try:
+        with Store.open(data, create=False) as opened, _Bar() as bar:
+            verdict = verify_store(opened, genesis, PubSub(genesis), bar.reached, replay=replay)
+    except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
+        return Result(False, 0, 0, str(error), False, str(data))
+    except StoreError as error:
+        fail(str(error), ExitCode.WRONG_USE)
+    return Result(
+        verdict.valid,
+        verdict.heights,
+        verdict.publications,
+        verdict.first_fault,
+        verdict.replayed,
+        str(data),
+    )
+
+
+def _told(result: Result) -> str:
+    how = "every block was executed again" if result.replayed else "no block was executed again"
+    checked = f"{result.heights} blocks with {result.publications} publications; {how}."
+    if result.valid:
+        return f"Valid: {checked}\nStore {result.store}"
+    return f"NOT VALID: {result.first_fault}\nChecked before that: {checked}\nStore {result.store}"
+
+
+class _Bar(ExitStack):
+    """Shown once it is known how much there is to do."""
+
+    _advance: output.Advance | None = None
+
+    def reached(self, done: int, total: int) -> None:
+        if self._advance is None:
+            self._advance = self.enter_context(output.progress("Checking blocks", total))
+            self._advance(done)
+        else:
+            self._advance()

@@ -1,0 +1,190 @@
+"""`parley chaos`: real brokers under real faults, and a verdict on what their clients saw."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parley.chaos.checker import CHECKS
+from parley.chaos.history import HistoryError, Record, read_history
+from parley.chaos.nemesis import KINDS
+from parley.chaos.report import Report, report, timeline
+from parley.cli import chaos_plot, output, plots
+from parley.cli.local_folder import provisioning, require_node_extra
+from parley.cli.network import INTERRUPTED
+
+__all__ = ["chaos"]
+
+MAX_SHOWN = 12  # details of violations
+PHASES = ("starting", "faults", "recovering", "reading everything", "examining the stores")
+
+
+def chaos(
+    *,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0.05, max=7 * 24 * 60, help="How long faults come; the rest takes a little more."),
+    ] = 1.0,
+    faults: Annotated[
+        str, typer.Option(metavar="KINDS", help="Which kinds, with commas between them.")
+    ] = ",".join(KINDS),
+    seed: Annotated[int, typer.Option(min=0, help="Chooses which faults come, when, and to whom.")] = 0,
+    brokers: Annotated[int, typer.Option(min=4, max=10, help="Brokers in the network.")] = 4,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir", help="Keep everything in this new folder. If not said, it is kept only on a violation."
+        ),
+    ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the timeline as a PNG file.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judge the history of an earlier run; start nothing.")
+    ] = None,
+    json: output.Json = False,
+) -> None:
+    """Torment a network of real brokers, and check what its clients saw.
+
+    Brokers are killed, paused, cut off, left without room on their disks, and made to lie, at most f of them at a time,
+    while clients publish, subscribe, read and administrate. Then everything heals, and every property is checked:
+    nothing acknowledged is lost, doubled or reordered, everything gets done again, all brokers hold the same.
+    """
+    kinds = _kinds(faults)
+    plots.check(chart, "--chart")
+    if check is not None:
+        found = report(_read(check))
+        found.history = str(check)
+    else:
+        require_node_extra("chaos")
+        found = _run(minutes, kinds, seed, brokers, directory)
+    if chart is not None:
+        chaos_plot.draw(found, chart)
+    output.emit(found, lambda: _told(found), as_json=json)
+    if not found.holds:
+        _advise(found)
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            near = get_close_matches(name, KINDS, n=1, cutoff=0.5)
+            advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(KINDS)}."
+            raise typer.BadParameter(f"there is no fault {name!r}; {advice}", param_hint="--faults")
+    return tuple(kind for kind in KINDS if kind in names)
+
+
+def _read(path: Path) -> Sequence[Record]:
+    try:
+        return read_history(path)
+    except HistoryError as error:
+        raise typer.BadParameter(str(error), param_hint="--check") from None
+
+
+def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, directory: Path | None) -> Report:
+    from parley.chaos import runner  # noqa: PLC0415 - needs the extra `node`
+
+    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
+    home = directory or Path(tempfile.mkdtemp(prefix="parley-chaos-"))
+    settings = runner.Settings(home / "network", minutes * 60, kinds, seed, brokers)
+    kept = directory is not None
+    try:
+        with _interruptible(), provisioning(), _progress(settings.seconds) as say:
+            found = report(runner.run(settings, say))
+        kept |= not found.holds
+    except runner.Unavailable as error:
+        kept |= error.keeps
+        output.fail(f"{str(error).rstrip('.')}{f' ({home})' if kept else ''}", output.ExitCode.WRONG_USE)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if not kept:
+            shutil.rmtree(home, ignore_errors=True)
+    if kept:
+        found.history = str(settings.directory / runner.HISTORY)
+    return found
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and a polite kill end the run in order; a broker that is gone does not end it at all."""
+    before = {
+        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.default_int_handler),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[str, float], None]]:
+    """Steps of about a second of the faults, and one for each other phase."""
+    steps = math.ceil(seconds)
+    done = 0
+    with output.progress("chaos", steps + len(PHASES)) as advance:
+
+        def say(phase: str, part: float) -> None:
+            nonlocal done
+            place = PHASES.index(phase)
+            at = place + int(part * steps) if phase == "faults" else place + (steps if place > 1 else 0)
+            advance(max(0, at - done))
+            done = max(at, done)
+
+        yield say
+
+
+def _told(found: Report) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 2))
+    rows = {
+        "published": f"{found.published}, of which {found.acknowledged} acknowledged, {found.refused} refused, "
+        f"{found.unknown} without an answer",
+        "delivered": f"{found.delivered}, and {found.empties} empties",
+        "lies": f"{found.caught} noticed by clients",
+        "lost": str(found.lost),
+        "doubled": str(found.doubled),
+        "reordered": str(found.reordered),
+        "heights": ", ".join(f"{name} {height}" for name, height in found.heights.items()) or "unknown",
+        "digests": "equal" if found.digests_equal else "NOT EQUAL",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    kinds = ", ".join(found.faults) or "no faults"
+    title = f"\n{found.brokers} brokers, seed {found.seed}, {found.fault_seconds:.0f} s of {kinds}\n"
+    details = [Text(f"  {one.name}: {one.detail}") for one in found.details[:MAX_SHOWN]]
+    verdict = (
+        Text(f"\nEvery property holds ({len(CHECKS)} checked).", style="bold green")
+        if found.holds
+        else Text(f"\nBROKEN: {', '.join(found.violations)}", style="bold red")
+    )
+    return Group(Text(title, style="bold"), Text(timeline(found)), Text(""), table, verdict, *details)
+
+
+def _advise(found: Report) -> None:
+    """How somebody else gets to see it."""
+    if found.faults:
+        words = (
+            f"--minutes {found.fault_seconds / 60:g} --faults {','.join(found.faults)} --seed {found.seed}"
+        )
+        output.note(f"parley: the same faults again: parley chaos {words} --brokers {found.brokers}")
+    if found.history:
+        output.note(f"parley: this history again: parley chaos --check {found.history}")
+        sys.stderr.flush()

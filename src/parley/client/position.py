@@ -1,0 +1,93 @@
+"""Where a subscriber stands, to be saved and given back: whoever restarts goes on there, without gap or double (P6).
+
+It says what the application was handed, not what was read ahead. By offset it always holds; while its order lives, the
+order goes on at its very number.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from parley.client.errors import Invalid
+from parley.model.operations import MAX_PARTITIONS
+
+__all__ = ["PartitionPosition", "Position"]
+
+MAX_FILE = 64 * 1024
+MAX_TEXT = 4096
+
+_Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class PartitionPosition(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The first offset that was not handed out, and its place in the order unless it is read by offset."""
+
+    partition: _Number
+    offset: _Number
+    incarnation: tuple[_Number, _Number] | None = None
+    ps: _Number | None = None
+
+    def __post_init__(self) -> None:
+        if (self.incarnation is None) != (self.ps is None):
+            raise ValueError("an incarnation and a ps belong together")
+
+
+class Position(Struct, frozen=True, forbid_unknown_fields=True):
+    """Made by `Subscription.position`, given back as `start` to `Client.subscribe`."""
+
+    chain: _Text  # the network, in hexadecimal digits
+    topic: _Text
+    where: _Text  # the constraint in its canonical form
+    partitions: Annotated[tuple[PartitionPosition, ...], Meta(max_length=MAX_PARTITIONS)]
+
+    def __post_init__(self) -> None:
+        if len({one.partition for one in self.partitions}) != len(self.partitions):
+            raise ValueError("a partition is named twice")
+
+    def require(self, chain: bytes, topic: str, where: str) -> None:
+        """Raises `Invalid` if it is a position in something else."""
+        for mine, asked, what in (
+            (self.chain, chain.hex(), "network"),
+            (self.topic, topic, "topic"),
+            (self.where, where, "constraint"),
+        ):
+            if mine != asked:
+                raise Invalid(f"the position is one of {what} {mine}, and the subscription is to {asked}")
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Raises `Invalid` for what is no position."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise Invalid(f"this is no position of a subscription: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Put it in the place of what the file held before, as a whole or not at all."""
+        place = Path(path)
+        temporary = place.with_name(f".{place.name}.{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{self.to_json()}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(place)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What `save` has written. Raises `Invalid` for anything else."""
+        with Path(path).open("rb") as file:
+            return cls.from_json(file.read(MAX_FILE))

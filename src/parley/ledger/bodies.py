@@ -1,0 +1,43 @@
+"""Which bodies a broker has to have of an executed block: all but those whose time is over (P5, P21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parley.consensus.types import Block
+from parley.ledger.application import Application, KeyValue
+from parley.model.errors import Code
+from parley.model.receipts import BatchReceipt, decode_leaf
+
+__all__ = ["REFUSED_KEPT", "kept_batches"]
+
+REFUSED_KEPT = (
+    100_000  # heights for which the body of a refused batch is kept, so that its author can ask why
+)
+
+_HOLDS = frozenset({Code.OK, Code.DUPLICATE})
+
+
+def kept_batches(
+    block: Block, leaves: Sequence[bytes], application: Application, state: KeyValue, *, highest: int
+) -> tuple[bytes, ...]:
+    """`state` is that of the height `highest`."""
+    outdated = highest - block.height > REFUSED_KEPT
+    over: set[bytes] = set()
+    for leaf in leaves:
+        receipt = _receipt(leaf)
+        if receipt is None:
+            continue
+        refused = receipt.code not in _HOLDS
+        if (refused and outdated) or not application.keeps(leaf, state):
+            over.add(receipt.digest)
+    return tuple(name for name in block.batches if name not in over)
+
+
+def _receipt(leaf: bytes) -> BatchReceipt | None:
+    """None also for applications with leaves of another kind, which keep everything."""
+    try:
+        found = decode_leaf(leaf)
+    except ValueError:
+        return None
+    return found if isinstance(found, BatchReceipt) else None

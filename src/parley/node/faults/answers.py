@@ -1,0 +1,194 @@
+"""What a lying broker makes of its answers to clients, and of what they submit.
+
+Everything here starts from the true answer, so each lie is as good as it can be: certificates and proofs are real, and
+only what the liar cares about is false.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from parley.ledger.proofs import Anchor, BlockProof, StateEntry
+from parley.model.batches import Message, Withheld
+from parley.model.errors import Refusal
+from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
+from parley.model.records import PartitionRecord, client_key, decode_record, encode_record
+from parley.net.messages import (
+    Answer,
+    Content,
+    DeliveredBlock,
+    Delivery,
+    Fetched,
+    FetchedBlock,
+    Proven,
+    Receipted,
+    Skipped,
+)
+from parley.node.access import Asker
+from parley.node.faults.switches import DELAY, DROP, FORGE, LIE, WITHHOLD, Switches
+from parley.node.view import Ledger
+
+__all__ = ["Faults"]
+
+LATER_MS = 2_000  # beyond `freshness`
+NOTHING = b"\xc0"  # what is shown where there is nothing
+
+C = TypeVar("C", Message | Withheld, Content)
+B = TypeVar("B", DeliveredBlock, FetchedBlock)
+
+
+class Faults:
+    """One for all clients of a broker. Whoever answers asks `active` first, and nothing else while it is false."""
+
+    def __init__(self, switches: Switches, ledger: Ledger, freshness: int) -> None:
+        self._switches = switches
+        self._ledger = ledger
+        self._delay = (freshness + LATER_MS) / 1_000
+        self._blocks = count()
+
+    @property
+    def active(self) -> bool:
+        return self._switches.active
+
+    def swallows(self, asker: Asker) -> bool:
+        """Whether a batch of this client is taken without a word and thrown away."""
+        return asker.title in self._switches.censored
+
+    def send(self, answer: Answer, asker: Asker, write: Callable[[Answer], None]) -> None:
+        """Write what is made of the answer, if anything is, when it suits."""
+        told = self._told(answer, asker)
+        if told is None:
+            return
+        if self._switches.has(DELAY):
+            asyncio.get_running_loop().call_later(self._delay, write, told)
+        else:
+            write(told)
+
+    def _told(self, answer: Answer, asker: Asker) -> Answer | None:
+        has = self._switches.has
+        told = _withheld(answer) if has(WITHHOLD) else answer
+        if has(DROP) and told is not None:
+            told = self._thinned(told)
+        if has(FORGE) and told is not None:
+            told = _forged(told)
+        if has(LIE) and told is not None:
+            told = self._false(told, asker)
+        return told
+
+    def _thinned(self, answer: Answer) -> Answer | None:
+        match answer:
+            case Delivery():
+                blocks = self._every_second(answer.blocks)
+                return replace(answer, blocks=blocks) if blocks else None
+            case Fetched():
+                return replace(answer, blocks=self._every_second(answer.blocks))
+            case _:
+                return answer
+
+    def _every_second(self, blocks: tuple[B, ...]) -> tuple[B, ...]:
+        return tuple(block for block in blocks if next(self._blocks) % 2 == 0)
+
+    def _false(self, answer: Answer, asker: Asker) -> Answer:
+        match answer:
+            case Proven():
+                return replace(answer, entries=tuple(map(_other_value, answer.entries)))
+            case Fetched():
+                hidden = _changed_pages(answer, _hidden)
+                return replace(hidden, head=_other_end(answer.head), reader=self._reader(answer, asker))
+            case Delivery():
+                return replace(_changed_delivery(answer, _hidden), reader=self._reader(answer, asker))
+            case _:
+                return answer
+
+    def _reader(self, answer: Fetched | Delivery, asker: Asker) -> StateEntry | None:
+        """The true proof of what the client may see: the lie is that its attributes are not enough."""
+        try:
+            view = self._ledger.view()
+        except Refusal:
+            return answer.reader
+        return view.entry(client_key(asker.key)) if _same(view.anchor, answer.anchor) else answer.reader
+
+
+def _withheld(answer: Answer) -> Answer | None:
+    match answer:
+        case Delivery():
+            return None
+        case Fetched():
+            return replace(answer, blocks=())
+        case _:
+            return answer
+
+
+def _forged(answer: Answer) -> Answer:
+    match answer:
+        case Delivery():
+            return _changed_delivery(answer, _altered)
+        case Fetched():
+            return _changed_pages(answer, _altered)
+        case Receipted():
+            return replace(answer, proof=_moved(answer.proof))
+        case _:
+            return answer
+
+
+def _changed_delivery(
+    answer: Delivery, change: Callable[[Message | Withheld], Message | Withheld]
+) -> Delivery:
+    blocks = tuple(replace(block, contents=tuple(map(change, block.contents))) for block in answer.blocks)
+    return replace(answer, blocks=blocks)
+
+
+def _changed_pages(answer: Fetched, change: Callable[[Message | Withheld], Message | Withheld]) -> Fetched:
+    def changed(content: Content) -> Content:
+        return content if isinstance(content, Skipped) else change(content)
+
+    blocks = tuple(
+        replace(
+            block,
+            batches=tuple(
+                replace(batch, contents=tuple(map(changed, batch.contents))) for batch in block.batches
+            ),
+        )
+        for block in answer.blocks
+    )
+    return replace(answer, blocks=blocks)
+
+
+def _altered(content: Message | Withheld) -> Message | Withheld:
+    """Also of an empty, whose payload is a hash."""
+    if isinstance(content, Withheld):
+        return replace(content, payload=content.payload[::-1])
+    return replace(content, payload=b"forged: " + content.payload)
+
+
+def _hidden(content: Message | Withheld) -> Withheld:
+    return content if isinstance(content, Withheld) else content.withheld()
+
+
+def _moved(proof: BlockProof) -> BlockProof:
+    """A receipt that puts the batch one offset further on."""
+    first, *rest = proof.leaves
+    leaf = decode_leaf(first)
+    if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
+        leaf = replace(leaf, outcome=Published(leaf.outcome.first_offset + 1))
+    return replace(proof, leaves=(encode_leaf(leaf), *rest))
+
+
+def _other_value(entry: StateEntry) -> StateEntry:
+    return replace(entry, value=NOTHING if entry.value is None else None)
+
+
+def _other_end(entry: StateEntry) -> StateEntry:
+    if entry.value is None:
+        return _other_value(entry)
+    record = decode_record(PartitionRecord, entry.value)
+    return replace(entry, value=encode_record(replace(record, next_offset=record.next_offset + 1)))
+
+
+def _same(one: Anchor, other: Anchor) -> bool:
+    return one is other or one == other

@@ -1,0 +1,77 @@
+"""The `faults` of a broker's configuration file, changed while the broker runs; all else in the file stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from parley.node.faults.switches import FaultError, checked
+from parley.node.processes import LocalBroker
+
+__all__ = ["read_faults", "switch", "with_faults", "write_faults"]
+
+KEY = "faults"
+
+
+def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
+    """Set these faults of a broker of this machine, and no others; whether it runs, and so was told."""
+    write_faults(broker.config, faults)
+    pid = broker.pid()
+    if pid is not None:
+        os.kill(pid, signal.SIGHUP)
+    return pid is not None
+
+
+def read_faults(path: Path) -> tuple[str, ...]:
+    """What the file says now. Raises `FaultError` if that cannot be read."""
+    try:
+        found = tomllib.loads(path.read_text()).get(KEY, [])
+    except ValueError as error:
+        raise FaultError(f"{path} is not TOML: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(fault, str) for fault in found):
+        raise FaultError(f"{path}: {KEY} is not a list of texts")
+    return checked(found)
+
+
+def write_faults(path: Path, faults: Sequence[str]) -> None:
+    """Replace the file as a whole, so that nobody reads half of it."""
+    text = with_faults(path.read_text(), faults)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    shutil.copymode(path, temporary)
+    temporary.replace(path)
+
+
+def with_faults(text: str, faults: Sequence[str]) -> str:
+    """The text with these faults on its first line, or without that line if there are none."""
+    rest = _without(text)
+    return f"{KEY} = {json.dumps(list(checked(faults)))}\n{rest}" if faults else rest
+
+
+def _without(text: str) -> str:
+    """The text without its `faults`, which a person may have written over several lines."""
+    before = tomllib.loads(text)
+    if KEY not in before:
+        return text
+    wanted = {key: value for key, value in before.items() if key != KEY}
+    lines = text.splitlines(keepends=True)
+    for first, line in enumerate(lines):
+        if not line.lstrip().startswith(KEY):
+            continue
+        for last in range(first + 1, len(lines) + 1):
+            rest = "".join(lines[:first] + lines[last:])
+            if _parsed(rest) == wanted:
+                return rest
+    raise FaultError(f"the line {KEY} = [...] cannot be told from the others; edit the file by hand")
+
+
+def _parsed(text: str) -> dict[str, object] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None

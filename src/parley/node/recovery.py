@@ -1,0 +1,198 @@
+"""A broker's disk after a loss: what is still good stays, what is not is moved aside, never deleted, and made anew (P10).
+
+A new store starts at the genesis block and is filled by the other brokers. A new safety record abstains: the broker signs
+nothing until it is known that nothing of what it may have signed can be contradicted (replica/recovery.py).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from parley.consensus.errors import SafetyRecordError
+from parley.consensus.record import SafetyState, recover_record
+from parley.ledger import layout
+from parley.ledger.application import Application
+from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
+from parley.ledger.store import Store, StoreFailed
+from parley.node.config import Config
+from parley.node.processes import LocalBroker
+from parley.node.storage import (
+    StorageError,
+    holds_something,
+    mark_provisioned,
+    replica_config,
+)
+from parley.pubsub.application import PubSub
+from parley.replica import chain
+from parley.replica.chain import Chain
+from parley.replica.recovery import Recovery
+from parley.replica.replica import provision
+
+__all__ = ["Loss", "Recovered", "examine", "recover_storage"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Why a part of the disk has to be made anew; empty: it is good."""
+
+    store: str
+    record: str
+    abstains: bool  # a good record that stands in for a lost one already
+
+    def __bool__(self) -> bool:
+        return bool(self.store or self.record)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was made anew, and where what was there before lies now."""
+
+    store: bool
+    record: bool
+    moved: tuple[Path, ...]
+
+
+def examine(config: Config, *, stale_record: bool = False) -> Loss:
+    """Look at both parts, under their locks. `stale_record`: the record is known not to be the newest one.
+
+    Raises `StorageError`, or an error of the store or the safety file, if it cannot be told, or cannot be helped.
+    """
+    _require_stopped(config)
+    record, abstains = _record_loss(config)
+    if stale_record and not abstains:
+        record = record or "is not the newest one"
+    store = _store_loss(config)
+    _require_others(config, store=store, record=record)
+    return Loss(store, record, abstains)
+
+
+def recover_storage(
+    config: Config, *, stale_record: bool = False, application: Application | None = None
+) -> Recovered:
+    """Make anew what is lost. If it is interrupted, the next run finds what is still missing."""
+    loss = examine(config, stale_record=stale_record)
+    if not loss:
+        return Recovered(store=False, record=False, moved=())
+    records, genesis = provision(
+        replica_config(config), application or PubSub(config.genesis), abstaining=True
+    )
+    moved: list[Path] = []
+    if loss.store:
+        fresh = _beside(config.data, "new")
+        with Store.open(fresh, create=True) as store:
+            store.write(genesis.entries, sync=True)
+        moved += _moved_aside(config.data)
+        if config.data.is_dir():  # empty, or it would have been moved
+            config.data.rmdir()
+        fresh.rename(config.data)
+        _sync_directory(config.data.parent)
+    mark_provisioned(config)
+    if loss.record:
+        moved += _moved_aside(config.safety)
+        SafetyFile.create(config.safety, records)  # last: without it nothing starts
+    return Recovered(bool(loss.store), bool(loss.record), tuple(moved))
+
+
+def _require_stopped(config: Config) -> None:
+    """The locks tell, unless what was locked has been deleted under a running broker."""
+    broker = LocalBroker(config.broker.name, config.broker.organisation, config.directory, "")
+    if (pid := broker.pid()) is not None:
+        raise StorageError(f"Broker {broker.name} is running, as process {pid}. Stop it first.")
+
+
+def _require_others(config: Config, *, store: str, record: str) -> None:
+    size = len(config.genesis.brokers)
+    if record and not Recovery.is_possible(size):
+        raise StorageError(
+            f"The safety record {config.safety} {record}, and in a network of {size} there are not enough other brokers to tell "
+            f"this one what it may still sign. Find the old record; if it is lost, the network has to be made anew."
+        )
+    if store and size == 1:
+        raise StorageError(
+            f"The store {config.data} {store}, and there is no other broker that has what was in it. Repair the disk, or make "
+            f"the network anew."
+        )
+
+
+# -- what is lost -----------------------------------------------------------------------------------------------------
+
+
+def _record_loss(config: Config) -> tuple[str, bool]:
+    if not config.safety.exists():
+        return "is missing", False
+    try:
+        with SafetyFile.open(config.safety) as file:
+            slots = file.read()
+    except (
+        SafetyFileDamaged
+    ):  # any other error means that it is in use or cannot be reached, and that is no loss
+        return "is damaged", False
+    try:
+        _, state = recover_record(slots, str(config.safety))
+    except SafetyRecordError:
+        return "is damaged", False
+    _require_own(config, state)
+    return "", state.abstains
+
+
+def _require_own(config: Config, state: SafetyState) -> None:
+    if (state.chain, state.signer) != (config.genesis.chain, config.index):
+        raise StorageError(
+            f"{config.safety} is the safety record of another broker or network. Point {config.path} at this broker's own one."
+        )
+
+
+def _store_loss(config: Config) -> str:
+    if not holds_something(config.data):
+        return "is missing"
+    if not (config.data / "CURRENT").exists():  # the file by which RocksDB finds everything else
+        return "is damaged"
+    try:
+        with Store.open(config.data, create=False) as store:
+            return _chain_loss(config, store)
+    except (StoreFailed, chain.StoreError):
+        return "is damaged"
+
+
+def _chain_loss(config: Config, store: Store) -> str:
+    if store.get(layout.JOINING) is not None:  # it is being put in order already
+        return ""
+    found = Chain(store)
+    found.history_range()
+    genesis = found.block(0)
+    if genesis is None:
+        return "is damaged"
+    if genesis.header.chain != config.genesis.chain:
+        raise StorageError(
+            f"{config.data} is the store of another network. Point {config.path} at this broker's own one."
+        )
+    return ""
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+
+
+def _moved_aside(path: Path) -> list[Path]:
+    """Where something lies now that was damaged: it may still be wanted, by those who find out what happened."""
+    if not holds_something(path):
+        return []
+    aside = _beside(path, "damaged")
+    path.rename(aside)
+    _sync_directory(path.parent)
+    return [aside]
+
+
+def _beside(path: Path, word: str) -> Path:
+    names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""How full the disk is: a broker with little room takes no publications, and one without stops before a write fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["Room"]
+
+NEARLY_PERCENT = 90  # of what is allowed
+LOW_BYTES = 64 * 1024 * 1024  # free on the file system, below which it is nearly full
+FULL_BYTES = 16 * 1024 * 1024  # and below which it is full: the store has to tidy up with it
+MIB = 1024 * 1024
+
+
+def _free(path: Path) -> int:
+    return shutil.disk_usage(path).free
+
+
+class Room:
+    """What the store takes of the `max_bytes` that it may take, 0 for any, and what its file system has left."""
+
+    def __init__(self, data: Path, max_bytes: int, free: Callable[[Path], int] = _free) -> None:
+        self._data = data
+        self._max_bytes = max_bytes
+        self._find_free = free
+        self._used = 0
+        self._free = LOW_BYTES
+        self.look()
+
+    def look(self) -> None:
+        """Measure again. What cannot be measured now is as it was."""
+        with suppress(OSError):
+            self._used = sum(_sizes(self._data))
+            self._free = self._find_free(self._data)
+
+    @property
+    def refusal(self) -> str:
+        """Why publications are refused; empty: they are taken."""
+        if not self._is_beyond(NEARLY_PERCENT) and self._free >= LOW_BYTES:
+            return ""
+        return (
+            f"this broker's disk is nearly full ({self._told()}); free space or raise storage.max_bytes; other brokers take "
+            f"batches"
+        )
+
+    @property
+    def full(self) -> str:
+        """Why this broker must not go on; empty: it may."""
+        if not self._is_beyond(100) and self._free >= FULL_BYTES:
+            return ""
+        return (
+            f"The disk of this broker is full ({self._told()}), so it does not run: its store would fail in the middle of a "
+            f"write. What it has promised is on disk. Free space or raise storage.max_bytes in its configuration, and start it."
+        )
+
+    @property
+    def note(self) -> str:
+        """What an operator should know, if anything."""
+        why = self.refusal
+        return f"{why[0].upper()}{why[1:]}." if why else ""
+
+    def _is_beyond(self, percent: int) -> bool:
+        return bool(self._max_bytes) and self._used * 100 >= self._max_bytes * percent
+
+    def _told(self) -> str:
+        free = f"{self._free / MIB:.1f} MiB are free in {self._data}"
+        if not self._max_bytes:
+            return free
+        return f"{self._used / MIB:.1f} of {self._max_bytes / MIB:.1f} MiB of storage.max_bytes are in use, {free}"
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # the store has tidied up meanwhile
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _sizes(Path(entry.path))
+                else:
+                    yield entry.stat(follow_symlinks=False).st_size

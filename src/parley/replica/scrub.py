@@ -1,0 +1,237 @@
+"""The search for damage: one look after another at everything in the local store, a slice at a time.
+
+What is believed is what the replica has in memory: the history range, and the roots of its last blocks. Everything on
+disk has to agree with that. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from parley.consensus.errors import Refused
+from parley.consensus.types import Block
+from parley.ledger import layout, state_map
+from parley.ledger.application import Application
+from parley.ledger.layout import Head, Joins, StoredBlock
+from parley.model.codec import DECODE_ERRORS
+from parley.replica import evidence
+from parley.replica.chain import Mark
+from parley.replica.findings import Finding, Put
+from parley.replica.memory import Memory
+from parley.replica.overlay import Overlay
+from parley.replica.scrub_blocks import BlockScrub, Outdated
+from parley.replica.scrub_state import StateScrub
+
+__all__ = ["Orphan", "Scrub"]
+
+T = TypeVar("T")
+
+SLICE = 64 * 1024  # of cost, some 5 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST
+PAUSE = 30_000  # ms between two passes, which matters only where there is little to look at
+ENTRY_COST = 1024
+HEIGHT_COST = 4 * 1024
+_KEYS = 64  # read at a time: no scan stays open from one slice to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A body that no block that was or may be executed names, and that does not wait."""
+
+    name: bytes
+
+
+Item = Finding | Outdated | Orphan
+
+
+class Scrub:
+    """`look` goes on where it stopped; when everything was looked at it begins again, after a pause."""
+
+    def __init__(self, index: int, store: Overlay, application: Application, memory: Memory) -> None:
+        self._index = index
+        self._store = store
+        self._application = application
+        self._memory = memory
+        self._blocks = BlockScrub(store, application, memory)
+        self._state = StateScrub(store)
+        # Applications that do not keep the state map have nothing under these keys that could be checked.
+        self._mapped = application.genesis().state_root == state_map.EMPTY_ROOT
+        self._pass = self._all()
+        self._rests_until = 0
+        self.passes = 0
+
+    def is_resting(self, now: int) -> bool:
+        return now < self._rests_until
+
+    def look(self, now: int) -> list[Item]:
+        found: list[Item] = []
+        if self.is_resting(now):
+            return found
+        left = SLICE
+        while left > 0:
+            try:
+                step = next(self._pass, None)
+            except (*DECODE_ERRORS, ValueError):
+                step = None  # what is derived from a damaged entry: the next pass finds that one first
+            if step is None:
+                self._pass = self._all()
+                self._rests_until = now + PAUSE
+                self.passes += 1
+                break
+            if isinstance(step, int):
+                left -= step
+            else:
+                found.append(step)
+        return found
+
+    def needs(self, block: Block, name: bytes) -> bool:
+        """Whether the body of this batch is still to be kept."""
+        return self._blocks.needs(block, name)
+
+    def _all(self) -> Iterator[Item | int]:
+        yield from self._marks()
+        yield from self._waiting()
+        yield from self._uncommitted()
+        yield from self._evidence()
+        if self._mapped:
+            yield from self._state_entries()
+        yield from self._executed()
+        if self._mapped:
+            yield from self._erasures()
+            yield from self._orphans()
+
+    def _keys(self, prefix: bytes) -> Iterator[bytes]:
+        """Keys only: what is under them may have changed by the time they are looked at."""
+        start = prefix
+        while found := [key for key, _ in islice(self._store.scan_from(prefix, start), _KEYS)]:
+            yield from found
+            start = found[-1] + b"\0"
+
+    # -- single entries --------------------------------------------------------------------------------------------------
+
+    def _marks(self) -> Iterator[Item | int]:
+        memory = self._memory
+        head = _encode(Head(memory.executed(), memory.history().encode()))
+        if self._store.get(layout.HEAD) != head:
+            yield Finding(layout.HEAD, "is not what was executed last", Put(head))
+        joins = self._store.get(layout.JOINS)
+        if joins is not None and _decoded(_joins, joins) is None:
+            yield Finding(layout.JOINS, "cannot be read", Put(None))
+        yield from self._blocks.genesis()
+        yield ENTRY_COST
+
+    def _waiting(self) -> Iterator[Item | int]:
+        for key in self._keys(layout.WAITING):
+            name = key[len(layout.WAITING) :]
+            mark, body = self._store.get(key), self._store.get(layout.batch(name))
+            if mark is None:
+                continue
+            yield ENTRY_COST + len(body or b"")
+            if body is None or not self._blocks.is_named(body, name):
+                kept = self._memory.body(name)
+                what = "is missing" if body is None else "is not the batch that it is named after"
+                yield Finding(layout.batch(name), what, Put(kept))
+                if kept is None:
+                    yield Finding(key, "marks a batch that is not here", Put(None))
+            elif _decoded(_waiting, mark) is None:
+                author = self._application.admit(body).author
+                renewed = _encode(Mark(self._index, self._memory.executed(), author))
+                yield Finding(key, "cannot be read", Put(renewed))
+
+    def _uncommitted(self) -> Iterator[Item | int]:
+        for key in self._keys(layout.UNCOMMITTED):
+            id_, value = key[len(layout.UNCOMMITTED) :], self._store.get(key)
+            if value is None:
+                continue
+            stored = _decoded(_blocks, value)
+            if stored is None or stored.block().id != id_:
+                # What was voted for is on other disks, too, if it is certified; whoever needs it asks for it (decision 1).
+                known = self._memory.block(id_)
+                mend = None if known is None else _encode(StoredBlock.of(known))
+                yield Finding(key, "is not the block that it is named after", Put(mend))
+            yield ENTRY_COST + len(value)
+
+    def _evidence(self) -> Iterator[Item | int]:
+        for key in self._keys(layout.EVIDENCE):
+            value = self._store.get(key)
+            if value is None:
+                continue
+            try:
+                said = evidence.verify(evidence.decode(value), self._memory.verifier)
+                holds = layout.evidence(said.member, said.view) == key
+            except Refused:
+                holds = False
+            if not holds:
+                yield Finding(key, "does not prove that a member broke the rules", Put(None))
+            yield HEIGHT_COST + len(value)
+
+    # -- many entries ----------------------------------------------------------------------------------------------------
+
+    def _state_entries(self) -> Iterator[Item | int]:
+        for path in (b"", *(key[len(layout.NODE) :] for key in self._keys(layout.NODE))):
+            yield from self._state.node(path, self._state_root())
+            yield ENTRY_COST
+        for key in self._keys(layout.STATE):
+            value = self._store.get(key)
+            if value is not None:
+                yield from self._state.entry(key[len(layout.STATE) :], value, self._state_root())
+                yield ENTRY_COST + len(value)
+
+    def _state_root(self) -> bytes:
+        roots = self._memory.roots(self._memory.executed())
+        assert roots is not None, "the results of the last executed block are known"
+        return roots.state
+
+    def _executed(self) -> Iterator[Item | int]:
+        height = self._lowest()
+        while height <= self._memory.executed():
+            cost = HEIGHT_COST
+            for step in self._blocks.height(height):
+                if isinstance(step, int):
+                    cost += step
+                else:
+                    yield step
+            yield cost
+            height = max(height + 1, self._lowest())
+
+    def _lowest(self) -> int:
+        """What is below is still to be filled in."""
+        value = self._store.get(layout.BACKFILL)
+        return 1 if value is None else max(1, int.from_bytes(value, "big"))
+
+    def _erasures(self) -> Iterator[Item | int]:
+        for prefix, check in self._blocks.lists():
+            for key in self._keys(prefix):
+                value = self._store.get(key)
+                if value is not None and not check(value):
+                    yield Finding(key, "cannot be read", Put(None))
+                yield ENTRY_COST
+        for key in self._keys(layout.erased(b"")):
+            value = self._store.get(key)
+            if value is not None:
+                yield from self._blocks.remains(key, value)
+            yield ENTRY_COST
+
+    def _orphans(self) -> Iterator[Item | int]:
+        for key in self._keys(layout.batch(b"")):
+            name = key[len(layout.batch(b"")) :]
+            if not self._blocks.is_placed(name) and self._store.get(layout.waiting(name)) is None:
+                yield Orphan(name)
+            yield ENTRY_COST
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], value: bytes) -> T | None:
+    try:
+        return decoder.decode(value)
+    except DECODE_ERRORS:
+        return None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_waiting = msgspec.msgpack.Decoder(Mark)
+_joins = msgspec.msgpack.Decoder(Joins)
+_blocks = msgspec.msgpack.Decoder(StoredBlock)

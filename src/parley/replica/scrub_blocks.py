@@ -1,0 +1,251 @@
+"""Executed blocks under the search for damage: receipts, history, roots, bodies and indices of one height at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from parley.consensus.errors import Refused
+from parley.consensus.types import Block, Roots
+from parley.crypto.encoding import u64
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.crypto.merkle import MountainRange, node_hash
+from parley.ledger import history, layout
+from parley.ledger.application import Application, KeyValue
+from parley.ledger.bodies import kept_batches
+from parley.ledger.derived import Derived
+from parley.ledger.erasure import RemainsError, check_remains
+from parley.ledger.indices import (
+    BODIES_TO_ERASE,
+    LOGS_TO_ERASE,
+    LogToErase,
+    ReceiptPlace,
+    decode_place,
+    receipt_key,
+)
+from parley.ledger.layout import StoredBlock
+from parley.model.codec import DECODE_ERRORS
+from parley.replica.chain import StateView
+from parley.replica.findings import Finding, FromBody, FromRecord, Put
+from parley.replica.memory import Memory
+from parley.replica.records import Trusted, fits, history_nodes, leaf_node, read_block, read_leaves
+
+__all__ = ["BlockScrub", "Outdated"]
+
+NAMED_WITHIN = 16  # heights above a block in which a header may name its results
+GRACE = 64  # heights after which a body that is not to be kept should be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A body that should have been erased."""
+
+    name: bytes
+
+
+class BlockScrub:
+    """Each check yields what is wrong, and the bytes that it had to read."""
+
+    def __init__(self, store: KeyValue, application: Application, memory: Memory) -> None:
+        self._store = store
+        self._application = application
+        self._memory = memory
+        self._state = StateView(store)
+        self._derived = Derived(application, store, self._state)
+
+    def genesis(self) -> Iterator[Finding]:
+        """Block 0 is known by heart."""
+        memory = self._memory
+        block = _encode(StoredBlock.of(memory.genesis))
+        roots = _encode(Roots(memory.genesis_root, MountainRange().root()))
+        for key, value in ((layout.committed(0), block), (layout.roots(0), roots)):
+            if self._store.get(key) != value:
+                yield Finding(key, "is not what the genesis file gives", Put(value))
+
+    def height(self, height: int) -> Iterator[Finding | Outdated | int]:
+        block, leaves = read_block(self._store, height), read_leaves(self._store, height)
+        for key, found in ((layout.committed(height), block), (layout.receipts(height), leaves)):
+            if found is None:
+                yield Finding(key, self._why(key), FromRecord(height))
+        if block is None or leaves is None:
+            return
+        yield sum(map(len, leaves))
+        fault = self._leaf(block, leaves)
+        if fault is not None:
+            yield fault
+            if isinstance(fault.remedy, FromRecord):
+                return
+        else:
+            yield from self._nodes(height)
+        yield from self._roots(height)
+        yield from self._bodies(block, leaves)
+        yield from self._indices(height, leaves)
+
+    def _why(self, key: bytes) -> str:
+        return "is missing" if self._store.get(key) is None else "cannot be read"
+
+    # -- history -----------------------------------------------------------------------------------------------------------
+
+    def _leaf(self, block: Block, leaves: tuple[bytes, ...]) -> Finding | None:
+        height, key = block.height, layout.history_node(0, block.height - 1)
+        node = leaf_node(block, leaves)
+        if self._store.get(key) == node:
+            return None
+        if fits(self._store, (0, height - 1), node, self._trusted()):
+            return Finding(key, "is not the history's node", Put(node))
+        after = read_block(self._store, height + 1)
+        wrong_block = after is not None and after.parent != block.id
+        suspect = layout.committed(height) if wrong_block else layout.receipts(height)
+        return Finding(suspect, "is not what the history says", FromRecord(height))
+
+    def _nodes(self, height: int) -> Iterator[Finding]:
+        """The nodes that this block completed, from those below them."""
+        level, index = 0, height - 1
+        while index & 1:
+            below = [self._store.get(layout.history_node(level, at)) for at in (index - 1, index)]
+            level, index = level + 1, index >> 1
+            left, right = below
+            if left is None or right is None or len(left) != DIGEST_SIZE or len(right) != DIGEST_SIZE:
+                return  # told already, or still to be filled in
+            key, node = layout.history_node(level, index), node_hash(left, right)
+            if self._store.get(key) != node:
+                sound = fits(self._store, (level, index), node, self._trusted())
+                remedy = Put(node) if sound else FromRecord(height)
+                yield Finding(key, "is not the history's node", remedy)
+                return
+
+    def _trusted(self) -> Trusted:
+        return Trusted(self._memory.executed(), self._memory.history().root())
+
+    # -- results -----------------------------------------------------------------------------------------------------------
+
+    def _roots(self, height: int) -> Iterator[Finding]:
+        key = layout.roots(height)
+        value = self._store.get(key)
+        known = self._memory.roots(height)
+        named = self._named(height) if known is None else None
+        if known is None and named is not None:
+            header = named.header
+            known = Roots(header.state_root, header.history_root)
+        if known is not None:
+            if value != _encode(known) and (named is None or self._is_sound(named)):
+                yield Finding(key, "is not what a quorum certified", Put(_encode(known)))
+        elif value is not None and not self._may_be(value, height):
+            # No header names it, so nobody can say what it was, and nobody will ask.
+            yield Finding(key, "cannot be right, and no header names it", Put(None))
+
+    def _is_sound(self, block: Block) -> bool:
+        """Whether the block itself is what the history says: a damaged one claims anything."""
+        leaves = read_leaves(self._store, block.height)
+        node = None if leaves is None else leaf_node(block, leaves)
+        return node == self._store.get(layout.history_node(0, block.height - 1))
+
+    def _named(self, height: int) -> Block | None:
+        """The block whose header names the results of this height. They are certified: the block is executed."""
+        for above in range(height + 1, min(height + NAMED_WITHIN, self._memory.executed()) + 1):
+            block = read_block(self._store, above)
+            if block is not None and block.header.executed_height >= height:
+                return block if block.header.executed_height == height else None
+        return None
+
+    def _may_be(self, value: bytes, height: int) -> bool:
+        try:
+            return _roots.decode(value).history == history.root(history_nodes(self._store), height)
+        except history.MissingNode:
+            return True
+        except DECODE_ERRORS:
+            return False
+
+    # -- bodies ------------------------------------------------------------------------------------------------------------
+
+    def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> Iterator[Finding | Outdated | int]:
+        highest = self._memory.executed()
+        kept = kept_batches(block, leaves, self._application, self._state, highest=highest)
+        for name in dict.fromkeys(block.batches):
+            key = layout.batch(name)
+            body = self._store.get(key)
+            yield len(body or b"")
+            if body is not None and self.is_named(body, name):
+                if (
+                    name not in kept
+                    and highest - block.height > GRACE
+                    and not self._is_kept_elsewhere(name, block)
+                ):
+                    yield Outdated(name)
+            elif name in kept:
+                what = "is missing" if body is None else "is not the batch that it is named after"
+                yield Finding(key, what, FromBody(block, name))
+            elif body is not None:
+                yield Finding(key, "is not the batch that it is named after", Put(None))
+
+    def needs(self, block: Block, name: bytes) -> bool:
+        leaves, highest = read_leaves(self._store, block.height), self._memory.executed()
+        if leaves is None:
+            return True
+        return name in kept_batches(block, leaves, self._application, self._state, highest=highest)
+
+    def _is_kept_elsewhere(self, name: bytes, block: Block) -> bool:
+        """A batch that waits, or that has its receipt in another block, is judged there."""
+        if self._store.get(layout.waiting(name)) is not None:
+            return True
+        place = self.place(name)
+        return place is not None and place.height != block.height
+
+    def is_named(self, body: bytes, name: bytes) -> bool:
+        try:
+            return self._application.admit(body).digest == name
+        except Refused:
+            return False
+
+    def is_placed(self, name: bytes) -> bool:
+        """Whether a block that was executed, or may still be, names the batch."""
+        if self.place(name) is not None:
+            return True
+        return any(name in block.batches for block in self._uncommitted())
+
+    def _uncommitted(self) -> Iterator[Block]:
+        for _, value in self._store.scan(layout.UNCOMMITTED):
+            try:
+                yield _blocks.decode(value).block()
+            except DECODE_ERRORS:
+                continue
+
+    def place(self, name: bytes) -> ReceiptPlace | None:
+        value = self._store.get(b"s/" + receipt_key(name))
+        try:
+            return None if value is None else decode_place(ReceiptPlace, value)
+        except DECODE_ERRORS:
+            return None
+
+    def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:
+        try:
+            check_remains(value, key[len(layout.erased(b"")) :], self._memory.genesis.header.chain)
+        except RemainsError:
+            # The receipt and the history still prove what it was; the signature is at others.
+            yield Finding(key, "is not what stayed of the batch", Put(None))
+
+    def lists(self) -> Iterator[tuple[bytes, Callable[[bytes], bool]]]:
+        """What waits to be erased. An entry that is lost does no harm: `Outdated` bodies are found by their blocks."""
+        yield b"s/" + LOGS_TO_ERASE, _is_log_to_erase
+        yield b"s/" + BODIES_TO_ERASE, lambda value: len(value) == len(u64(0))
+
+    # -- indices -----------------------------------------------------------------------------------------------------------
+
+    def _indices(self, height: int, leaves: tuple[bytes, ...]) -> Iterator[Finding]:
+        for key, value in self._derived.wrong(height, leaves):
+            yield Finding(b"s/" + key, "does not lead to what it should", Put(value))
+
+
+def _is_log_to_erase(value: bytes) -> bool:
+    try:
+        decode_place(LogToErase, value)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_roots = msgspec.msgpack.Decoder(Roots)
+_blocks = msgspec.msgpack.Decoder(StoredBlock)

@@ -1,0 +1,1 @@
+"""Pub/sub mounted on simulated replicas: its organisations and clients, and what must hold of publications."""

@@ -1,0 +1,215 @@
+"""What must hold of publications in every run: their places, their permanence, and who may publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from parley.consensus.types import Block
+from parley.ledger import layout
+from parley.ledger.erasure import remains_of
+from parley.model.batches import Batch
+from parley.model.codec import DECODE_ERRORS
+from parley.model.errors import Code
+from parley.model.names import Position
+from parley.model.operations import RegisterClient, RevokeClient, decode_operation
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
+from parley.model.records import PartitionRecord, decode_record, partition_key
+from parley.replica.ports import KeyValue
+from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Wiped
+from parley.sim.pubsub.agreed import Agreed
+
+__all__ = ["NothingLost", "Order", "PublicationOrder", "Revocation", "log_start", "order_of"]
+
+Order = tuple[str, int, bytes, Position]  # topic, partition, constraint, incarnation
+
+
+class PublicationOrder:
+    """Offsets and ps have no gaps, every accepted batch has one place, and all replicas have the same (P5, P6)."""
+
+    name = "publication order"
+
+    def __init__(self, agreed: Agreed) -> None:
+        self._agreed = agreed
+        self._height = 0
+        self._next_offset: dict[tuple[str, int], int] = {}
+        self._next_ps: dict[Order, int] = {}
+        self._closed: set[Order] = set()
+        self._placed: dict[bytes, Position] = {}
+
+    def see(self, event: Observation) -> str | None:
+        self._agreed.see(event)
+        if not isinstance(event, Applied) or event.suspect:
+            return None
+        for height, leaves in self._agreed.after(self._height):
+            self._height = height
+            for position, leaf in enumerate(leaves):
+                if (fault := self._place(leaf, (height, position))) is not None:
+                    return f"at height {height}, leaf {position}: {fault}"
+        height = event.block.height
+        if height <= self._agreed.height and event.leaves != self._agreed.results(height):
+            return f"replica {event.replica} has other results of height {height} on disk than the first to execute it"
+        return None
+
+    def _place(self, leaf: Leaf, at: Position) -> str | None:
+        match leaf:
+            case BatchReceipt(outcome=Published(first_offset=first)):
+                return self._published(leaf, first, at)
+            case Match():
+                return self._matched(leaf)
+            case Closed():
+                order = order_of(leaf)
+                self._closed.add(order)
+                if leaf.final_ps != self._next_ps.get(order, 0):
+                    return f"{_name(order)} ends at ps {leaf.final_ps}, but had come to {self._next_ps.get(order, 0)}"
+            case _:
+                pass
+        return None
+
+    def _published(self, receipt: BatchReceipt, first: int, at: Position) -> str | None:
+        log = (receipt.topic, receipt.partition)
+        expected = self._next_offset.get(log, 0)
+        self._next_offset[log] = first + receipt.count
+        if first != expected:
+            return f"offset {first} of {log[0]}/{log[1]} follows {expected - 1}"
+        before = self._placed.setdefault(receipt.digest, at)
+        if before != at:
+            return f"batch {receipt.digest.hex()[:12]} was placed at {before} already"
+        return None
+
+    def _matched(self, match: Match) -> str | None:
+        order = order_of(match)
+        expected = self._next_ps.get(order, 0)
+        self._next_ps[order] = match.first_ps + len(match.items)
+        if order in self._closed:
+            return f"{_name(order)} goes on after its end"
+        if match.first_ps != expected:
+            return f"ps {match.first_ps} of {_name(order)} follows {expected - 1}"
+        offsets = [offset for offset, _ in match.items]
+        if offsets != sorted(set(offsets)) or offsets[-1] >= self._next_offset.get(order[:2], 0):
+            return f"{_name(order)} has offsets {offsets}"
+        return None
+
+
+class NothingLost:
+    """What a correct replica could prove to be accepted stays in every chain.
+
+    Its body can be read until retention ends it.
+    """
+
+    name = "nothing acknowledged is lost"
+
+    def __init__(self, agreed: Agreed) -> None:
+        self._agreed = agreed
+        self._acknowledged: dict[int, int] = {}
+
+    def see(self, event: Observation) -> str | None:
+        self._agreed.see(event)
+        match event:
+            case Certified():
+                highest = max(event.height, self._acknowledged.get(event.replica, 0))
+                self._acknowledged[event.replica] = highest
+            case Wiped() | Started(joining=True):  # it comes back with what others have, maybe a little less
+                self._acknowledged.pop(event.replica, None)
+            case Started():
+                acknowledged = self._acknowledged.get(event.replica, 0)
+                if event.committed < acknowledged:
+                    return (
+                        f"replica {event.replica} came back at height {event.committed} although it had answered for "
+                        f"height {acknowledged}"
+                    )
+            case Opened():
+                fault = self.fault(event.store)
+                return None if fault is None else f"replica {event.replica} {fault}"
+            case _:
+                pass
+        return None
+
+    def fault(self, store: KeyValue) -> str | None:
+        """What a disk lacks."""
+        for height in range(1, max(self._acknowledged.values(), default=0) + 1):
+            stored = store.get(layout.committed(height))
+            if stored is None or _block(stored) != self._agreed.block(height):
+                return f"does not have block {height}, for which one answered"
+            for leaf in self._agreed.leaves(height):
+                if isinstance(leaf, BatchReceipt) and leaf.code is Code.OK and self._is_gone(leaf, store):
+                    return f"has no body of batch {leaf.digest.hex()[:12]}, accepted at {height}"
+        return None
+
+    def _is_gone(self, receipt: BatchReceipt, store: KeyValue) -> bool:
+        body, outcome = store.get(layout.batch(receipt.digest)), receipt.outcome
+        if body is not None:
+            return body != self._agreed.bodies[receipt.digest]
+        if not isinstance(outcome, Published):
+            return True
+        # A replica that came back by a snapshot after the end of retention has not even a stub: nobody had the body.
+        stub = store.get(layout.erased(receipt.digest))
+        if stub is not None and stub != remains_of(self._agreed.bodies[receipt.digest]):
+            return True
+        return outcome.first_offset + receipt.count > log_start(store, receipt.topic, receipt.partition)
+
+
+class Revocation:
+    """Nothing of a revoked key is accepted after its revocation."""
+
+    name = "revocation"
+
+    def __init__(self, agreed: Agreed, administrators: Mapping[bytes, str]) -> None:
+        """`administrators`: the organisation of each administrator's key."""
+        self._agreed = agreed
+        self._administrators = administrators
+        self._height = 0
+        self._keys: dict[tuple[str, str], bytes] = {}
+        self._revoked: dict[bytes, int] = {}
+
+    def see(self, event: Observation) -> str | None:
+        self._agreed.see(event)
+        if isinstance(event, Applied):
+            for height, leaves in self._agreed.after(self._height):
+                self._height = height
+                for leaf in leaves:
+                    if isinstance(leaf, BatchReceipt) and leaf.code is Code.OK:
+                        if (revoked := self._revoked.get(leaf.publisher)) is not None:
+                            return (
+                                f"height {height} accepts batch {leaf.digest.hex()[:12]} of {leaf.client}, which was "
+                                f"revoked at height {revoked}"
+                            )
+                        self._note(leaf, height)
+        return None
+
+    def _note(self, receipt: BatchReceipt, height: int) -> None:
+        """What the accepted operation says of a key."""
+        organisation = self._administrators.get(receipt.publisher)
+        if receipt.topic or organisation is None:
+            return
+        batch = msgspec.msgpack.decode(self._agreed.bodies[receipt.digest], type=Batch)
+        match decode_operation(batch.messages[0].payload):
+            case RegisterClient() as client:
+                self._keys[organisation, client.name] = client.key
+            case RevokeClient(name=name):
+                self._revoked[self._keys[organisation, name]] = height
+            case _:
+                pass
+
+
+def log_start(store: KeyValue, topic: str, partition: int) -> int:
+    """Where a log begins that retention has shortened, as the replica's state has it."""
+    value = store.get(layout.state(partition_key(topic, partition)))
+    return 0 if value is None else decode_record(PartitionRecord, value).log_start_offset
+
+
+def _block(stored: bytes) -> Block | None:
+    try:
+        return msgspec.msgpack.decode(stored, type=layout.StoredBlock).block()
+    except DECODE_ERRORS:
+        return None
+
+
+def order_of(leaf: Match | Closed) -> Order:
+    return leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation
+
+
+def _name(order: Order) -> str:
+    topic, partition, constraint, incarnation = order
+    return f"the order of constraint {constraint.hex()[:8]}, begun at {incarnation}, on {topic}/{partition}"

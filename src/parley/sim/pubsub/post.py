@@ -1,0 +1,99 @@
+"""Between clients and brokers: batches are carried there again and again, byte for byte, until a receipt settles them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import lru_cache, partial
+from random import Random
+
+from parley.consensus.committee import faults
+from parley.ledger.layout import decode_receipts
+from parley.model.errors import Code
+from parley.model.receipts import BatchReceipt, Leaf, decode_leaf
+from parley.sim.observations import Applied, Observation, Submitted
+from parley.sim.world import World
+
+__all__ = ["Post", "read_leaves"]
+
+ACK_TIMEOUT = 3_000
+UNDECIDED = frozenset({Code.OUT_OF_SEQUENCE, Code.BUSY})
+OFTEN_AT_ONCE = 0.15  # of the batches go to several brokers right away
+REMEMBERED = 64  # batches that can be handed in again after they are done
+
+Settle = Callable[[BatchReceipt], None]
+
+
+class Post:
+    """All batches on their way. A receipt counts only from a correct replica; which those are, the simulator tells."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.settled = 0
+        self.acknowledged = 0
+        self.height = 0
+        self.receipts: Counter[str] = Counter()
+        self._waiting: dict[bytes, Settle] = {}
+        self._earlier: deque[bytes] = deque(maxlen=REMEMBERED)
+
+    def outstanding(self) -> tuple[bytes, ...]:
+        return tuple(self._waiting)
+
+    def hand_in(self, name: bytes, body: bytes, chance: Random, settle: Settle) -> None:
+        """`settle` gets the receipt that decides the batch."""
+        self.world.observe(Submitted(name, body))
+        self._waiting[name] = settle
+        self._earlier.append(body)
+        size = len(self.world.hosts)
+        several = faults(size) + 1 if chance.random() < OFTEN_AT_ONCE else 1
+        self._carry(body, chance, several)
+        self.world.after(ACK_TIMEOUT, partial(self._retry, name, body, chance))
+
+    def throw_in(self, name: bytes | None, body: bytes, chance: Random, brokers: int = 1) -> None:
+        """What nobody waits for; without a name it is no batch at all."""
+        if name is not None:
+            self.world.observe(Submitted(name, body))
+        self._carry(body, chance, brokers)
+
+    def repeat(self, chance: Random) -> None:
+        """A client, or a thief of its bytes, hands in once more what was handed in before."""
+        if self._earlier:
+            self._carry(chance.choice(self._earlier), chance, faults(len(self.world.hosts)) + 1)
+
+    def see(self, event: Observation) -> None:
+        if not isinstance(event, Applied) or event.suspect:
+            return
+        first = event.block.height > self.height
+        self.height = max(self.height, event.block.height)
+        for leaf in read_leaves(event.leaves):
+            if isinstance(leaf, BatchReceipt):
+                self.receipts[leaf.code.value] += first
+                self._settle(leaf, event.block.height)
+
+    def _settle(self, receipt: BatchReceipt, height: int) -> None:
+        if receipt.code in UNDECIDED:
+            return
+        settle = self._waiting.pop(receipt.digest, None)
+        if settle is not None:
+            self.settled = height
+            self.acknowledged += receipt.code in {Code.OK, Code.DUPLICATE}
+            settle(receipt)
+
+    def _retry(self, name: bytes, body: bytes, chance: Random) -> None:
+        """One of f + 1 replicas is correct."""
+        if name in self._waiting:
+            self._carry(body, chance, faults(len(self.world.hosts)) + 1)
+            self.world.after(ACK_TIMEOUT, partial(self._retry, name, body, chance))
+
+    def _carry(self, body: bytes, chance: Random, brokers: int) -> None:
+        size = len(self.world.hosts)
+        first = chance.randrange(size)
+        for step in range(brokers):
+            submit = partial(self.world.submit, (first + step) % size, body)
+            self.world.after(chance.randint(1, 20), submit)
+
+
+@lru_cache(maxsize=64)
+def read_leaves(data: bytes) -> tuple[Leaf, ...]:
+    """The results of a block as they lie on a disk; every replica has the same, so they are read once."""
+    return tuple(map(decode_leaf, decode_receipts(data))) if data else ()

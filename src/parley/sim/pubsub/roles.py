@@ -1,0 +1,216 @@
+"""What the clients of a simulated network do: administer, publish, subscribe, and misuse what they can."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+from parley.model.batches import CONTROL, PUBLISH, Message, MessageHeader, encode
+from parley.model.expressions import parse_rule
+from parley.model.names import Value
+from parley.model.operations import Operation, Subscribe, Unsubscribe, encode_operation
+from parley.model.receipts import BatchReceipt
+from parley.sim.pubsub.author import Author, tagged
+from parley.sim.pubsub.people import LEASE, Person
+from parley.sim.pubsub.post import Post
+
+__all__ = ["CONSTRAINTS", "Administrator", "Misuser", "Publisher", "Role", "Step", "Subscriber"]
+
+CONSTRAINTS = ("", "a = 1", "b = 'x'", "a = 1 and b = 'x'", "not a = 1", "c")
+RULES = tuple(parse_rule(text).text for text in ("", "", "", "level >= 2", 'role == "nurse"'))
+MAX_MESSAGES = 3
+WINDOW = 3  # batches of a publisher that may be undecided
+
+Place = tuple[str, int]  # topic, partition
+Step = tuple[
+    int, Operation, Callable[[], None]
+]  # not before this time, what, and what follows when it is decided
+
+
+class Role:
+    """Acts again and again, after a while each time, until it is stopped."""
+
+    pauses = (150, 900)
+
+    def __init__(self, author: Author, post: Post) -> None:
+        self._author = author
+        self._post = post
+        self._chance = author.chance
+        self._stopped = False
+        self._started = False
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._post.world.after(self._chance.randint(*self.pauses), self._turn)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+    def _turn(self) -> None:
+        if not self._stopped:
+            self.act()
+            self._post.world.after(self._chance.randint(*self.pauses), self._turn)
+
+
+class Administrator:
+    """Goes through its list, one operation after the other."""
+
+    def __init__(self, author: Author, post: Post, steps: Iterable[Step]) -> None:
+        self._author = author
+        self._post = post
+        self._steps = deque(steps)
+
+    def start(self) -> None:
+        if self._steps:
+            self._post.world.after(max(0, self._steps[0][0] - self._post.world.now), self._next)
+
+    def stop(self) -> None:
+        self._steps.clear()
+
+    def _next(self) -> None:
+        if self._steps:
+            _, operation, follow = self._steps.popleft()
+            self._author.operate(operation, lambda _receipt: self._done(follow))
+
+    def _done(self, follow: Callable[[], None]) -> None:
+        follow()
+        self.start()
+
+
+class Publisher(Role):
+    """Publishes to any place, up to `WINDOW` batches at a time; brokers may order them the wrong way round."""
+
+    def __init__(self, author: Author, post: Post, places: tuple[Place, ...]) -> None:
+        super().__init__(author, post)
+        self._places = places
+
+    def act(self) -> None:
+        if self._author.waiting < WINDOW:
+            topic, partition = self._chance.choice(self._places)
+            messages = tuple(message(self._chance) for _ in range(self._chance.randint(1, MAX_MESSAGES)))
+            self._author.publish(topic, partition, messages, _enough)
+
+
+class Subscriber(Role):
+    """Subscribes, renews before the lease ends or lets it lapse, and unsubscribes."""
+
+    pauses = (300, LEASE // 2)
+
+    def __init__(self, author: Author, post: Post, topics: tuple[str, ...]) -> None:
+        super().__init__(author, post)
+        self._topics = topics
+        self._held: list[tuple[str, str]] = []
+
+    def act(self) -> None:
+        if self._author.waiting:
+            return
+        roll = self._chance.random()
+        if self._held and roll < 0.5:
+            self._author.operate(Subscribe(*self._chance.choice(self._held)), _enough)
+        elif self._held and roll < 0.6:
+            self._author.operate(Unsubscribe(*self._held.pop()), _enough)
+        else:
+            interest = (self._chance.choice(self._topics), self._chance.choice(CONSTRAINTS))
+            self._held.append(interest)
+            self._author.operate(Subscribe(*interest), _enough)
+
+
+class Misuser(Role):
+    """A registered client that tries what must be refused; nobody waits for what comes of it."""
+
+    pauses = (500, 2500)
+
+    def __init__(self, author: Author, post: Post, victim: Person, stranger: Author) -> None:
+        super().__init__(author, post)
+        self._victim = victim
+        self._stranger = stranger
+
+    def act(self) -> None:
+        self._chance.choice(
+            (
+                self._reuse_a_sequence,
+                self._leave_a_gap,
+                self._sign_for_another,
+                self._send_garbage,
+                self._mean_another_network,
+                self._come_too_late,
+                self._come_unknown,
+                self._overreach,
+                self._repeat,
+                self._repeat,
+                self._repeat,
+            )
+        )()
+
+    def _reuse_a_sequence(self) -> None:
+        """Two batches for one place: brokers must agree which one it is."""
+        session = self._chance.randbytes(16)
+        for _ in range(2):
+            signed = self._author.sign(_ORDERS, (message(self._chance),), 0, session=session)
+            self._post.throw_in(*signed, self._chance, brokers=2)
+
+    def _leave_a_gap(self) -> None:
+        session = self._chance.randbytes(16)
+        signed = self._author.sign(_ORDERS, (message(self._chance),), 7, session=session)
+        self._post.throw_in(*signed, self._chance)
+
+    def _sign_for_another(self) -> None:
+        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0, publisher=self._victim.key)
+        self._post.throw_in(None, body, self._chance)
+
+    def _send_garbage(self) -> None:
+        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0)
+        cut = self._chance.randrange(1, len(body))
+        self._post.throw_in(
+            None, self._chance.choice((body[:cut], self._chance.randbytes(cut))), self._chance
+        )
+
+    def _mean_another_network(self) -> None:
+        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0, chain=bytes(32))
+        self._post.throw_in(None, body, self._chance)
+
+    def _come_too_late(self) -> None:
+        session = self._chance.randbytes(16)
+        signed = self._author.sign(_ORDERS, (message(self._chance),), 0, session=session, not_after=1)
+        self._post.throw_in(*signed, self._chance)
+
+    def _come_unknown(self) -> None:
+        session = self._chance.randbytes(16)
+        signed = self._stranger.sign(_ORDERS, (message(self._chance),), 0, session=session)
+        self._post.throw_in(*signed, self._chance)
+
+    def _overreach(self) -> None:
+        """Only administrators may, and only their own clients."""
+        operation = encode_operation(Subscribe("wards", "a = 1"))
+        salt, header = self._chance.randbytes(16), encode(MessageHeader())
+        session = self._chance.randbytes(16)
+        signed = self._author.sign(
+            (CONTROL, "", 0), (Message(salt, header, "", operation),), 0, session=session
+        )
+        self._post.throw_in(*signed, self._chance)
+
+    def _repeat(self) -> None:
+        self._post.repeat(self._chance)
+
+
+def message(chance: Random) -> Message:
+    tags: dict[str, Value] = {}
+    if chance.random() < 0.7:
+        tags["a"] = chance.choice((1, 2))
+    if chance.random() < 0.5:
+        tags["b"] = chance.choice(("x", "y"))
+    if chance.random() < 0.3:
+        tags["c"] = True
+    return tagged(chance, chance.randbytes(chance.randint(0, 48)), chance.choice(RULES), **tags)
+
+
+def _enough(receipt: BatchReceipt) -> None:
+    del receipt  # whatever it says, the batch is decided
+
+
+_ORDERS = (PUBLISH, "orders", 0)

@@ -1,0 +1,64 @@
+"""Pub/sub as the application of a simulated network."""
+
+from __future__ import annotations
+
+from parley.pubsub.application import PubSub
+from parley.replica.ports import Application, KeyValue
+from parley.replica.rejoining import Patience
+from parley.sim.chance import stream
+from parley.sim.checkers import Checker, NoDuplication
+from parley.sim.pubsub.agreed import Agreed
+from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
+from parley.sim.pubsub.disks import SoundDisks
+from parley.sim.pubsub.people import People
+from parley.sim.pubsub.workload import Workload
+from parley.sim.results import EqualResults
+from parley.sim.setting import Users
+from parley.sim.world import World
+
+__all__ = ["Publishing"]
+
+# All that replicas wait for is shorter than in real networks, and a run has a few hundred blocks.
+PATIENT = Patience(stuck=4_000, joins=8, apart=24)
+IMPATIENT = Patience(views=12, heights=8, stuck=4_000, joins=8, apart=24)
+OFTEN_IMPATIENT = 0.7
+
+
+class Publishing:
+    """Topics, subscriptions and publications of organisations with one broker each."""
+
+    name = "pubsub"
+    recovery_views = 160  # who is stuck waits, and may start from a snapshot twice
+
+    def __init__(self, seed: int, nodes: int) -> None:
+        self._seed = seed
+        self.people = People(seed, nodes)
+        agreed = Agreed()
+        self._nothing_lost, self._sound_disks = NothingLost(agreed), SoundDisks(agreed)
+        self._agreed = agreed
+        self.patience = IMPATIENT if stream(seed, "patience").random() < OFTEN_IMPATIENT else PATIENT
+
+    @property
+    def chain(self) -> bytes:
+        return self.people.chain
+
+    def application(self) -> Application:
+        return PubSub(self.people.genesis)
+
+    def users(self, world: World) -> Users:
+        return Workload(world, self._seed, self.people)
+
+    def checkers(self) -> list[Checker]:
+        agreed = self._agreed
+        administrators = {admin.key: admin.organisation for admin in self.people.administrators}
+        return [
+            NoDuplication("Ok"),
+            EqualResults(self.application()),
+            PublicationOrder(agreed),
+            self._nothing_lost,
+            Revocation(agreed, administrators),
+            self._sound_disks,
+        ]
+
+    def is_sound(self, store: KeyValue) -> bool:
+        return self._nothing_lost.fault(store) is None and self._sound_disks.fault(store) is None

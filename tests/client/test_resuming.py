@@ -1,0 +1,304 @@
+"""A subscriber that goes away and comes back with its position: nothing is missed, nothing comes twice, whatever happened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.client.ledger import note
+from tests.client.stage import TIMEOUTS, Stage, on_stage
+from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
+from tests.pubsub.world import ADMIN, actor
+
+from parley.client.errors import ClientClosed, Invalid, Pruned
+from parley.client.messages import Message
+from parley.client.position import PartitionPosition, Position
+from parley.client.subscription import Subscription
+from parley.model.errors import Code
+from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.net.messages import Failure, OpenStream
+
+
+@asynccontextmanager
+async def subscribed(stage: Stage, start: Any = "latest", **options: Any) -> AsyncIterator[Subscription]:  # noqa: ANN401
+    """Alice, in a client of her own; as when the process dies, the network does not hear that she leaves."""
+    for name in ("alice", "bob"):
+        if actor(name).key not in stage.actors:
+            stage.registered(name)
+    async with stage.client(actor("alice"), first=FIRST) as client:
+        subscription = client.subscribe("notes", stage.watch(WHERE), start, keep=True, **options)
+        async with subscription:
+            yield subscription
+        stage.lies += client.misbehaviour
+
+
+def numbered(messages: list[Message]) -> list[tuple[str, int | None]]:
+    return [(message.text(), message.ps) for message in messages]
+
+
+def saved(subscription: Subscription) -> Position:
+    """The position as another process would find it."""
+    return Position.from_json(subscription.position().to_json())
+
+
+# -- the same order ------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_while_its_order_lives_a_subscriber_goes_on_at_its_number(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two", "three")
+        assert numbered(await take(before, 2)) == [("one", 0), ("two", 1)]
+        position = saved(before)
+    publish(stage, "four")
+    fetches = stage.asked("Fetch")
+    async with subscribed(stage, position) as after:
+        publish(stage, "five")
+        assert numbered(await take(after, 3)) == [("three", 2), ("four", 3), ("five", 4)]
+    assert stage.asked("Fetch") == fetches
+
+
+@on_stage
+async def test_a_position_is_that_of_what_was_handed_out_not_of_what_was_read_ahead(stage: Stage) -> None:
+    """One block brings three messages; the subscriber goes away after the first of them."""
+    async with subscribed(stage) as before:
+        batch = stage.ledger.publication(
+            actor("bob"), "notes", *(note(text, ward="er") for text in ("one", "two", "three"))
+        )
+        stage.apply(batch)
+        assert before.waiting == 0
+        assert texts(await take(before, 1)) == ["one"]
+        assert before.waiting == 2
+        position = saved(before)
+    assert position.partitions[0] == PartitionPosition(0, 1, position.partitions[0].incarnation, 1)
+    async with subscribed(stage, position) as after:
+        assert numbered(await take(after, 2)) == [("two", 1), ("three", 2)]
+
+
+@on_stage
+async def test_a_partition_that_was_added_meanwhile_is_read_from_its_start(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one")
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.do(ADMIN, AlterTopic("notes", 4, None, None, None))
+    publish(stage, "two", partition=3)
+    async with subscribed(stage, position) as after:
+        assert numbered(await take(after, 1)) == [("two", 0)]
+
+
+@on_stage
+async def test_a_subscriber_may_resume_from_any_broker(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one")
+        await take(before, 1)
+        position = saved(before)
+    await stage[FIRST].stop()
+    publish(stage, "two")
+    async with subscribed(stage, position) as after:
+        assert numbered(await take(after, 1)) == [("two", 1)]
+
+
+# -- by offset -----------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_after_its_lease_was_lost_a_subscriber_goes_on_by_offset(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two")
+        await take(before, 1)
+        position = saved(before)
+    stage.apply(time=stage.ledger.time + TIMEOUTS.lease + 1)
+    publish(stage, "three")
+    async with subscribed(stage, position) as after:
+        publish(stage, "four")
+        assert numbered(await take(after, 3)) == [("two", None), ("three", None), ("four", 0)]
+
+
+@on_stage
+async def test_a_position_in_history_is_an_offset(stage: Stage) -> None:
+    stage.registered("bob")
+    publish(stage, "one", "two", "three")
+    async with subscribed(stage, "earliest") as before:
+        assert texts(await take(before, 1)) == ["one"]
+        position = saved(before)
+    assert position.partitions[0] == PartitionPosition(0, 1)
+    async with subscribed(stage, position) as after:
+        publish(stage, "four")
+        assert numbered(await take(after, 3)) == [("two", None), ("three", None), ("four", 0)]
+
+
+@on_stage
+async def test_what_another_subscriber_began_is_not_taken_for_ones_own_order(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one")
+        await take(before, 1)
+        position = saved(before)
+    stage.apply(time=stage.ledger.time + TIMEOUTS.lease + 1)
+    publish(stage, "two")
+    carol = stage.registered("carol")
+    stage.ledger.subscribe(carol, "notes", WHERE)
+    publish(stage, "three")
+    async with subscribed(stage, position) as after:
+        publish(stage, "four")
+        assert numbered(await take(after, 3)) == [("two", None), ("three", None), ("four", 1)]
+
+
+@on_stage
+async def test_a_topic_that_was_made_anew_is_gone_on_with_after_what_it_lost_is_told(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two")
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.do(ADMIN, DeleteTopic("notes"))
+    stage.ledger.do(ADMIN, CreateTopic("notes", 1, Policy(), "", ""))
+    publish(stage, "three")
+    async with subscribed(stage, position) as after:
+        with pytest.raises(Pruned):
+            await take(after, 1)
+        publish(stage, "four")
+        assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
+    assert stage.lies == ()
+
+
+# -- what is not kept any more ---------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_what_was_pruned_meanwhile_is_told_once(stage: Stage) -> None:
+    """The order lives, and yet its next messages are gone."""
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two", "three", "four")
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.prune("notes", 0, 3)
+    async with subscribed(stage, position) as after:
+        with pytest.raises(Pruned, match="partition 0 starts at offset 3"):
+            await take(after, 1)
+        assert [one.offset for one in after.position().partitions] == [3, 0, 0]
+        publish(stage, "five")
+        assert numbered(await take(after, 2)) == [("four", None), ("five", 4)]
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_what_was_pruned_by_offset_is_told_once(stage: Stage) -> None:
+    stage.registered("bob")
+    publish(stage, "one", "two", "three")
+    async with subscribed(stage, "earliest") as before:
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.prune("notes", 0, 2)
+    async with subscribed(stage, position) as after:
+        with pytest.raises(Pruned):
+            await take(after, 1)
+        assert numbered(await take(after, 1)) == [("three", None)]
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_in_the_middle_of_a_block_whose_beginning_was_pruned_nothing_is_missed(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        batch = stage.ledger.publication(
+            actor("bob"), "notes", *(note(text, ward="er") for text in ("one", "two", "three"))
+        )
+        stage.apply(batch)
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.prune("notes", 0, 1)
+    async with subscribed(stage, position) as after:
+        assert numbered(await take(after, 2)) == [("two", None), ("three", None)]
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_a_broker_that_calls_pruned_what_is_kept_is_caught(stage: Stage) -> None:
+    async with subscribed(stage) as subscription:
+        stage[FIRST].lie = lambda question, answer: (
+            Failure(question.id, Code.PRUNED, "long ago") if isinstance(question, OpenStream) else answer
+        )
+        publish(stage, "one")
+        assert numbered(await take(subscription, 1)) == [("one", 0)]
+    assert "none was" in stage.lies[0].problem
+
+
+# -- positions that do not fit -------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_a_position_of_something_else_is_refused(stage: Stage) -> None:
+    async with subscribed(stage) as subscription:
+        position = subscription.position()
+    async with stage.client(actor("alice")) as client:
+        for topic, where, start in (
+            ("other", WHERE, position),
+            ("notes", "", position),
+            ("notes", WHERE, replace(position, chain="00" * 32)),
+        ):
+            with pytest.raises(Invalid, match="the position is one of"):
+                client.subscribe(topic, where, start)
+        ahead = (replace(position.partitions[0], offset=1), *position.partitions[1:])
+        with pytest.raises(Invalid, match="lies ahead of partition 0"):
+            async with client.subscribe("notes", WHERE, replace(position, partitions=ahead)):
+                pass
+        with pytest.raises(ClientClosed, match="no position yet"):
+            client.subscribe("notes", WHERE, position).position()
+
+
+positions = st.builds(
+    Position,
+    chain=st.text("0123456789abcdef"),
+    topic=st.text(),
+    where=st.text(),
+    partitions=st.lists(
+        st.builds(
+            lambda partition, offset, order: PartitionPosition(partition, offset, *order),
+            st.integers(0, 63),
+            st.integers(0, 2**63 - 1),
+            st.just((None, None))
+            | st.tuples(st.tuples(st.integers(0, 2**40), st.integers(0, 2**20)), st.integers(0, 2**63 - 1)),
+        ),
+        unique_by=lambda one: one.partition,
+        max_size=64,
+    ).map(tuple),
+)
+
+
+@given(positions)
+def test_a_position_survives_being_written_down(position: Position) -> None:
+    assert Position.from_json(position.to_json()) == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":-1}]}',
+        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":1,"ps":1}]}',
+        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":1},{"partition":0,"offset":1}]}',
+        '{"chain":"\ud800","topic":"","where":"","partitions":[]}',
+    ],
+)
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="no position"):
+        Position.from_json(text.encode(errors="surrogatepass"))
+
+
+def test_a_file_holds_the_old_position_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "position.json"
+    old, new = (Position("00", "notes", "", (PartitionPosition(0, offset),)) for offset in (1, 2))
+    old.save(path)
+    new.save(path)
+    assert Position.load(path) == new
+    assert [one.name for one in tmp_path.iterdir()] == ["position.json"]
+    with pytest.raises(FileNotFoundError):
+        new.save(tmp_path / "nowhere" / "position.json")
+    assert Position.load(path) == new

@@ -1,0 +1,263 @@
+"""Which bodies are to be kept and which are to be erased: all that a log has left behind, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pubsub.histories import History
+from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, tagged
+
+from parley.ledger.indices import (
+    LOGS_TO_ERASE,
+    TO_ERASE,
+    LogToErase,
+    encode_place,
+    log_to_erase_key,
+    offset_key,
+)
+from parley.model.errors import Code
+from parley.model.operations import DeleteTopic, Subscribe
+from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.model.records import PartitionRecord, partition_key
+from parley.pubsub.application import PubSub
+from parley.pubsub.erasing import GRACE
+
+ALICE = actor("alice")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topic("orders", partitions=2, retention=1_000)
+    world.client("alice")
+    return world
+
+
+def publish(world: World, count: int = 1, *, partition: int = 0) -> list[Signed]:
+    """Batches of two messages, in a block each, a granule apart."""
+    batches = [
+        world.publication(ALICE, "orders", tagged(n=i), tagged(), partition=partition) for i in range(count)
+    ]
+    for batch in batches:
+        world.apply(batch, time=world.time + 100)
+    return batches
+
+
+def erase(world: World, limit: int = 100) -> list[bytes]:
+    """What one round of a caretaker erases."""
+    erasure = world.application.erase(world.store, limit)
+    assert len(erasure.batches) <= limit
+    assert {key[: len(TO_ERASE)] for key, _ in erasure.writes} <= {TO_ERASE}
+    world.store.write(erasure.writes)
+    return list(erasure.batches)
+
+
+def to_do(world: World) -> list[bytes]:
+    return [key for key, _ in world.store.scan(TO_ERASE)]
+
+
+def names(batches: list[Signed]) -> list[bytes]:
+    return [batch.digest for batch in batches]
+
+
+def kept(world: World) -> set[bytes]:
+    """The batches of which some receipt says that their body is to be kept."""
+    leaves = [leaf for outcome in world.outcomes for leaf in outcome.leaves]
+    found = [(decode_leaf(leaf), world.application.keeps(leaf, world.store)) for leaf in leaves]
+    assert not any(keep for leaf, keep in found if not isinstance(leaf, BatchReceipt))
+    return {leaf.digest for leaf, keep in found if isinstance(leaf, BatchReceipt) and keep}
+
+
+def test_nothing_is_erased_before_its_log_starts_behind_it(world: World) -> None:
+    publish(world, 3)
+    world.wait(2 * GRACE)
+    assert not to_do(world)
+    assert not erase(world)
+
+
+def test_what_a_log_leaves_behind_is_erased_some_blocks_later(world: World) -> None:
+    batches = publish(world, 3)
+    first = publish(world, 1, partition=1)
+    world.apply(time=batches_end(world) - 200)
+    world.wait(GRACE - 1)
+    assert not erase(world)
+    world.wait(1)
+    assert erase(world) == names(batches[:2])
+    world.apply(time=world.time + 1_000)
+    world.wait(GRACE)
+    assert erase(world) == names([*batches[2:], *first])
+    assert not erase(world)
+    assert not to_do(world)
+
+
+def batches_end(world: World) -> int:
+    """When everything that was published until now has ended."""
+    return world.time + 1_000 + 63
+
+
+def test_repeated_calls_finish_whatever_the_limit(world: World) -> None:
+    batches = [*publish(world, 5), *publish(world, 4, partition=1)]
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    erased = []
+    while found := erase(world, 3):
+        erased += found
+    assert erased == names(batches)
+    assert not to_do(world)
+
+
+def test_a_log_that_moves_on_while_it_is_listed_is_erased_to_its_end(world: World) -> None:
+    batches = publish(world, 30)
+    for _ in range(3 * GRACE):
+        world.apply(time=world.time + 100)
+    erased = erase(world)
+    assert 0 < len(erased) < 30
+    assert len(to_do(world)) == 1
+    world.wait(GRACE - 1)
+    assert not erase(world)  # what came since waits in its turn
+    world.wait(1)
+    erased += erase(world)
+    assert erased == names(batches)
+    assert not to_do(world)
+
+
+def test_the_bodies_of_a_deleted_topic_are_erased(world: World) -> None:
+    world.topic("notes")
+    batch = world.publication(ALICE, "notes")
+    world.order(batch)
+    control = world.control(ADMIN, DeleteTopic("notes"))
+    world.order(control)
+    world.wait(GRACE)
+    assert erase(world) == [batch.digest]
+    assert control.digest in kept(world)
+    assert batch.digest not in kept(world)
+
+
+def test_a_broker_that_has_just_started_waits_for_a_block(world: World) -> None:
+    batches = publish(world)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    world.application = PubSub(world.genesis)
+    assert not erase(world)
+    world.wait(1)
+    assert erase(world) == names(batches)
+
+
+def test_what_the_index_lacks_is_waited_for(world: World) -> None:
+    """As at a broker that fills in old blocks after a snapshot."""
+    batches = publish(world, 3)
+    other = publish(world, 1, partition=1)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    key = offset_key("orders", 0, 2)
+    value = world.store.get(key)
+    world.store.write([(key, None)])
+    assert erase(world) == names([batches[0], *other])
+    assert not erase(world)
+    world.store.write([(key, value)])
+    assert erase(world) == names(batches[1:])
+    assert not to_do(world)
+
+
+def test_a_batch_that_is_kept_in_part_is_kept(world: World) -> None:
+    publish(world)
+    listed = (log_to_erase_key("orders", 0), encode_place(LogToErase(0, 1, 0)))
+    world.store.write([listed])
+    assert not erase(world)
+    assert list(world.store.scan(TO_ERASE)) == [listed]
+
+
+def test_a_list_that_cannot_be_read_begins_anew(world: World) -> None:
+    batches = publish(world, 3)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    erase(world, 1)
+    world.store.write([(log_to_erase_key("orders", 0), b"\xc1")])
+    assert erase(world) == names(batches)
+    assert not to_do(world)
+
+
+def test_a_body_that_comes_again_is_erased_again(world: World) -> None:
+    (batch,) = publish(world)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    assert erase(world) == [batch.digest]
+    assert world.order_one(batch).code == Code.DUPLICATE
+    assert not erase(world)
+    world.wait(GRACE)
+    assert erase(world) == [batch.digest]
+    assert not erase(world)
+    assert batch.digest not in kept(world)
+
+
+def test_a_body_that_comes_again_after_its_last_height_is_erased_again(world: World) -> None:
+    batch = world.publication(ALICE, "orders", not_after=world.height + 1)
+    world.order(batch)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    assert erase(world) == [batch.digest]
+    assert world.order_one(batch).code == Code.EXPIRED
+    world.wait(GRACE)
+    assert erase(world) == [batch.digest]
+
+
+def test_only_what_was_published_and_is_over_need_not_be_kept(world: World) -> None:
+    world.do(ALICE, Subscribe("orders", ""))
+    early = world.publication(ALICE, "orders", sequence=1)
+    world.order(early)
+    refused = world.publication(ALICE, "orders", partition=7)
+    stranger = world.publication(actor("mallory"), "orders")
+    world.order(refused, stranger)
+    published = [world.publication(ALICE, "orders", sequence=0), early]
+    world.order(*published)
+    everything = {batch.digest for _, batches in world.blocks for batch in batches}
+    assert kept(world) == everything
+    world.apply(time=batches_end(world))
+    # The refusal of the one that came too early does not keep its body either.
+    assert kept(world) == everything - set(names(published))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), limit=st.integers(1, 5))
+def test_in_every_history_exactly_the_bodies_behind_the_start_are_erased(seed: int, limit: int) -> None:
+    history = History(seed)
+    world = history.world
+    bodies: set[bytes] = set()
+    for batches, time in history.blocks(25):
+        bodies |= {batch.digest for batch in batches}
+        world.apply(*batches, time=time)
+        bodies -= set(erase(world, limit))
+    for _ in range(200):  # as long as logs move on in the meantime
+        if not to_do(world):
+            break
+        world.wait(1)
+        bodies -= set(erase(world, limit))
+    assert not to_do(world)
+    behind = {receipt.digest for receipt in published(world) if is_behind(world, receipt)}
+    assert bodies == {batch.digest for _, batches in world.blocks for batch in batches} - behind
+    assert kept(world) == bodies
+
+
+def published(world: World) -> list[BatchReceipt]:
+    leaves = [leaf for height in range(1, world.height + 1) for leaf in world.leaves(height)]
+    return [leaf for leaf in leaves if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)]
+
+
+def is_behind(world: World, receipt: BatchReceipt) -> bool:
+    assert isinstance(receipt.outcome, Published)
+    head = world.record(PartitionRecord, partition_key(receipt.topic, receipt.partition))
+    assert head is not None
+    return receipt.outcome.first_offset + receipt.count <= head.log_start_offset
+
+
+def test_what_is_to_be_erased_is_no_part_of_the_state(world: World) -> None:
+    publish(world, 2)
+    world.apply(time=batches_end(world))
+    assert to_do(world)
+    without = Memory()
+    without.write((key, value) for key, value in world.store.scan(b"") if not key.startswith(LOGS_TO_ERASE))
+    block = world.next_block([])
+    other = PubSub(world.genesis).apply(block, [], without)
+    world.apply()
+    assert other.state_root == world.root

@@ -1,0 +1,180 @@
+"""A broker that started from a snapshot gets all older records from others, whoever lies, and goes on after a restart."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.replica.care import audit, care, carry, copied, flipped, names
+from tests.replica.driver import Cluster, Member
+from tests.replica.test_caretaker import lie, tampering
+
+from parley.crypto.encoding import u64
+from parley.ledger import layout
+from parley.pubsub.application import PubSub
+from parley.replica import wire
+from parley.sync.messages import Records, RecordsRequest
+
+KEPT = 8  # blocks below the snapshot that consensus needs
+
+
+def joined(cluster: Cluster, *, bodies: bool = False) -> Member:
+    """The first member as if it had just fetched the state of its last height."""
+    member = cluster.members[0]
+    entries, height = member.store.entries, member.replica.executed_height
+    gone = [layout.committed(h) for h in range(1, height - KEPT)]
+    gone += [layout.roots(h) for h in range(1, height - KEPT)]
+    gone += [key for kind in (b"e/", b"h/", layout.INDEX) for key in entries if key.startswith(kind)]
+    gone += [] if bodies else [key for key in entries if key.startswith(b"b/")]
+    for key in gone:
+        del entries[key]
+    entries[layout.BACKFILL] = u64(height + 1)
+    member.boot()
+    cluster.start()
+    cluster.outbox.messages.clear()
+    return member
+
+
+def is_filled(member: Member) -> bool:
+    return layout.BACKFILL not in member.store.entries
+
+
+def differs(member: Member, before: dict[bytes, bytes]) -> set[bytes]:
+    after = member.store.entries
+    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+@pytest.mark.parametrize("bodies", [False, True])
+def test_everything_below_a_snapshot_comes_back(bodies: bool) -> None:
+    cluster = copied()
+    before = dict(cluster.members[0].store.entries)
+    member = joined(cluster, bodies=bodies)
+    care(cluster, 0, lambda: is_filled(member))
+    # What no header names nobody can give back, and nobody needs.
+    assert {key[:2] for key in differs(member, before)} <= {b"r/"}
+    assert audit(member).first_fault is None
+    assert not member.found
+
+
+def test_it_goes_on_where_it_was_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parley.replica.records.MAX_ANSWER", 40 * 1024)  # some four records
+    cluster = copied()
+    member = joined(cluster, bodies=True)
+    asked: list[int] = []
+    answers = iter(range(3))
+
+    def carries(sender: int, _to: int, data: bytes) -> bool:
+        message = wire.decode(data)
+        if sender == 0 and isinstance(message, RecordsRequest):
+            asked.extend(message.heights)
+        return not isinstance(message, Records) or next(answers, None) is not None
+
+    cluster.outbox.carries = carries
+    care(cluster, 0, lambda: next(answers, None) is None)
+    caretaker_steps(cluster, 1)
+    reached = int.from_bytes(member.store.entries[layout.BACKFILL], "big")
+    assert 1 < reached < member.replica.executed_height - 4
+    asked.clear()
+    answers = iter(range(1_000))
+    cluster.restart(0)
+    cluster.outbox.messages.clear()
+    care(cluster, 0, lambda: is_filled(member))
+    assert max(asked) == reached - 1
+    assert audit(member).first_fault is None
+
+
+@pytest.mark.parametrize("value", [b"", u64(0), u64(2**40), b"longer than a height"])
+def test_a_damaged_mark_makes_it_look_at_everything(value: bytes) -> None:
+    cluster = copied()
+    member = joined(cluster)
+    member.store.entries[layout.BACKFILL] = value
+    cluster.restart(0)
+    cluster.outbox.messages.clear()
+    care(cluster, 0, lambda: is_filled(member))
+    assert audit(member).first_fault is None
+
+
+def test_what_was_left_of_an_older_life_is_replaced_if_it_is_wrong() -> None:
+    cluster = copied()
+    member = cluster.members[0]
+    wrong = {key: flipped(value, -1) for key, value in member.store.scan(b"e/")}
+    joined(cluster)
+    member.store.entries.update(wrong)
+    care(cluster, 0, lambda: is_filled(member))
+    assert audit(member).first_fault is None
+
+
+def test_liars_are_passed_over() -> None:
+    cluster = copied()
+    member = joined(cluster)
+    tampering(cluster, {1, 2}, lie)
+    care(cluster, 0, lambda: is_filled(member))
+    assert audit(member).first_fault is None
+    assert {refused.sender for refused in member.refused} == {1, 2}
+
+
+def test_bodies_that_are_not_kept_any_more_are_not_asked_for() -> None:
+    class Forgetful(PubSub):
+        def keeps(self, leaf: bytes, state: object) -> bool:
+            del leaf, state
+            return False
+
+    cluster = copied()
+    cluster.members[0].application = Forgetful(cluster.members[0].application._genesis)  # type: ignore[attr-defined]
+    member = joined(cluster)
+    care(cluster, 0, lambda: is_filled(member))
+    assert not list(member.store.scan(b"b/"))
+
+
+def test_one_that_has_no_old_records_itself_shows_none() -> None:
+    cluster = copied()
+    member = joined(cluster)
+    size = member.replica.executed_height
+    answer, found = member.replica._caretaker.answer_records(RecordsRequest(size, (1, 2, size), 0))
+    assert answer == Records(size, ())
+    assert not found
+
+
+def test_receipts_that_do_not_fit_a_message_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "parley.replica.records.MAX_ANSWER", 8 * 1024 + 360
+    )  # a header, a path, and little more
+    monkeypatch.setattr("parley.replica.records.MIN_PART", 1)
+    cluster = copied()
+    before = dict(cluster.members[0].store.entries)
+    member = joined(cluster)
+    parts: set[int] = set()
+
+    def carries(_sender: int, _to: int, data: bytes) -> bool:
+        message = wire.decode(data)
+        parts.update(record.first for record in message.records) if isinstance(message, Records) else None
+        return True
+
+    cluster.outbox.carries = carries
+    care(cluster, 0, lambda: is_filled(member), steps=2_000)
+    assert parts != {0}
+    assert not differs(member, before) - {key for key in before if key.startswith(b"r/")}
+
+
+def test_parts_that_bring_next_to_nothing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parley.replica.records.MAX_ANSWER", 9 * 1024)
+    cluster = copied()
+    member = joined(cluster)
+
+    def short(message: object) -> object:
+        assert isinstance(message, Records)
+        record = message.records[0]
+        part = b"".join(record.receipts)[:1] if record.count > 1 else b"\x90"
+        return Records(message.size, (msgspec.structs.replace(record, receipts=(part,)),))
+
+    tampering(cluster, {1}, short)
+    cluster.absent = {2, 3}
+    caretaker_steps(cluster, 20)
+    assert {refused.sender for refused in member.refused} == {1}
+    assert not is_filled(member)
+    assert not names(member, mended=True)
+
+
+def caretaker_steps(cluster: Cluster, count: int) -> None:
+    left = iter(range(count))
+    care(cluster, 0, lambda: next(left, None) is None)
+    carry(cluster)

@@ -1,0 +1,271 @@
+"""Every checker of publications speaks when its property is broken and is silent when it holds."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from tests.sim.test_checkers import GENESIS, verdicts
+
+from parley.consensus.types import Block
+from parley.ledger import layout
+from parley.ledger.erasure import remains_of
+from parley.model.batches import CONTROL, Message, MessageHeader, encode
+from parley.model.errors import Code
+from parley.model.operations import Operation, RevokeClient, encode_operation
+from parley.model.receipts import BatchReceipt, Closed, Done, Leaf, Match, Published, Refused, encode_leaf
+from parley.model.records import PartitionRecord, encode_record, partition_key
+from parley.sim.chance import stream
+from parley.sim.entries import Entries
+from parley.sim.network import Network
+from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Submitted, Wiped
+from parley.sim.pubsub.agreed import Agreed
+from parley.sim.pubsub.author import Author
+from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
+from parley.sim.pubsub.disks import SoundDisks
+from parley.sim.pubsub.people import People, Person
+from parley.sim.pubsub.post import Post
+from parley.sim.scenario import Simulation
+from parley.sim.world import World
+
+KEY, CONSTRAINT, LEAF = b"k" * 32, b"c" * 32, b"l" * 32
+BEGUN = (1, 0)
+
+
+def name(number: int) -> bytes:
+    return bytes([number]) * 32
+
+
+def block(height: int) -> Block:
+    return Block(replace(GENESIS.header, height=height), ())
+
+
+def applied(height: int, *leaves: Leaf, replica: int = 0) -> Applied:
+    results = msgspec.msgpack.encode(tuple(map(encode_leaf, leaves)))
+    return Applied(replica, block(height), (), results)
+
+
+def published(number: int, first: int, count: int = 1, topic: str = "t") -> BatchReceipt:
+    return BatchReceipt(name(number), KEY, "org/client", topic, 0, count, Published(first))
+
+
+def matched(first_ps: int, *offsets: int) -> Match:
+    return Match("t", 0, CONSTRAINT, BEGUN, first_ps, tuple((offset, LEAF) for offset in offsets))
+
+
+def closed(final_ps: int) -> Closed:
+    return Closed("t", 0, CONSTRAINT, BEGUN, final_ps)
+
+
+# -- publication order ----------------------------------------------------------------------------------------
+
+
+def test_publication_order_holds_while_offsets_and_ps_follow_each_other() -> None:
+    history: list[Observation] = [
+        applied(1, published(1, 0, 2), published(2, 0, topic="u"), matched(0, 0, 1)),
+        applied(1, published(1, 0, 2), published(2, 0, topic="u"), matched(0, 0, 1), replica=1),
+        applied(2, published(3, 2), matched(2, 2), closed(3)),
+    ]
+    assert verdicts(PublicationOrder(Agreed()), history) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ((published(2, 2),), "offset 2 of t/0 follows 0"),
+        ((published(2, 0),), "offset 0 of t/0 follows 0"),
+        ((published(1, 1),), "was placed at (1, 0) already"),
+        ((published(2, 1), matched(2, 1)), "ps 2 of the order"),
+        ((published(2, 1), matched(0, 1)), "ps 0 of the order"),
+        ((published(2, 1), matched(1, 2)), "has offsets [2]"),
+        ((published(2, 1, 2), matched(1, 2, 1)), "has offsets [2, 1]"),
+        ((closed(2),), "ends at ps 2, but had come to 1"),
+        ((closed(1), published(2, 1), matched(1, 1)), "goes on after its end"),
+    ],
+)
+def test_a_gap_a_repetition_or_a_wrong_end_is_seen(second: tuple[Leaf, ...], words: str) -> None:
+    history = [applied(1, published(1, 0), matched(0, 0)), applied(2, *second)]
+    (evidence,) = verdicts(PublicationOrder(Agreed()), history)
+    assert words in evidence
+
+
+def test_a_replica_with_other_results_is_seen() -> None:
+    history = [applied(1, published(1, 0)), applied(1, published(2, 0), replica=3)]
+    (evidence,) = verdicts(PublicationOrder(Agreed()), history)
+    assert "replica 3 has other results of height 1" in evidence
+
+
+# -- revocation -----------------------------------------------------------------------------------------------
+
+PEOPLE = People(7, 4)
+ADMIN = PEOPLE.administrators[0]
+CLIENT = PEOPLE.person("client", ADMIN.organisation)
+
+
+def operation(by: Person, what: Operation) -> Submitted:
+    author = Author(Post(World((), Network(1, 1), lambda _time, _event: None)), PEOPLE.chain, by, stream(1))
+    message = Message(bytes(16), encode(MessageHeader()), "", encode_operation(what))
+    return Submitted(*author.sign((CONTROL, "", 0), (message,), 0))
+
+
+def control(batch: Submitted, by: Person) -> BatchReceipt:
+    return BatchReceipt(batch.batch, by.key, "", "", 0, 1, Done())
+
+
+def use(number: int, outcome: Published | Refused) -> BatchReceipt:
+    return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", 0, 1, outcome)
+
+
+def revocation(*after: BatchReceipt) -> list[str]:
+    register, revoke = (
+        operation(ADMIN, PEOPLE.registration(CLIENT, ())),
+        operation(ADMIN, RevokeClient(CLIENT.name)),
+    )
+    history: list[Observation] = [
+        register,
+        revoke,
+        applied(1, control(register, ADMIN), use(1, Published(0))),
+        applied(2, use(2, Published(1)), control(revoke, ADMIN), *after),
+    ]
+    administrators = {admin.key: admin.organisation for admin in PEOPLE.administrators}
+    return verdicts(Revocation(Agreed(), administrators), history)
+
+
+def test_revocation_holds_when_the_key_is_refused_from_then_on() -> None:
+    assert revocation(use(3, Refused(Code.REVOKED, "", 0))) == []
+
+
+def test_a_revoked_key_that_is_accepted_is_seen() -> None:
+    (evidence,) = revocation(use(3, Published(2)))
+    assert "of org-0/client, which was revoked at height 2" in evidence
+
+
+# -- disks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Told:
+    """A short run without faults: what was seen, and the disk of replica 0."""
+
+    history: tuple[Observation, ...]
+    disk: Entries
+
+
+@cache
+def told() -> Told:
+    seen: list[Observation] = []
+    simulation = Simulation(4, 0, 3, application="pubsub", observer=lambda _time, event: seen.append(event))
+    simulation.start()
+    simulation.world.run(5_000)
+    assert simulation.violations == ()
+    return Told(tuple(seen), simulation.world.hosts[0].disk.frozen())
+
+
+def judged(checker: SoundDisks | NothingLost, disk: Entries) -> list[str]:
+    return verdicts(checker, [*told().history, Opened(0, disk)])
+
+
+def changed(prefix: bytes, change: Callable[[bytes], bytes | None]) -> Entries:
+    """The disk with one entry of this kind altered, in the middle of them."""
+    disk = told().disk.copy()
+    found = [(key, value) for key, value in disk.scan(prefix) if value]
+    key, value = found[len(found) // 2]
+    disk.write([(key, change(value))])
+    return disk
+
+
+def flipped(value: bytes) -> bytes:
+    return value[:-1] + bytes([value[-1] ^ 1])
+
+
+def gone(value: bytes) -> None:
+    del value
+
+
+def test_a_sound_disk_is_found_to_be_sound() -> None:
+    assert judged(SoundDisks(Agreed()), told().disk) == []
+    assert judged(NothingLost(Agreed()), told().disk) == []
+
+
+@pytest.mark.parametrize("kind", [b"c/", b"e/", b"r/", b"h/", b"s/k", b"s/n", b"s/io", b"s/ip", b"s/id"])
+@pytest.mark.parametrize("change", [flipped, gone])
+def test_a_damaged_or_missing_record_is_seen(kind: bytes, change: Callable[[bytes], bytes | None]) -> None:
+    assert len(judged(SoundDisks(Agreed()), changed(kind, change))) == 1
+
+
+@pytest.mark.parametrize("mark", [layout.JOINING, layout.BACKFILL])
+def test_a_disk_that_is_not_complete_yet_is_seen(mark: bytes) -> None:
+    disk = told().disk.copy()
+    disk.write([(mark, b"1")])
+    (evidence,) = judged(SoundDisks(Agreed()), disk)
+    assert "older records are still missing" in evidence
+
+
+def accepted() -> Iterable[BatchReceipt]:
+    agreed = Agreed()
+    for event in told().history:
+        agreed.see(event)
+    highest = max(event.height for event in told().history if isinstance(event, Certified))
+    for height in range(1, highest + 1):
+        for leaf in agreed.leaves(height):
+            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
+                yield leaf
+
+
+@pytest.mark.parametrize("body", [None, b"something else"])
+def test_a_lost_or_changed_body_is_seen(body: bytes | None) -> None:
+    disk = told().disk.copy()
+    disk.write([(layout.batch(next(iter(accepted())).digest), body)])
+    (evidence,) = judged(NothingLost(Agreed()), disk)
+    assert "has no body of batch" in evidence
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_body_may_go_only_when_retention_has_ended_it(over: bool) -> None:
+    receipt, disk = next(iter(accepted())), told().disk.copy()
+    assert isinstance(receipt.outcome, Published)
+    body = disk.get(layout.batch(receipt.digest))
+    assert body is not None
+    start = receipt.outcome.first_offset + receipt.count - (not over)
+    head = encode_record(PartitionRecord(100, start))
+    disk.write(
+        [
+            (layout.batch(receipt.digest), None),
+            (layout.erased(receipt.digest), remains_of(body)),
+            (layout.state(partition_key(receipt.topic, receipt.partition)), head),
+        ]
+    )
+    assert bool(judged(NothingLost(Agreed()), disk)) == (not over)
+
+
+def test_a_stub_that_is_not_of_the_erased_batch_is_seen() -> None:
+    receipt, disk = next(iter(accepted())), told().disk.copy()
+    head = encode_record(PartitionRecord(100, 100))
+    disk.write(
+        [
+            (layout.batch(receipt.digest), None),
+            (layout.erased(receipt.digest), b"something else"),
+            (layout.state(partition_key(receipt.topic, receipt.partition)), head),
+        ]
+    )
+    assert len(judged(NothingLost(Agreed()), disk)) == 1
+
+
+def test_a_lost_block_is_seen() -> None:
+    disk = told().disk.copy()
+    disk.write([(layout.committed(1), None)])
+    (evidence,) = judged(NothingLost(Agreed()), disk)
+    assert "does not have block 1" in evidence
+
+
+def test_a_replica_that_comes_back_below_what_it_answered_for_is_seen() -> None:
+    history: list[Observation] = [Certified(2, 9), Started(2, 9), Started(2, 0, joining=True), Started(2, 8)]
+    (evidence,) = verdicts(NothingLost(Agreed()), history)
+    assert "replica 2 came back at height 8 although it had answered for height 9" in evidence
+
+
+def test_a_wiped_replica_may_come_back_with_nothing() -> None:
+    history: list[Observation] = [Certified(2, 9), Wiped(2), Started(2, 0)]
+    assert verdicts(NothingLost(Agreed()), history) == []
