@@ -30,13 +30,15 @@ def test_every_command_takes_json() -> None:
 
 
 def test_every_command_of_a_network_takes_directory_and_context() -> None:
-    not_of_a_network = ("sim ", "bench ", "demo", "context ")
+    not_of_a_network = ("sim ", "bench ", "demo", "context ", "chaos")
     found = {
         name: options
         for name, options in commands(typer.main.get_command(app))
         if not name.startswith(not_of_a_network)
     }
-    assert {"up", "pub", "topic create", "client revoke", "genesis combine", "node run", "verify"} <= set(found)
+    assert {"up", "pub", "topic create", "client revoke", "genesis combine", "node run", "verify"} <= set(
+        found
+    )
     assert [name for name, options in found.items() if not {"--dir", "--context"} <= options] == []
 
 

@@ -481,6 +481,54 @@ def test_the_death_of_the_connected_broker_loses_and_doubles_nothing(network: Lo
     play(story)
 
 
+def test_a_subscriber_that_was_killed_resumes_at_its_number_from_another_broker(
+    network: LocalNetwork,
+) -> None:
+    """Its lease lives, and the order with it; a thousand messages later it goes on as if nothing had been."""
+    number = 1_000
+
+    async def story() -> None:
+        async with topic(network, "resume", partitions=2) as (_, alice, name):
+            first = connected(network, "alpha", "bob", brokers=["alpha-1", "beta-1"])
+            await first.__aenter__()
+            subscription = first.subscribe(name, "n == 1")
+            await subscription.__aenter__()
+            for partition in (0, 1):
+                await alice.publish(name, "before", tags={"n": 1}, partition=partition)
+            before = [await anext(subscription), await anext(subscription)]
+            position = parley.Position.from_json(subscription.position().to_json())
+            await first.close()  # its connections are gone, and nobody was told
+            async with alice.publisher(name, batch_size=50) as publisher:
+                for at in range(number):
+                    await publisher.send(str(at), tags={"n": at % 2}, partition=at % 4 // 2)
+            async with (
+                connected(network, "alpha", "bob", brokers=["gamma-1", "delta-1"]) as second,
+                second.subscribe(name, "n = 1", position) as resumed,
+            ):
+                after = [await anext(resumed) for _ in range(number // 2)]
+                assert second.misbehaviour == ()
+            for partition in (0, 1):
+                found = [one for one in before + after if one.partition == partition]
+                assert [one.ps for one in found] == list(range(1 + number // 4))
+                assert [one.text() for one in found[1:]] == [
+                    str(at) for at in range(number) if at % 2 and at % 4 // 2 == partition
+                ]
+            with parley.connect_blocking(
+                directory=network.directory,
+                identity=network.directory / "identities" / "alpha-bob.json",
+                timeout=SECONDS,
+            ) as third:
+                third_start = resumed.position()
+                receipt = await alice.publish(name, "last", tags={"n": 1}, partition=0)
+                with third.subscribe(name, "n == 1", third_start) as blocking:  # after the order was left
+                    last = next(blocking)
+                    assert (last.text(), last.offset, last.ps) == ("last", receipt.offset, None)
+                    assert blocking.position().partitions[0].offset == receipt.offset + 1
+                    assert blocking.waiting == 0
+
+    play(story)
+
+
 def test_without_a_quorum_a_publisher_is_told_and_its_message_is_not_lost(network: LocalNetwork) -> None:
     async def story() -> None:
         async with topic(network, "stall") as (_, alice, name), alice.subscribe(name) as subscription:

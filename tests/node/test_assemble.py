@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Never
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
@@ -24,8 +25,6 @@ from tests.node.raw_client import (
     registration,
 )
 
-from parley.ledger import layout
-from parley.ledger.store import Store
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.errors import Code
 from parley.model.operations import CreateTopic, Policy
@@ -33,6 +32,7 @@ from parley.model.receipts import Done, Published
 from parley.net import messages as net
 from parley.net.listener import ListenError
 from parley.net.tls import load_certificate
+from parley.node import answers
 from parley.node.assemble import run
 from parley.node.certificates import Authority, issue
 from parley.node.config import ConfigError, load
@@ -88,36 +88,28 @@ def test_one_broker_is_a_network(network: OneBroker) -> None:
     asyncio.run(story())
 
 
-def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(network: OneBroker) -> None:
-    name = b""
-
-    async def publish() -> None:
-        nonlocal name
-        async with running(network):
-            admin = await connected(network, "admin")
-            assert (await admin.operate(registration(network.identity("solo", "alice")))).outcome == Done()
-            assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
-            alice = await connected(network, "alice")
-            batch = alice.publication("t", message(b"x"))
-            name = batch[0]
-            assert (await alice.submit(batch)).outcome == Published(0)
-            await close(admin, alice)
+def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Never:
+        raise RuntimeError("a defect")
 
     async def read() -> None:
         async with running(network):
             alice, other = await connected(network, "alice"), await connected(network, "admin")
-            answer: object = None
-            while not (isinstance(answer, net.Failure) and answer.id == 0):
-                answer = await alice.ask(net.Fetch(1, "t", 0, 0, 1_000, 0), object)
+            await other.operate(
+                registration(network.identity("solo", "alice"))
+            )  # so that something is certified
+            answer = await alice.ask(net.Fetch(1, "t", 0, 0, 1_000, 0), object)
+            assert isinstance(answer, net.Failure)
+            assert answer.id == 0
             assert "failed to answer" in answer.detail
             async with asyncio.timeout(SECONDS):
                 assert await alice.stream.read() is None
             assert (await other.status()).broker == "solo-1"
             await close(alice, other)
 
-    asyncio.run(publish())
-    with Store.open(load(network.config("solo-1")).data, create=False) as store:
-        store.write([(layout.batch(name), b"\xc1")], sync=True)
+    monkeypatch.setattr(answers, "fetched", fail)
     asyncio.run(read())
     (fault,) = [line for line in network.log("solo-1") if line["event"] == "session_failed"]
     assert "Traceback" in str(fault["exception"])

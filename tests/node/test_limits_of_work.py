@@ -12,25 +12,39 @@ from pathlib import Path
 import pytest
 import structlog
 from msgspec.structs import replace
-from tests.node.raw_client import RawClient, authenticated, message, reach, registration
+from tests.node.network import LocalNetwork
+from tests.node.raw_client import (
+    RawClient,
+    authenticate,
+    authenticated,
+    message,
+    opening,
+    reach,
+    registration,
+)
 from tests.node.test_assemble import OneBroker, close, connected, running
 
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
-from parley.model.errors import Code
+from parley.model.errors import Code, Refusal
 from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient, Subscribe
-from parley.model.receipts import Done, Published, Subscribed
+from parley.model.receipts import Done, Match, Published, Subscribed
 from parley.net import messages as net
+from parley.net.frames import FrameStream
 from parley.net.limits import TokenBucket
+from parley.node import streams
 from parley.node.access import Asker
-from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Door, Unsent
+from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import ENTRY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, listed
+from parley.node.archive import Archive
 from parley.node.clock import WallClock
-from parley.node.config import load
+from parley.node.config import Limits, load
 from parley.node.descriptors import needed
 from parley.node.keys import read_key
 from parley.node.logs import RotatingFile
 from parley.node.provision import create_identity
+from parley.node.sessions import Session
+from parley.node.view import View
 
 
 def account() -> Account:
@@ -234,6 +248,127 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
             refused = await failure(alice, replace(question, id=72))
             assert refused.code is Code.NOT_FOUND
             await close(admin, alice)
+
+    asyncio.run(story())
+
+
+def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    look = streams._Piece.look
+
+    def counted(piece: streams._Piece, archive: Archive, work: int) -> int:
+        before = len(piece.contents)
+        left = look(piece, archive, work)
+        turns.append(len(piece.contents) - before)
+        return left
+
+    monkeypatch.setattr(streams._Piece, "look", counted)
+    number = 3 * MAX_SHOWN_MESSAGES + 1
+
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            start = (await alice.operate(Subscribe("t", ""))).outcome
+            assert isinstance(start, Subscribed)
+            hidden = message(b"hidden", rule='role == "doctor"')
+            sent = (hidden, *(message(b"") for _ in range(number - 1)))
+            assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
+            (one,) = start.partitions
+            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            delivery = await alice.ask(
+                net.OpenStream(80, "t", start.constraint, (position,), 1), net.Delivery
+            )
+            (block,) = delivery.blocks
+            assert [content.leaf() for content in block.contents] == [one.leaf() for one in sent]
+            # Withheld in the first turn, and proved in the last.
+            assert delivery.reader is not None
+            *_, leaf = alice.trust.certified(delivery.anchor).leaves(block.proof)
+            assert isinstance(leaf, Match)
+            assert len(leaf.items) == number
+            await close(admin, alice)
+
+    asyncio.run(story())
+    assert sum(turns) == number
+    assert max(turns) <= MAX_SHOWN_MESSAGES
+    assert len(turns) >= 4
+
+
+def test_the_connections_of_one_client_take_turns() -> None:
+    """Who opens more connections does not get more done: what one asks waits while another of its own is answered."""
+
+    async def story() -> None:
+        accounts, order = Accounts(Limits(), 8), []
+        mine = [accounts.enter("alice"), accounts.enter("alice")]
+        other = accounts.enter("bob")
+        assert mine[0] is mine[1] is not other
+
+        async def work(account: Account | None, name: str) -> None:
+            assert account is not None
+            async with account.turn:
+                order.append(f"{name} begins")
+                await asyncio.sleep(0)
+                order.append(f"{name} ends")
+
+        await asyncio.gather(work(mine[0], "first"), work(mine[1], "second"), work(other, "bob"))
+        assert order.index("first ends") < order.index("second begins")
+        assert order.index("bob begins") < order.index("first ends")
+
+    asyncio.run(story())
+
+
+def test_an_organisation_has_its_share_of_the_connections_and_no_more(tmp_path: Path) -> None:
+    settings = "[limits]\nconnections = 4\nconnections_per_address = 4\n"
+    with LocalNetwork(
+        tmp_path / "net", organisations=("solo", "second"), clients=("alice",), settings=settings
+    ) as network:
+
+        async def admitted(organisation: str) -> net.Opening:
+            stream = await reach(network, "solo-1")
+            streams_.append(stream)
+            answer = await authenticate(network, stream, network.identity(organisation, "alice"))
+            # A welcome comes first, and what follows it if there is no place.
+            try:
+                async with asyncio.timeout(0.5):
+                    return await opening(stream)
+            except TimeoutError:
+                return answer
+
+        async def story() -> None:
+            network.start("solo-1")
+            found = [await admitted("solo") for _ in range(3)]
+            assert [type(one) for one in found] == [net.Welcome, net.Welcome, net.Failure]
+            refused = found[2]
+            assert isinstance(refused, net.Failure)
+            assert refused.code is Code.BUSY
+            assert "solo has as many connections" in refused.detail
+            assert isinstance(await admitted("second"), net.Welcome)
+            for stream in streams_:
+                await stream.wait_closed()
+
+        streams_: list[FrameStream] = []
+        asyncio.run(story())
+
+
+def test_a_long_fetch_at_a_broker_without_fresh_headers_is_not_answered_as_if_nothing_had_come(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker was fresh when it was asked, and is cut off when the time is over (P18)."""
+
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            assert (await alice.fetch("t", 0)).blocks == ()
+            alice.send(net.Fetch(90, "t", 0, 0, 1_000, 1_000))
+            await alice.status()  # it is waited for
+            monkeypatch.setattr(Session, "_fresh_view", not_fresh)
+            refused = await alice.receive(net.Failure)
+            assert (refused.id, refused.code) == (90, Code.NOT_READY)
+            await close(admin, alice)
+
+    def not_fresh(_: Session) -> View:
+        raise Refusal(Code.NOT_READY, "the newest certified header of this broker is old")
 
     asyncio.run(story())
 

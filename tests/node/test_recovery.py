@@ -344,6 +344,8 @@ async def started_and_stopped(path: Path) -> int:
 
 def test_a_broker_whose_disk_was_wiped_comes_back_and_votes_again(tmp_path: Path) -> None:
     with LocalNetwork(tmp_path / "net") as network:
+        # On the way: a damaged copy of another one's record is mended, and it says so.
+        overwrite(broker_directory(network.directory, "alpha-1") / "safety.record", 50, b"\xff" * 8)
         network.start()
         asyncio.run(wiped_and_back(network))
         network.stop_all()
@@ -378,6 +380,7 @@ async def wiped_and_back(network: LocalNetwork) -> None:
         before = await until(network, "alpha-1", lambda status: status.certified > 0)
         await until(network, "alpha-1", lambda status: status.certified > before.certified + 5)
         await until(network, "delta-1", lambda status: status.certified > before.certified + 5)
+        assert before.damage == ("safety.record was damaged in copy 1 of slot 1; mended",)
         enough.set()
         count = await load
     async with client(network, "delta-1", "alpha", "alice") as reader:

@@ -318,6 +318,31 @@ def test_a_replica_that_diverges_again_and_again_stops_for_good_with_advice() ->
     assert not joining(network.me)
 
 
+def test_a_state_that_is_damaged_again_and_again_stops_the_replica_with_advice() -> None:
+    network = Network()
+    network.load()
+    network.run(100)
+    joined = Joins(IMPATIENT.joins, network.me.replica.executed_height)
+    network.me.store.entries[layout.JOINS] = msgspec.msgpack.encode(joined)
+    network.me.store.entries[layout.NODE] = b"damaged"
+    network.load(1)
+    network.run_until(lambda: bool(network.me.halts))
+    assert "Repair the disk" in network.me.halts[0].why
+    assert not network.me.restarts
+
+
+def test_a_replica_that_is_always_behind_goes_on_by_blocks_after_some_snapshots() -> None:
+    network = Network()
+    joined = Joins(IMPATIENT.joins, 20)
+    network.me.store.entries[layout.JOINS] = msgspec.msgpack.encode(joined)
+    network.without_me(heights=30).lose_blocks()
+    network.run(200)
+    assert not network.me.restarts
+    network.outbox.carries = lambda _sender, _to, _data: True
+    network.until_level()
+    assert is_like(network.me, network.members[0])
+
+
 def test_joins_that_lie_far_apart_do_not_count_together() -> None:
     network = Network()
     for times in range(1, 6):
@@ -385,6 +410,13 @@ def test_a_store_of_another_network_is_not_overwritten() -> None:
     network.me.store.write(genesis)
     with pytest.raises(StoreError, match="another genesis file"):
         network.me.awaken()
+
+
+def test_damage_without_another_broker_to_ask_is_refused_with_advice() -> None:
+    member = Cluster(Committee(1)).start().run(50).members[0]
+    del member.store.entries[layout.HEAD]
+    with pytest.raises(StoreError, match="Repair the disk"):
+        member.awaken()
 
 
 def test_a_foreign_safety_record_stops_a_joiner_too() -> None:

@@ -48,3 +48,20 @@ def test_an_overlay_reads_as_the_store_will_read(
         landed.write(Write(tuple(write), sync=True))
     assert list(overlay.scan(prefix)) == list(landed.scan(prefix))
     assert all(overlay.get(key) == landed.get(key) for key in [prefix, *landed.entries, *store.entries])
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(entries, entries, keys, keys)
+def test_a_scan_from_a_key_on_gives_what_the_store_will_give(
+    before: list[tuple[bytes, bytes | None]],
+    written: list[tuple[bytes, bytes | None]],
+    prefix: bytes,
+    start: bytes,
+) -> None:
+    store, landed = MemoryStore(), MemoryStore()
+    for target in (store, landed):
+        target.write(Write(tuple(before), sync=True))
+    overlay = Overlay(store)
+    overlay.write(written)
+    landed.write(Write(tuple(written), sync=True))
+    assert list(overlay.scan_from(prefix, start)) == list(landed.scan_from(prefix, start))

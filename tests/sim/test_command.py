@@ -30,6 +30,16 @@ def test_one_seed_as_json() -> None:
     assert {"nodes", "seed", "actors", "views", "refused"} <= set(report)
 
 
+def test_pubsub_is_mounted_on_demand() -> None:
+    code, out, err = invoke("run", "--application", "pubsub", "--nodes", "4", "--seed", "7", "--json")
+    report = json.loads(out)
+    assert (code, err) == (0, "")
+    assert report["application"] == "pubsub"
+    assert report["trace_hash"] == run(4, 1, 7, application="pubsub").trace_hash
+    assert report["receipts"]["Ok"] > 0
+    assert report["violations"] == []
+
+
 def test_one_seed_in_words() -> None:
     code, out, _ = invoke("run", "--nodes", "4", "--byzantine", "1", "--actor", "silent")
     assert code == 0

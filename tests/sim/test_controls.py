@@ -1,11 +1,18 @@
 """Negative controls: break what protects the network, and the simulator must notice."""
 
+import dataclasses
+
 import pytest
 
 from parley.crypto import simulated
+from parley.model.records import ClientRecord
+from parley.registry.standing import Standing
 from parley.replica.ports import PersistSafety
+from parley.replica.scrub import Scrub
 from parley.sim import scenario
 from parley.sim.disk import Disk
+from parley.sim.faults import TROUBLES
+from parley.sim.host import Host
 from parley.sim.scenario import run
 
 SEEDS = range(10)
@@ -20,6 +27,7 @@ def broken(nodes: int, byzantine: int, actor: str | None = None) -> set[str]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "MAX_RECOVERY", 20_000)
+    monkeypatch.setattr(scenario, "MAX_MENDING", 5_000)
 
 
 def test_a_safety_record_that_is_not_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +56,42 @@ def test_too_few_correct_replicas_are_noticed() -> None:
     """Two of four that crash for good leave no quorum."""
     reports = [run(4, 2, seed, actors=["crash", "crash"]) for seed in range(3)]
     assert all({v.checker for v in report.violations} == {"liveness"} for report in reports)
+
+
+# -- with pub/sub mounted -------------------------------------------------------------------------------------
+
+
+def noticed(seeds: range, **trouble: int) -> set[str]:
+    """By whom, in runs of four brokers without a liar."""
+    troubles = dataclasses.replace(TROUBLES["pubsub"], **trouble)
+    reports = [run(4, 0, seed, application="pubsub", trouble=troubles) for seed in seeds]
+    return {violation.checker for report in reports for violation in report.violations}
+
+
+def test_a_broker_that_does_not_abstain_after_losing_its_record_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P10: it would sign again for views in which it has signed."""
+    wipe = Host.wipe
+
+    def forgetful(host: Host) -> None:
+        wipe(host)
+        host.disk = host._new_disk()
+
+    monkeypatch.setattr(Host, "wipe", forgetful)
+    assert "one signature per view" in noticed(range(8), damages=0)
+
+
+def test_damage_that_nobody_looks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scrub, "look", lambda _scrub: [])
+    assert "sound disks" in noticed(range(3), wipes=0)
+
+
+def test_a_revocation_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_client = Standing.require_client
+
+    def trusting(standing: Standing) -> ClientRecord:
+        return require_client(standing) if standing.client is None else standing.client
+
+    monkeypatch.setattr(Standing, "require_client", trusting)
+    assert "revocation" in noticed(range(2), damages=0, wipes=0)

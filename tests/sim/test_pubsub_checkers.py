@@ -1,5 +1,6 @@
 """Every checker of publications speaks when its property is broken and is silent when it holds."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -261,11 +262,18 @@ def test_a_lost_block_is_seen() -> None:
 
 
 def test_a_replica_that_comes_back_below_what_it_answered_for_is_seen() -> None:
-    history: list[Observation] = [Certified(2, 9), Started(2, 9), Started(2, 0, joining=True), Started(2, 8)]
+    history: list[Observation] = [Certified(2, 9), Started(2, 9), Started(2, 8)]
     (evidence,) = verdicts(NothingLost(Agreed()), history)
     assert "replica 2 came back at height 8 although it had answered for height 9" in evidence
 
 
-def test_a_wiped_replica_may_come_back_with_nothing() -> None:
-    history: list[Observation] = [Certified(2, 9), Wiped(2), Started(2, 0)]
+@pytest.mark.parametrize("lost", [Wiped(2), Started(2, 9, joining=True)])
+def test_a_replica_that_gave_its_disk_or_state_up_may_come_back_with_less(lost: Observation) -> None:
+    history: list[Observation] = [Certified(2, 9), lost, Started(2, 0)]
     assert verdicts(NothingLost(Agreed()), history) == []
+
+
+def test_what_a_replica_with_a_damaged_disk_says_is_not_taken_for_the_chain() -> None:
+    wrong = dataclasses.replace(applied(1, published(9, 5), replica=3), suspect=True)
+    history: list[Observation] = [wrong, applied(1, published(1, 0)), applied(2, published(2, 1))]
+    assert verdicts(PublicationOrder(Agreed()), history) == []

@@ -14,10 +14,21 @@ from parley.sim.scenario import Simulation, run
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
 SEEDS = 2_000 if LONG else 50
-SHARE = 25  # seeds of one test: few enough to spread over processes, enough that everything happens among them
+SHARE = (
+    25  # seeds of one test: few enough to spread over processes, enough that everything happens among them
+)
 
 HAPPENS = ("absences", "damaged", "erased", "expired", "joins", "mended", "recoveries", "wipes")
-CODES = ("Duplicate", "Expired", "Ok", "OutOfSequence", "PermissionDenied", "Revoked", "SequenceReused", "UnknownClient")
+CODES = (
+    "Duplicate",
+    "Expired",
+    "Ok",
+    "OutOfSequence",
+    "PermissionDenied",
+    "Revoked",
+    "SequenceReused",
+    "UnknownClient",
+)
 REFUSED = ("bad_signature", "malformed", "wrong_chain", "replayed")
 
 

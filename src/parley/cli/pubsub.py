@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
@@ -16,8 +16,9 @@ from parley.cli.pubsub_format import Render, as_json, compile_format, visible
 from parley.cli.pubsub_values import Start, check_constraint, parse_start
 from parley.client.administration import PartitionInfo
 from parley.client.client import Client
-from parley.client.errors import PermissionDenied
+from parley.client.errors import Invalid, PermissionDenied
 from parley.client.messages import Message
+from parley.client.position import Position
 from parley.ledger.publication import encode_publication
 from parley.model.expressions import parse_constraint
 
@@ -49,6 +50,12 @@ def sub(
     start: From = "latest",
     count: Count = None,
     ending: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of what there is.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Go on where this file says, and keep it up to date; made at first."
+        ),
+    ] = None,
     form: Format = None,
     show_empty: ShowEmpty = False,
     verify: Verify = "certified",
@@ -59,8 +66,11 @@ def sub(
 ) -> None:
     """Subscribe to a topic and print what is published, in its certified order.
 
-    Ends after --count messages, at the end of the topic with --exit, or at Ctrl-C.
+    Ends after --count messages, at the end of the topic with --exit, or at Ctrl-C. With --resume nothing is left out
+    between two runs; what was printed last may be printed again if the command is killed.
     """
+    if ending and resume is not None:
+        raise typer.BadParameter("say --resume or --exit, not both.", param_hint="--resume")
     printer = _Printer(form, show_empty=show_empty, as_json=json)
     constraint, position = check_constraint(where), parse_start(start)
     chosen = find(directory, context)
@@ -70,8 +80,15 @@ def sub(
             if ending:
                 await printer.show(_history(client, topic, position, constraint), count)
                 return
-            async with client.subscribe(topic, where=constraint, start=position) as subscription:
-                await printer.show(subscription, count)
+            begin = position if resume is None else _saved(resume) or position
+            async with client.subscribe(topic, constraint, begin, keep=resume is not None) as subscription:
+
+                def note(*, last: bool = True) -> None:
+                    if resume is not None and (last or not subscription.waiting):
+                        _save(subscription.position(), resume)
+
+                note()
+                await printer.show(subscription, count, note)
 
     run(command())
 
@@ -140,6 +157,10 @@ def read(
     printer.print(message)
 
 
+class _Note(Protocol):
+    def __call__(self, *, last: bool) -> None: ...
+
+
 class _Printer:
     """Writes each message at once: whoever reads a pipe wants it now."""
 
@@ -150,11 +171,15 @@ class _Printer:
         self._show_empty = show_empty
         self._render: Render = as_json_line if as_json else _plain() if form is None else compile_format(form)
 
-    async def show(self, messages: AsyncIterator[Message], count: int | None) -> None:
-        """Print messages up to a count; empties count in JSON only, where they are lines."""
+    async def show(
+        self, messages: AsyncIterator[Message], count: int | None, note: _Note | None = None
+    ) -> None:
+        """Print messages up to a count; empties count in JSON only, where they are lines. `note` hears of each."""
         shown = 0
         async for message in messages:
             shown += self.print(message)
+            if note is not None:
+                note(last=shown == count)
             if shown == count:
                 return
 
@@ -169,6 +194,25 @@ class _Printer:
 
 
 as_json_line: Render = as_json
+
+
+def _saved(path: Path) -> Position | None:
+    """None: the file is yet to be made."""
+    try:
+        return Position.load(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, Invalid) as error:
+        raise typer.BadParameter(f"{path} cannot be used: {error}.", param_hint="--resume") from None
+
+
+def _save(position: Position, path: Path) -> None:
+    try:
+        position.save(path)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{path} cannot be written: {error.strerror}.", param_hint="--resume"
+        ) from None
 
 
 async def _history(

@@ -40,7 +40,7 @@ T = TypeVar("T")
 REMEMBERED = 64  # blocks whose indices are not derived again
 
 _Signed = Proposal | Vote | Timeout
-_PLACES: dict[bytes, type[BatchPlace] | type[LeafPlace] | type[ReceiptPlace]] = {
+_PLACES: dict[bytes, type[BatchPlace | LeafPlace | ReceiptPlace]] = {
     b"io": BatchPlace,
     b"ip": LeafPlace,
     b"id": ReceiptPlace,

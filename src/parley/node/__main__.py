@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m parley.node CONFIG", file=sys.stderr)  # noqa: T201 - there is no log yet
         return 2
+    # It asks a running broker to read its faults again (node/faults); one that is still starting has just read them.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         config = load(Path(arguments[0]))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

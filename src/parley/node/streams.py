@@ -80,12 +80,12 @@ class _Piece:
         known, start = len(self.reading.verdicts), self._offset
         for first, place in archive.batches_from(self.leaf.topic, self.leaf.partition, start):
             batch = archive.batch(place.digest)
-            work -= batch.header.count // _BATCH_SHARE
             while work > 0 and not self.is_whole and first <= self._offset < first + batch.header.count:
                 if self.receipts[-1:] != [place.position]:
                     self.receipts.append(place.position)
                 self._show(batch.messages[self._offset - first])
                 work -= 1
+            work -= batch.header.count // _BATCH_SHARE  # after it: every turn shows at least one
             if work <= 0 or self.is_whole:
                 self.size += RULE_COST * (len(self.reading.verdicts) - known)
                 return work

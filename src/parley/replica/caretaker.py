@@ -128,6 +128,8 @@ class Caretaker:
             if isinstance(item, Finding):
                 new = self._findings.note(item)
                 effects += new
+                if new:
+                    self._scrub.alarm()
                 if new and isinstance(item.remedy, Put):
                     effects += [
                         self._write([(item.entry, item.remedy.value)]),

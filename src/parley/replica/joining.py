@@ -384,7 +384,7 @@ def _above(store: LocalStore) -> int:
 
 def _hopeless(reason: Unusable) -> str:
     return (
-        f"This broker has started from a certified snapshot again and again, and its state went wrong each time; the last "
-        f"time entry {reason.entry} {reason.what}. It stops here. Check the disk, the memory and the version of parley, "
+        f"This broker has started from a certified snapshot again and again, and its state went wrong each time (now: entry "
+        f"{reason.entry} of the store {reason.what}). It stops here. Check the disk, the memory and the version of parley, "
         f"then start it again; its safety record must stay as it is."
     )

@@ -24,9 +24,11 @@ def awaken(
     nonce: bytes,
 ) -> Participant:
     """At every start, and again after every `Restart`. Raises what nobody but an operator can put right: a safety record
-    that is not this broker's, or a store of another network.
+    that is not this broker's, a store of another network, or damage where there are no other brokers to ask.
     """
     try:
         return Replica(config, signer, scheme, application, record=record, store=store, nonce=nonce)
     except Unusable as reason:
+        if config.instance.size == 1:
+            raise
         return Joiner(config, scheme, application, record=record, store=store, reason=reason)

@@ -436,7 +436,7 @@ class Replica:
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
             outcome = self._application.apply(block, bodies, StateView(self._store))
-        except (DamagedMap, msgspec.MsgspecError) as error:  # of its own records: batches are checked, and only refused
+        except (DamagedMap, msgspec.MsgspecError) as error:  # of its records: a bad batch is only refused
             raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
         done = self._pool.settle(block.batches, outcome.settled, block.height)
         entries, roots = applied_entries(block, outcome, self._history, done)
@@ -578,9 +578,7 @@ class Replica:
         if request is not None and not too_often(self._store, self._config.patience, self._executed):
             self._emit(events.Broadcast(request))
 
-    def _on_snapshot(
-        self, sender: int, message: SnapshotOffer | SnapshotNodes | SnapshotEntries
-    ) -> None:
+    def _on_snapshot(self, sender: int, message: SnapshotOffer | SnapshotNodes | SnapshotEntries) -> None:
         above = self._lag.above(self._now, self._executed)
         if above is None or not isinstance(message, SnapshotOffer) or message.header.executed_height <= above:
             raise Refusal(Reason.UNSOLICITED, f"a snapshot from member {sender}")

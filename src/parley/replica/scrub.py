@@ -62,7 +62,12 @@ class Scrub:
         self._mapped = application.genesis().state_root == state_map.EMPTY_ROOT
         self._pass = self._all()
         self._rests_until = 0
+        self._alarmed = False
         self.passes = 0
+
+    def alarm(self) -> None:
+        """Something was found: damage hides damage, so no pause after this pass."""
+        self._alarmed = True
 
     def is_resting(self, now: int) -> bool:
         return now < self._rests_until
@@ -79,7 +84,8 @@ class Scrub:
                 step = None  # what is derived from a damaged entry: the next pass finds that one first
             if step is None:
                 self._pass = self._all()
-                self._rests_until = now + PAUSE
+                self._rests_until = now if self._alarmed else now + PAUSE
+                self._alarmed = False
                 self.passes += 1
                 break
             if isinstance(step, int):

@@ -15,7 +15,6 @@ from parley.sim.world import World
 __all__ = ["TROUBLES", "Trouble", "links_between", "stir"]
 
 TEN_SECONDS = 10_000
-OFTEN_WIPED = 0.5
 # The entries of a store that may be damaged, by kind (ledger/layout.py).
 DAMAGED = (b"c/", b"e/", b"r/", b"h/", b"b/", b"m/head", b"s/k", b"s/n", b"s/i")
 
@@ -38,8 +37,9 @@ class Trouble:
     absences: int = 0  # in a run: replicas that are down for long
     min_absence: int = 4_000
     max_absence: int = 7_000
-    wipes: bool = False  # disks are lost, and
-    damages: int = 0  # entries of disks are damaged, both at no more replicas than liars leave room for
+    # At as many replicas as liars leave room for:
+    wipes: float = 0.0  # how likely the disk is lost once
+    damages: int = 0  # entries of it that are damaged
 
     def times(self, chance: Random, often: int) -> list[int]:
         count = often * (self.duration - self.calm) // TEN_SECONDS
@@ -58,7 +58,7 @@ TROUBLES = {
         max_straggling=0.03,
         calm=1_500,
         absences=1,
-        wipes=True,
+        wipes=0.5,
         damages=3,
     ),
 }
@@ -112,7 +112,7 @@ def _stir_disks(world: World, chance: Random, trouble: Trouble) -> None:
     """A replica whose disk fails counts among the faulty until it has recovered, so liars leave less room for it."""
     room = faults(len(world.hosts)) - (len(world.hosts) - len(world.correct))
     for host in chance.sample(world.correct, max(0, room)):
-        if trouble.wipes and chance.random() < OFTEN_WIPED:
+        if chance.random() < trouble.wipes:
             at = chance.randrange(trouble.calm, trouble.duration)
             world.after(at, partial(world.wipe, host.index))
             world.after(at + chance.randint(1, trouble.max_downtime), partial(world.start, host.index))
