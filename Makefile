@@ -42,7 +42,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation --no-index -e .; \
 	touch $@
 
-demo: $(STAMP) ## watch a small network agree while one replica lies and one crashes
+demo: $(STAMP) ## watch replicas agree while one lies, hospitals share records, and a reader catch its own broker
 	@./parley demo
 
 test: lint formal-quick pytest ## ruff, mypy, the import contracts, then pytest

@@ -15,10 +15,8 @@ from msgspec.structs import replace
 from tests.node.network import LocalNetwork
 from tests.node.raw_client import (
     RawClient,
-    authenticate,
     authenticated,
     message,
-    opening,
     reach,
     registration,
 )
@@ -30,7 +28,6 @@ from parley.model.errors import Code, Refusal
 from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient, Subscribe
 from parley.model.receipts import Done, Match, Published, Subscribed
 from parley.net import messages as net
-from parley.net.frames import FrameStream
 from parley.net.limits import TokenBucket
 from parley.node import streams
 from parley.node.access import Asker
@@ -324,30 +321,25 @@ def test_an_organisation_has_its_share_of_the_connections_and_no_more(tmp_path: 
         tmp_path / "net", organisations=("solo", "second"), clients=("alice",), settings=settings
     ) as network:
 
-        async def admitted(organisation: str) -> net.Opening:
+        async def admitted(organisation: str) -> object:
+            """What it is told when it asks something."""
             stream = await reach(network, "solo-1")
-            streams_.append(stream)
-            answer = await authenticate(network, stream, network.identity(organisation, "alice"))
-            # A welcome comes first, and what follows it if there is no place.
-            try:
-                async with asyncio.timeout(0.5):
-                    return await opening(stream)
-            except TimeoutError:
-                return answer
+            identity = network.identity(organisation, "alice")
+            clients.append(await authenticated(network, "solo-1", stream, identity))
+            return await clients[-1].ask(net.StatusRequest(1), object)
 
         async def story() -> None:
             network.start("solo-1")
             found = [await admitted("solo") for _ in range(3)]
-            assert [type(one) for one in found] == [net.Welcome, net.Welcome, net.Failure]
+            assert [type(one) for one in found] == [net.Status, net.Status, net.Failure]
             refused = found[2]
             assert isinstance(refused, net.Failure)
             assert refused.code is Code.BUSY
             assert "solo has as many connections" in refused.detail
-            assert isinstance(await admitted("second"), net.Welcome)
-            for stream in streams_:
-                await stream.wait_closed()
+            assert isinstance(await admitted("second"), net.Status)
+            await close(*clients)
 
-        streams_: list[FrameStream] = []
+        clients: list[RawClient] = []
         asyncio.run(story())
 
 

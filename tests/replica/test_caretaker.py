@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import pytest
@@ -11,12 +11,14 @@ from tests.pubsub.world import World, tagged
 from tests.replica.care import audit, care, copied, flipped, names, passes, running
 from tests.replica.driver import Cluster, Member
 
-from parley.consensus.types import Vote
+from parley.consensus.types import Block, Vote
 from parley.crypto.encoding import u64
 from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
+from parley.ledger.application import KeyValue, Outcome
 from parley.ledger.erasure import remains_of
 from parley.model.batches import open_batch
+from parley.pubsub.application import PubSub
 from parley.replica import evidence, wire
 from parley.replica.ports import Send
 from parley.replica.records import MAX_ANSWER
@@ -259,6 +261,21 @@ def test_what_liars_send_is_refused_and_the_next_member_is_asked(prefix: bytes) 
     assert [refused.sender for refused in member.refused] == [1, 2]
 
 
+def test_an_entry_that_nobody_has_makes_the_broker_rejoin_and_silence_does_not() -> None:
+    cluster = running()
+    member = cluster.members[0]
+    key = under(b"s/kc")(member)[0]
+    member.store.entries[key] = flipped(member.store.entries[key], -1)
+    cluster.absent = {1, 2, 3}
+    steps = iter(range(400))
+    care(cluster, 0, lambda: next(steps, None) is None)
+    assert not member.restarts
+    cluster.absent = set()
+    tampering(cluster, {1, 2, 3}, lie)
+    care(cluster, 0, lambda: bool(member.restarts))
+    assert layout.name(key) in names(member, mended=False)
+
+
 def test_who_does_not_answer_is_passed_over() -> None:
     cluster = running()
     member = cluster.members[0]
@@ -317,6 +334,37 @@ def test_damage_of_the_map_that_cannot_be_mended_makes_the_broker_rejoin() -> No
         del member.store.entries[key]
     care(cluster, 0, lambda: bool(member.restarts))
     assert member.store.entries[layout.JOINING] == u64(0)
+
+
+class Broken(PubSub):
+    """It fails at the next block."""
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+        del block, batches, state
+        raise ZeroDivisionError
+
+
+def failing(cluster: Cluster) -> Member:
+    member = cluster.members[0]
+    member.application = member.replica._application = Broken(GENESIS)
+    return member
+
+
+def test_an_application_that_fails_on_a_damaged_state_makes_the_broker_rejoin() -> None:
+    cluster = running()
+    member = failing(cluster)
+    cluster.outbox.carries = lambda _sender, _to, data: not isinstance(wire.decode(data), Values)
+    key = under(b"s/k")(member)[0]
+    member.store.entries[key] = flipped(member.store.entries[key], -1)
+    cluster.run_until(lambda: bool(member.restarts))
+    assert names(member, mended=False) == {layout.name(key)}
+
+
+def test_an_application_that_fails_on_a_sound_state_is_not_hidden() -> None:
+    cluster = running()
+    failing(cluster)
+    with pytest.raises(ZeroDivisionError):
+        cluster.run(200)
 
 
 def test_an_entry_that_belongs_to_no_state_is_taken_away() -> None:

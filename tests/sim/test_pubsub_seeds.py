@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -51,9 +52,9 @@ def test_publications_survive_whatever_happens(nodes: int, first: int) -> None:
     assert [reason for reason in REFUSED if not refused[reason]] == []
 
 
-def _sum(tallies: object) -> Counter[str]:
+def _sum(tallies: Iterable[Mapping[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for tally in tallies:  # type: ignore[attr-defined]
+    for tally in tallies:
         total.update(tally)
     return total
 

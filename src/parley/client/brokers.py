@@ -54,6 +54,8 @@ class Brokers:
             if self._closed:
                 raise ClientClosed("The client is closed.")
             made = await self._dialler.connect(self._known[name], self.addresses[name])
+            if found is not None:
+                self._dialler.leaving.add(found.close())
             self._connections[name] = made
             self._failures.pop(name, None)
             self._avoided.pop(name, None)
@@ -75,12 +77,14 @@ class Brokers:
         self._avoid(name, LIE_PENALTY)
         if (connection := self._connections.pop(name, None)) is not None:
             connection.abandon(str(lie))
+            self._dialler.leaving.add(connection.close())
 
     async def close(self) -> None:
         self._closed = True
         connections = [*self._connections.values()]
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
+        await self._dialler.leaving.wait()
 
     def _avoid(self, name: str, seconds: float) -> None:
         self._avoided[name] = max(self._avoided.get(name, 0.0), asyncio.get_running_loop().time() + seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -66,6 +66,22 @@ class Declined(Exception):  # noqa: N818 - it names what happened
         self.detail = detail
 
 
+class Leaving:
+    """Connections that are being closed; nobody waits for them until the client itself is."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, closing: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
 @dataclass(frozen=True)
 class Dialler:
     """What it takes to reach the brokers of one network as one client."""
@@ -73,6 +89,7 @@ class Dialler:
     genesis: Genesis
     identity: Identity
     clock: Callable[[], int]
+    leaving: Leaving = field(default_factory=Leaving)
 
     async def connect(self, broker: Broker, address: tls.Address) -> Connection:
         """Raises `Gone` or `Declined`."""
@@ -88,7 +105,7 @@ class Dialler:
             async with asyncio.timeout(OPENING_SECONDS):
                 await self._open(stream, broker.name)
         except BaseException as error:
-            stream.close()
+            self.leaving.add(stream.wait_closed())
             if isinstance(error, TimeoutError):
                 raise Gone(f"it took longer than {OPENING_SECONDS:g} s to accept the credential") from None
             if isinstance(error, FrameError | WireError):

@@ -9,7 +9,7 @@ from parley.ledger.application import Application, KeyValue
 from parley.model.errors import Code
 from parley.model.receipts import BatchReceipt, decode_leaf
 
-__all__ = ["REFUSED_KEPT", "kept_batches"]
+__all__ = ["REFUSED_KEPT", "kept_batches", "repeated"]
 
 REFUSED_KEPT = (
     100_000  # heights for which the body of a refused batch is kept, so that its author can ask why
@@ -32,6 +32,12 @@ def kept_batches(
         if (refused and outdated) or not application.keeps(leaf, state):
             over.add(receipt.digest)
     return tuple(name for name in block.batches if name not in over)
+
+
+def repeated(leaves: Sequence[bytes]) -> frozenset[bytes]:
+    """The batches of a block that had their place in an earlier one."""
+    receipts = filter(None, map(_receipt, leaves))
+    return frozenset(receipt.digest for receipt in receipts if receipt.code is Code.DUPLICATE)
 
 
 def _receipt(leaf: bytes) -> BatchReceipt | None:

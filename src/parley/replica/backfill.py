@@ -14,7 +14,7 @@ from parley.consensus.types import Block, Roots
 from parley.crypto.encoding import u64
 from parley.ledger import history, layout
 from parley.ledger.application import Application
-from parley.ledger.bodies import kept_batches
+from parley.ledger.bodies import kept_batches, repeated
 from parley.replica.chain import Entries, StateView
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
@@ -128,7 +128,10 @@ class Backfill:
             filled.missing = self._kept(filled.block, read_leaves(self._store, filled.block.height) or ())
 
     def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        return kept_batches(block, leaves, self._application, self._state, highest=self._memory.executed())
+        """A batch that came again has its body with its first block: whether that is over is known when it is here."""
+        kept = kept_batches(block, leaves, self._application, self._state, highest=self._memory.executed())
+        again = repeated(leaves)
+        return tuple(name for name in kept if name not in again)
 
     def _missing(self, filled: _Filled) -> tuple[bytes, ...]:
         filled.missing = tuple(name for name in filled.missing if self._store.get(layout.batch(name)) is None)

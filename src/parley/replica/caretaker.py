@@ -17,6 +17,7 @@ from parley.replica.backfill import Backfill
 from parley.replica.chain import Entries, Unusable
 from parley.replica.eraser import Eraser
 from parley.replica.findings import Finding, Findings, FromBody, FromMap, FromPeers, FromRecord, Put
+from parley.replica.inquiry import About, Inquiry
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
 from parley.replica.ports import Found, Write
@@ -32,7 +33,6 @@ __all__ = ["Caretaker", "Effect", "FetchBodies"]
 ROUND = 1_000  # ms between two rounds
 LOOK_ROUND = 250  # while everything is being looked at
 BUSY_ROUND = 50  # while something is awaited that comes without a message to this object
-PATIENCE = 1_000  # ms in which a member has to answer
 BODY_PATIENCE = 30_000  # ms after which bodies are asked for again
 MAX_CIRCLES = 30  # times that all members were asked for an entry of the state in vain, before it is given up
 
@@ -45,17 +45,6 @@ class FetchBodies:
 
 
 Effect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
-
-
-@dataclass(slots=True)
-class _Question:
-    """Asked of one member at a time, until one gives a right answer."""
-
-    member: int
-    since: int
-    about: Gathering | tuple[bytes, ...]  # records, or keys of the state
-    fills: bool  # it fills in; or it mends
-    asked: int = 1  # members
 
 
 class Caretaker:
@@ -74,11 +63,10 @@ class Caretaker:
         self._eraser = Eraser(store, application)
         self._rebuild = Rebuild(store)
         self._known: list[Trusted] = []  # the history as of the last two rounds
-        self._question: _Question | None = None
-        self._turn = index
-        self._rests_until = 0
-        self._circles = 0
+        self._inquiry = Inquiry(index, size)
+        self._fills = False  # whether it is asked to fill in, or to mend
         self._bodies_asked = 0
+        self._looked = 0
         self._round = 0
 
     @property
@@ -96,9 +84,10 @@ class Caretaker:
         self._round += 1
         self._known = [*self._known[-1:], self._trusted()]
         effects: list[Effect] = []
-        if self._question is not None and now - self._question.since >= PATIENCE:
+        if self._inquiry.is_late(now):
             effects += self._ask_next(now)
-        if not self._findings.is_full:
+        if not self._findings.is_full and now - self._looked >= LOOK_ROUND:
+            self._looked = now
             effects += self._look(now)
         effects += self._erase()
         effects += self._go_on(now)
@@ -118,6 +107,11 @@ class Caretaker:
         entry = layout.batch(name)
         finding = Finding(entry, "is not the batch that it is named after", FromBody(block, name))
         return [*self._findings.note(finding), self._write([(entry, None)])]
+
+    def state_damage(self) -> str | None:
+        """The first wrong entry of the whole state, by its name. To be asked only if something has gone wrong already."""
+        found = self._scrub.state_damage()
+        return None if found is None else layout.name(found.entry)
 
     # -- looking and mending ----------------------------------------------------------------------------------------------
 
@@ -216,7 +210,7 @@ class Caretaker:
     def _go_on(self, now: int) -> list[Effect]:
         """All that can be done now without an answer, then the next question."""
         effects = [*self._arrived_bodies(now), *self._rebuilt()]
-        if self._question is None and self._backfill.is_needed:
+        if self._inquiry.can_ask(now) and self._backfill.is_needed:
             entries = self._backfill.found_here(self._trusted())
             effects += [self._write(entries)] if entries else []
         entries, blocks = self._backfill.settle() if self._backfill.is_needed else ([], [])
@@ -226,98 +220,66 @@ class Caretaker:
         return effects + self._ask(now)
 
     def _ask(self, now: int) -> list[Effect]:
-        if self._question is not None or self._size == 1 or now < self._rests_until:
-            return []
-        about, fills = self._wanted()
-        if about is None:
-            return []
-        self._question = _Question(self._next_member(), now, about, fills)
-        return [self._sent(self._question)]
+        about = self._wanted() if self._inquiry.can_ask(now) else None
+        return [] if about is None else [*self._inquiry.ask(about, now)]
 
-    def _wanted(self) -> tuple[Gathering | tuple[bytes, ...] | None, bool]:
+    def _wanted(self) -> About | None:
+        self._fills = False
         remedies = [finding.remedy for finding in self._findings.open()]
         heights = sorted({remedy.height for remedy in remedies if isinstance(remedy, FromRecord)})
         if heights:
-            return self._gathering(heights[:MAX_HEIGHTS]), False
+            return self._gathering(heights[:MAX_HEIGHTS])
         keys = tuple(remedy.key for remedy in remedies if isinstance(remedy, FromPeers))
         if keys:
-            return keys[:MAX_KEYS], False
+            return keys[:MAX_KEYS]
+        self._fills = True
         below = self._backfill.heights()
-        return (self._gathering(below), True) if below else (None, True)
+        return self._gathering(below) if below else None
 
     def _gathering(self, heights: Sequence[int]) -> Gathering:
         """Proven in a history that is a little older than the newest one: others may not have executed that far yet."""
         older = (known for known in self._known if known.size >= max(heights))
         return Gathering(next(older, self._trusted()), heights)
 
-    def _sent(self, question: _Question) -> Send:
-        about = question.about
-        return Send(
-            question.member, about.question() if isinstance(about, Gathering) else ValuesRequest(about)
-        )
-
     def _ask_next(self, now: int) -> list[Effect]:
-        """The same question to the next member; after all of them, a pause."""
-        question = self._question
-        assert question is not None, "somebody was asked"
-        if question.asked >= self._size - 1:
-            self._question, self._rests_until = None, now + PATIENCE
-            if isinstance(question.about, tuple):
-                self._circles += 1
-                if self._circles >= MAX_CIRCLES:
-                    self._give_up(layout.state(question.about[0]), "is damaged, and no other broker has it")
-            return []
-        question.asked += 1
-        question.member, question.since = self._next_member(), now
-        if isinstance(question.about, Gathering):
-            question.about = question.about.again()
-        return [self._sent(question)]
-
-    def _next_member(self) -> int:
-        self._turn = (self._turn + 1) % self._size
-        if self._turn == self._index:
-            self._turn = (self._turn + 1) % self._size
-        return self._turn
+        questions = self._inquiry.ask_next(now)
+        if self._inquiry.circles >= MAX_CIRCLES:
+            for finding in self._findings.open():
+                if isinstance(finding.remedy, FromPeers):
+                    self._give_up(finding.entry, "is damaged, and no other broker has it")
+        return [*questions]
 
     def receive_records(self, sender: int, records: Records, now: int) -> list[Effect]:
         """Raises `Refused` for what is not right; `resume` then asks the next member."""
-        question = self._question
-        if question is None or question.member != sender or not isinstance(question.about, Gathering):
-            raise Refused(Reason.UNSOLICITED, f"records from member {sender}")
-        gathering, question.since = question.about, -PATIENCE  # unless it is right, the next one is asked
+        gathering = self._inquiry.answered(sender)
+        if not isinstance(gathering, Gathering):
+            raise Refused(Reason.BAD_ANSWER, f"records from member {sender}, which was asked for values")
         effects: list[Effect] = []
         for sound in gathering.take(records):
-            if question.fills and (entries := self._backfill.take(sound)):
+            if self._fills and (entries := self._backfill.take(sound)):
                 effects.append(self._write(entries))
-            elif not question.fills:
+            elif not self._fills:
                 effects += self._mend(sound)
-        question.since = now
-        if gathering.is_done:
-            self._question = None
-        else:
-            effects.append(self._sent(question))
-        return effects
+        return [*effects, *self._inquiry.right(now)]
 
-    def receive_values(self, sender: int, values: Values) -> list[Effect]:
-        question = self._question
-        if question is None or question.member != sender or not isinstance(question.about, tuple):
-            raise Refused(Reason.UNSOLICITED, f"values from member {sender}")
-        question.since = -PATIENCE
-        if values.keys != question.about[: len(values.keys)] or len(values.values) != len(values.keys):
+    def receive_values(self, sender: int, values: Values, now: int) -> list[Effect]:
+        keys = self._inquiry.answered(sender)
+        if isinstance(keys, Gathering) or values.keys != keys[: len(values.keys)]:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent values of other keys")
+        if len(values.values) != len(values.keys):
+            raise Refused(Reason.BAD_ANSWER, f"member {sender} sent another number of values than of keys")
         effects: list[Effect] = []
         for key, value in zip(values.keys, values.values, strict=True):
             effects += self._mend_value(key, value)
         if not effects:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has other values than the state map says")
-        self._question, self._circles = None, 0
-        return effects
+        return [*effects, *self._inquiry.right(now)]
 
     def resume(self, now: int) -> list[Effect]:
         """After an answer, whatever it was."""
-        if self._question is None:
-            return self._go_on(now)
-        return self._ask_next(now) if self._question.since < 0 else []
+        if self._inquiry.was_wrong():
+            return self._ask_next(now)
+        return self._go_on(now) if self._inquiry.can_ask(now) else []
 
     def _mend(self, sound: Sound) -> list[Effect]:
         """Write what is not as it should be. It may be another entry than the one that was suspected."""

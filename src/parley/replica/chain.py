@@ -259,7 +259,8 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T
 
 def _uncommitted(key: bytes, value: bytes) -> Block:
     block = _decoded(_blocks, key, value).block()
-    if layout.uncommitted(block.id) != key:
+    # The id is the header's alone: other batches than it commits to would be executed, and fail the others' checks.
+    if layout.uncommitted(block.id) != key or root(block.batches) != block.header.batches_root:
         raise _damaged(key, "is another block")
     return block
 

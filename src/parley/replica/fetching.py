@@ -11,7 +11,7 @@ from parley.consensus.verify import Verifier
 from parley.ledger import layout, state_map
 from parley.replica.chain import Entries
 from parley.replica.ports import KeyValue
-from parley.replica.snapshots import Nodes
+from parley.replica.snapshots import Nodes, least
 from parley.sync.messages import (
     MAX_PATHS,
     BlocksRequest,
@@ -101,8 +101,9 @@ class EntriesFetch:
     def take(self, answer: SnapshotEntries) -> Entries:
         if (answer.height, answer.after) != (self._height, self._after):
             raise Refused(Reason.UNSOLICITED, "entries of a state")
-        if answer.more and not answer.entries:
-            raise Refused(Reason.BAD_ANSWER, "no entries, but more to come")
+        size = sum(len(layout.state(key)) + len(value) for key, value in answer.entries)
+        if answer.more and (not answer.entries or size < least()):
+            raise Refused(Reason.BAD_ANSWER, "few entries, but more to come")
         last = self._after
         for key, value in answer.entries:
             if key <= last or not state_map.holds(self._nodes, key, value):

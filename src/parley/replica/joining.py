@@ -8,9 +8,10 @@ is destroyed; until the last write the mark `m/joining` stays, so that whoever i
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from parley.consensus.committee import faults
 from parley.consensus.errors import Reason
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.leader import schemes
@@ -40,6 +41,7 @@ from parley.replica.ports import (
 )
 from parley.replica.rejoining import joins_after, require_certified, too_often
 from parley.replica.replica import ReplicaConfig
+from parley.replica.snapshots import MAX_AGE
 from parley.sync.messages import (
     BlocksResponse,
     SnapshotEntries,
@@ -84,6 +86,7 @@ class Joiner:
         self._height = _height(store)
         self._above = _above(store)
         self._search = _Search()
+        self._failed: Counter[int] = Counter()  # snapshots that came to nothing, by the members that offered them
         self._purge: _Purge | None = None
         self._fetch: Fetch | None = None
         self._sources = _Sources(())
@@ -149,7 +152,8 @@ class Joiner:
             return self._go_on_purging(self._purge)
         if self._fetch is not None:
             return self._missed()
-        return self._choose() if self._search.waited(now) else self._ask_for_offers()
+        enough = faults(self._config.instance.size) + 1  # or all of them may be liars'
+        return self._choose() if self._search.waited(now, enough) else self._ask_for_offers()
 
     # -- offers --------------------------------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class Joiner:
         return self._choose() if len(self._search.offers) == self._config.instance.size - 1 else []
 
     def _choose(self) -> list[Effect]:
-        offer, members = self._search.best()
+        offer, members = self._search.best(self._failed)
         height = offer.header.executed_height
         if too_often(self._store, self._config.patience, height):
             self._halted = True
@@ -225,6 +229,7 @@ class Joiner:
         if not stays or self._asked not in self._sources.members:
             member = self._sources.next()
             if member is None:
+                self._failed.update(self._sources.all)
                 return self._seek()
             self._asked, self._since = member, self._now
         return [Send(self._asked, wire.encode(fetch.question())), self._timer(ANSWER_MS)]
@@ -308,14 +313,24 @@ class _Search:
         self._first = self._first if self.offers else now
         self.offers[sender] = offer
 
-    def waited(self, now: int) -> bool:
-        return bool(self.offers) and now - self._first >= OFFERS_MS
+    def waited(self, now: int, enough: int) -> bool:
+        return len(self.offers) >= enough and now - self._first >= OFFERS_MS
 
-    def best(self) -> tuple[SnapshotOffer, list[int]]:
-        """The height that most members offer, the highest of those if there are several, and who they are."""
-        heights = Counter(offer.header.executed_height for offer in self.offers.values())
-        height = max(heights, key=lambda height: (heights[height], height))
-        members = [m for m in sorted(self.offers) if self.offers[m].header.executed_height == height]
+    def best(self, failed: Mapping[int, int]) -> tuple[SnapshotOffer, list[int]]:
+        """Of the newest heights the one that most members offer, the highest of those if there are several, and who they are.
+
+        What a liar makes fail counts against it: it cannot have one snapshot of its own after the other begun in vain.
+        """
+        newest = max(offer.header.executed_height for offer in self.offers.values())
+        by_height: dict[int, list[int]] = {}
+        for member in sorted(self.offers):
+            height = self.offers[member].header.executed_height
+            if height + MAX_AGE >= newest:  # an old one is certified, too, but leads nowhere
+                by_height.setdefault(height, []).append(member)
+        _, members = max(
+            by_height.items(),
+            key=lambda item: (-min(failed.get(member, 0) for member in item[1]), len(item[1]), item[0]),
+        )
         return self.offers[members[0]], members
 
 
@@ -323,7 +338,8 @@ class _Sources:
     """The members that offered the snapshot, asked in turn."""
 
     def __init__(self, members: Iterable[int]) -> None:
-        self.members = deque(members)
+        self.all = tuple(members)
+        self.members = deque(self.all)
         self._misses: Counter[int] = Counter()  # by member, since its last good answer
 
     def next(self) -> int | None:

@@ -35,6 +35,4 @@ class Overlay:
         return ((key, value) for key, value in both if value is not None)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        written = {key: value for key, value in self._written.items() if key.startswith(prefix)}
-        found = {**dict(self._store.scan(prefix)), **written}
-        return ((key, value) for key in sorted(found) if (value := found[key]) is not None)
+        return self.scan_from(prefix, prefix)

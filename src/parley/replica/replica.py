@@ -96,6 +96,8 @@ from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
+# What an application raises that meets a record with a flipped bit: it does not decode, or it decodes to nonsense.
+_UNREADABLE = (DamagedMap, msgspec.MsgspecError, ValueError, LookupError, AssertionError)
 ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
@@ -303,7 +305,7 @@ class Replica:
             case Records():
                 self._on_records(lambda: self._caretaker.receive_records(sender, message, self._now))
             case Values():
-                self._on_records(lambda: self._caretaker.receive_values(sender, message))
+                self._on_records(lambda: self._caretaker.receive_values(sender, message, self._now))
             case RecoveryRequest():
                 self._answer_recovery(sender, message)
             case RecoveryAnswer():
@@ -436,8 +438,15 @@ class Replica:
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
             outcome = self._application.apply(block, bodies, StateView(self._store))
-        except (DamagedMap, msgspec.MsgspecError) as error:  # of its records: a bad batch is only refused
+        except _UNREADABLE as error:  # of its records: a bad batch is only refused
             raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
+        except Exception as error:
+            # A damaged record that can be read breaks an application in ways of its own. Only a state that is sound shows
+            # that the fault is another one, which no snapshot would mend.
+            damaged = self._caretaker.state_damage()
+            if damaged is None:
+                raise
+            raise Unusable(damaged, f"is damaged, so that block {block.height} cannot be executed") from error
         done = self._pool.settle(block.batches, outcome.settled, block.height)
         entries, roots = applied_entries(block, outcome, self._history, done)
         self._write(entries, sync=True, applies=block.height)
@@ -593,7 +602,7 @@ class Replica:
             self._effects.append(Halt(why))
             return
         self._effects.append(Found(f"the state of height {effect.height}", why, mended=False))
-        self._rejoin(effect.height - 1, why)
+        self._rejoin(max(effect.height - 1, 0), why)
 
     def _on_damage(self, damage: Unusable) -> None:
         if too_often(self._store, self._config.patience, self._executed):

@@ -94,6 +94,14 @@ class Scrub:
                 found.append(step)
         return found
 
+    def state_damage(self) -> Finding | None:
+        found = (
+            (step for step in self._state_entries() if isinstance(step, Finding))
+            if self._mapped
+            else iter(())
+        )
+        return next(found, None)
+
     def needs(self, block: Block, name: bytes) -> bool:
         """Whether the body of this batch is still to be kept."""
         return self._blocks.needs(block, name)

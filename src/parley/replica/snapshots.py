@@ -20,7 +20,7 @@ from parley.sync.messages import (
     SnapshotRequest,
 )
 
-__all__ = ["MAX_ANSWER", "Nodes", "Snapshots"]
+__all__ = ["MAX_AGE", "MAX_ANSWER", "Nodes", "Snapshots", "least"]
 
 STEP = 4  # heights between snapshots: brokers that are asked at about the same time freeze the same ones
 MAX_PENDING = 8  # frozen heights that no certified header has named yet
@@ -28,18 +28,25 @@ MAX_AGE = 256  # executed heights since, after which a newer snapshot is taken i
 MAX_ANSWER = 512 * 1024  # bytes of entries; a full answer of nodes is smaller
 IN_USE = 60_000  # ms since its last question for which a member keeps the snapshot that it is fetching
 FORGOTTEN = 600_000  # ms without any question, after which nothing is kept: frozen views hold disk space
+LIFETIME = 3_600_000  # ms after which a view goes whoever still asks: a liar could fill the disk by never ending
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     offer: SnapshotOffer
     view: Frozen
+    since: int  # when
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
     height: int
     last: int  # when
+
+
+def least() -> int:
+    """Bytes that an answer has if more entries are to come: by single entries a liar could keep a joiner for ever."""
+    return MAX_ANSWER // 8
 
 
 class Nodes:
@@ -65,6 +72,7 @@ class Snapshots:
         self._uses: dict[int, _Use] = {}  # by member
         self._wanted = False
         self._executed = 0
+        self._now = 0
         self._asked = 0  # when, by anybody
 
     @property
@@ -74,7 +82,7 @@ class Snapshots:
 
     def wants(self, height: int, now: int) -> bool:
         """Whether the state of this height, the last executed one, should be frozen now. To be called in every step."""
-        self._executed = height
+        self._executed, self._now = height, now
         if self._ready or self._pending:
             self._tidy(now)
         return self._wanted and height % STEP == 0 and height > 0 and height not in self.kept
@@ -90,7 +98,7 @@ class Snapshots:
         view = self._pending.get(height)
         self._pending = {pending: kept for pending, kept in self._pending.items() if pending > height}
         if view is not None and (head := _head(view)) is not None and head.height == height:
-            self._ready[height] = _Snapshot(SnapshotOffer(header, qc, head.history), view)
+            self._ready[height] = _Snapshot(SnapshotOffer(header, qc, head.history), view, self._now)
             self._pending.clear()
             self._wanted = False
 
@@ -126,12 +134,13 @@ class Snapshots:
         if view is None:
             return None
         found: list[tuple[bytes, bytes]] = []
-        room = MAX_ANSWER
+        size = 0
         for key, value in view.scan_from(layout.STATE, layout.state(request.after) + b"\0"):
-            room -= len(key) + len(value)
-            if found and room < 0:
+            more = len(key) + len(value)
+            if found and size >= least() and size + more > MAX_ANSWER:
                 return SnapshotEntries(request.height, request.after, tuple(found), more=True)
             found.append((key[len(layout.STATE) :], value))
+            size += more
         return SnapshotEntries(request.height, request.after, tuple(found), more=False)
 
     def _used(self, sender: int, height: int, now: int) -> Frozen | None:
@@ -148,8 +157,11 @@ class Snapshots:
             return
         used = {use.height for use in self._uses.values() if now - use.last <= IN_USE}
         used.add(max(self._ready, default=0))
-        for height in [height for height in self._ready if height not in used]:
-            del self._ready[height]
+        self._ready = {
+            height: kept
+            for height, kept in self._ready.items()
+            if height in used and now - kept.since <= LIFETIME
+        }
 
 
 def _node(nodes: Nodes, path: bytes) -> bytes:

@@ -1,0 +1,81 @@
+"""Asking the other members for what is missing here: one question at a time, of one member at a time, until one is right."""
+
+from __future__ import annotations
+
+from parley.consensus.errors import Reason, Refused
+from parley.consensus.events import Send
+from parley.replica.records import Gathering
+from parley.sync.messages import ValuesRequest
+
+__all__ = ["PATIENCE", "About", "Inquiry"]
+
+PATIENCE = 1_000  # ms in which a member has to answer, and between two times that all were asked in vain
+
+About = Gathering | tuple[bytes, ...]  # records, or entries of the state by their keys
+
+
+class Inquiry:
+    """`circles`: how often all members were asked for entries of the state in vain since the last right answer."""
+
+    def __init__(self, index: int, size: int) -> None:
+        self._index = index
+        self._size = size
+        self._about: About | None = None
+        self._member = index  # the one asked last
+        self._asked = 0  # members, with this question
+        self._since = 0
+        self._rests_until = 0
+        self._answered = False  # and it has not been found right so far
+        self._heard = False  # somebody answered, rightly or not: silence says nothing about what others have
+        self.circles = 0
+
+    def can_ask(self, now: int) -> bool:
+        return self._about is None and self._size > 1 and now >= self._rests_until
+
+    def ask(self, about: About, now: int) -> list[Send]:
+        self._about, self._asked, self._heard = about, 0, False
+        return self.ask_next(now)
+
+    def is_late(self, now: int) -> bool:
+        return self._about is not None and now - self._since >= PATIENCE
+
+    def ask_next(self, now: int) -> list[Send]:
+        """The same question to the next member; after all of them, a pause."""
+        assert self._about is not None, "there is a question"
+        self._answered = False
+        if self._asked == self._size - 1:
+            if self._heard and not isinstance(self._about, Gathering):
+                self.circles += 1
+            self._about, self._rests_until = None, now + PATIENCE
+            return []
+        if isinstance(self._about, Gathering):
+            self._about = self._about.again()
+        self._asked += 1
+        self._since = now
+        self._member = (self._member + 1) % self._size
+        if self._member == self._index:
+            self._member = (self._member + 1) % self._size
+        return [self._question(self._about)]
+
+    def answered(self, sender: int) -> About:
+        """What the answer is about. Raises `Refused` if this member was not asked."""
+        if self._about is None or sender != self._member:
+            raise Refused(Reason.UNSOLICITED, f"an answer from member {sender}")
+        self._answered = self._heard = True
+        return self._about
+
+    def right(self, now: int) -> list[Send]:
+        """The answer was right; the rest of it is to come, or that was all."""
+        about, self._answered, self.circles = self._about, False, 0
+        if isinstance(about, Gathering) and not about.is_done:
+            self._since = now
+            return [self._question(about)]
+        self._about = None
+        return []
+
+    def was_wrong(self) -> bool:
+        """Whether the last answer was none."""
+        return self._answered
+
+    def _question(self, about: About) -> Send:
+        return Send(self._member, about.question() if isinstance(about, Gathering) else ValuesRequest(about))
