@@ -232,10 +232,12 @@ class Pool:
         share = self._shares[batch.entry]
         full = len(share.waiting) >= self._limits.pending_batches
         if full or share.size + len(batch.data) > self._limits.pending_bytes:
-            raise Refused(Reason.QUOTA, f"broker {batch.entry} has {len(share.waiting)} batches waiting")
+            why = f"broker {batch.entry} has {len(share.waiting)} batches waiting for order; send it later or elsewhere"
+            raise Refused(Reason.QUOTA, why)
         waiting = self._authors[batch.entry, batch.author]
         if batch.author and waiting >= self._limits.pending_of_author:
-            raise Refused(Reason.QUOTA, f"its author has {waiting} batches waiting at broker {batch.entry}")
+            why = f"its author has {waiting} batches waiting at broker {batch.entry}; wait for their receipts"
+            raise Refused(Reason.QUOTA, why)
 
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
