@@ -7,8 +7,9 @@ import pytest
 from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batches
 
 from parley.consensus.errors import SafetyRecordError
-from parley.ledger.layout import Head
-from parley.replica.chain import Chain, StoreError
+from parley.ledger import layout
+from parley.ledger.layout import Head, StoredBlock
+from parley.replica.chain import Chain, StoreError, Unusable
 from parley.replica.counter import Counter
 from parley.replica.ports import Outcome
 from parley.replica.replica import Replica, provision
@@ -71,6 +72,14 @@ def test_a_store_of_another_chain_is_refused_with_advice() -> None:
         own.boot()
 
 
+def test_a_first_block_that_names_another_chain_is_damage_if_the_last_one_does_not() -> None:
+    member = after_a_run()
+    foreign = Member(Committee(chain=bytes(32)), 3, Counter())
+    member.store.entries[layout.committed(0)] = foreign.store.entries[layout.committed(0)]
+    with pytest.raises(Unusable, match="is not the block of the genesis file"):
+        member.boot()
+
+
 def test_an_empty_store_is_refused_with_advice() -> None:
     member = after_a_run()
     member.store.entries.clear()
@@ -116,6 +125,17 @@ def test_what_others_have_or_the_caretaker_mends_does_not_keep_a_broker_from_sta
     boot_and_start(member)
     taken_up = bool(member.replica._pool.payload(()))
     assert taken_up is (prefix == b"u/"), "a batch that waits is taken up if it is whole"
+
+
+def test_an_uncommitted_block_with_other_batches_than_its_header_commits_to_is_none() -> None:
+    """Its id is the header's alone: it would be executed as it is."""
+    member = after_a_run()
+    block = Chain(member.store).uncommitted()[-1]
+    other = StoredBlock(block.header, (*block.batches, bytes(32)))
+    member.store.entries[layout.uncommitted(block.id)] = msgspec.msgpack.encode(other)
+    assert Chain(member.store).uncommitted_block(block.id) is None
+    boot_and_start(member)
+    assert member.replica._machine.block(block.id) is None
 
 
 def test_a_head_whose_history_is_damaged_is_refused_with_advice() -> None:

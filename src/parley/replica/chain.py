@@ -46,7 +46,7 @@ class Unusable(StoreError):  # noqa: N818 - the condition, not an error of the c
     def __init__(self, entry: str, what: str) -> None:
         super().__init__(
             f"Entry {entry} of the local store {what}, so the store is damaged or belongs to another replica. Repair the "
-            f"disk and start again, or let the broker rejoin with an empty store; its safety record must stay as it is."
+            f"disk and start again, or run `parley node recover`; the safety record must stay as it is."
         )
         self.entry = entry
         self.what = what
@@ -71,7 +71,10 @@ class Chain:
     def check(self, genesis: Block) -> None:
         """What can be told at start; the rest shows when it is read."""
         first = self._committed(0)
-        if first.header.chain != genesis.header.chain:
+        if (
+            first.header.chain != genesis.header.chain
+            and self._newest(first).header.chain != genesis.header.chain
+        ):
             raise StoreError(
                 "The local store was made under another genesis file. Point the broker at the genesis file and data "
                 "directory that belong together."
@@ -81,6 +84,13 @@ class Chain:
         if first.id != genesis.id:
             raise _damaged(layout.committed(0), "is not the block of the genesis file")
         self._check_head()
+
+    def _newest(self, otherwise: Block) -> Block:
+        """The last executed block: a second witness to which network this is, where a disk may have damaged the first."""
+        try:
+            return self._committed(self.head().height)
+        except Unusable:
+            return otherwise
 
     def _check_head(self) -> None:
         height, history = self.head().height, self.history_range()

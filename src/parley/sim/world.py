@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import encode_record, recover_record, repairs
 from parley.ledger import layout
+from parley.replica.joining import Joiner
 from parley.replica.ports import (
     Applied,
     Broadcast,
@@ -124,7 +125,7 @@ class World:
             self._fail(host, _describe(error))
             return
         host.participant = participant
-        host.joining = host.disk.get(layout.JOINING) is not None
+        host.joining = isinstance(participant, Joiner)
         self._see(host, seen.Started(replica, participant.executed_height, host.joining))
         self._act(host, lambda: participant.start(self.now))
 
@@ -158,9 +159,12 @@ class World:
         self._see(host, seen.Wiped(replica))
 
     def damage(self, replica: int, prefix: bytes) -> None:
-        """A bit of an entry under `prefix` flips on the replica's disk, and nobody is told."""
+        """A bit of an entry under `prefix` flips on the replica's disk, and nobody is told.
+
+        Not of the first block: it names the network, and a broker whose store names another one is right to stop.
+        """
         host = self.hosts[replica]
-        entries = [key for key, value in host.disk.scan(prefix) if value]
+        entries = [key for key, value in host.disk.scan(prefix) if value and key != layout.committed(0)]
         if entries and host.disk.flip(key := host.chance.choice(entries), host.chance):
             self.trace.add(self.now, replica, b"damage", key)
             self.happened["damaged"] += 1
@@ -253,7 +257,7 @@ class World:
         host.stop()
         self.start(host.index)
         self.happened["restarts"] += host.correct
-        if was_joining and host.up and host.disk.get(layout.JOINING) is None:
+        if was_joining and host.up and not host.joining:
             host.suspect = False
             self.happened["joins"] += host.correct
 
