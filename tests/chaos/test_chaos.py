@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +15,13 @@ import pytest
 from parley.chaos.checker import judge
 from parley.chaos.history import Acknowledged, Audited, Chain, Delivered, Record, read_history
 from parley.chaos.nemesis import KINDS
+from parley.chaos.network import Network
 from parley.chaos.report import Report, report
 from parley.chaos.runner import HISTORY, Settings, run
 from parley.chaos.stores import examine
 from parley.ledger import layout
 from parley.ledger.store import Store
+from parley.node.faults.settings import read_faults
 from parley.node.provision import read_genesis
 
 SECONDS = 13.0  # of faults of each kind
@@ -51,6 +57,38 @@ def assert_holds(found: Report) -> None:
     assert found.delivered > found.acknowledged
     assert min(found.refused, found.empties, found.unknown) > 0
     assert len(found.heights) == 4
+
+
+# -- signals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_only_the_process_that_was_found_listening_is_told_to_lie(
+    successor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile it may have been killed, and another may just have taken its place, which would die of the signal."""
+    network = Network(tmp_path / "network", 4)
+    name = network.names[0]
+
+    def start() -> None:
+        network._processes[name] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    async def listens(name: str) -> bool:
+        network.kill(name)
+        if successor:
+            start()
+        return True
+
+    start()
+    monkeypatch.setattr(network, "_listens", listens)
+    try:
+        asyncio.run(network.lie(name, ["stale"]))
+        assert read_faults(network.brokers[name].config) == ("stale",)
+        if successor:
+            network._processes[name].terminate()
+            assert network._processes[name].wait(60) == -signal.SIGTERM
+    finally:
+        network.kill_all()
 
 
 # -- the judge would notice --------------------------------------------------------------------------------------------

@@ -54,7 +54,15 @@ def test_a_history_judged_from_its_file_gives_the_same_verdict(tmp_path: Path) -
     assert judge(read_history(path)) == judge(good())
 
 
-@pytest.mark.parametrize("text", [b"\xff\n", b'{"record":"Nothing","at":0}\n', b"[]\n"])
+# Times that no run has: a chart of them would not fit into any memory.
+LONG = [
+    b'{"record":"Ended","at":1e15}\n',
+    b'{"record":"Span","at":-1e15,"end":1,"broker":"b","state":"killed","fault":""}\n',
+    b'{"record":"Span","at":0,"end":1e15,"broker":"b","state":"killed","fault":""}\n',
+]
+
+
+@pytest.mark.parametrize("text", [b"\xff\n", b'{"record":"Nothing","at":0}\n', b"[]\n", *LONG])
 def test_what_is_no_history_is_named_with_its_line(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     write_history(path, [Ended(0.0)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import typer
+from rich.table import Table
 from typer.testing import CliRunner
 
 from parley import __version__
@@ -129,6 +130,27 @@ def test_json_is_one_object_on_one_line(capsys: pytest.CaptureFixture[str]) -> N
 def test_text_in_a_pipe_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     output.emit({}, text, as_json=False)
     assert capsys.readouterr().out == "[bold] :smile: " + "x" * 300 + "\n"
+
+
+@pytest.mark.parametrize("cell", [False, True])
+def test_what_others_wrote_does_not_steer_the_terminal(
+    cell: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "one\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etwo"
+    table = Table("name", box=None)
+    table.add_row(text)
+    output.emit({}, table if cell else text, as_json=False)
+    output.note(f"{text}\nthree")
+    shown = capsys.readouterr()
+    for said in (shown.out, shown.err):
+        assert r"one\x1b]52;c;ZXZpbA==" in said
+        assert all(character.isprintable() or character == "\n" for character in said)
+    assert shown.err.endswith("two\nthree\n")
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    output.stderr().print("four", style="red")  # one's own styles are shown
+    assert "\x1b[31mfour" in terminal.getvalue()
 
 
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from tests.chaos.histories import good
 from tests.cli.commands import flat, start
 from typer.testing import CliRunner, Result
 
-from parley.chaos.history import Acknowledged, Began, Delivered, Record, Span, write_history
+from parley.chaos.history import Acknowledged, Began, Delivered, Record, Span, Subscribed, write_history
 from parley.cli.app import app
 from parley.cli.output import ExitCode
 
@@ -74,6 +74,18 @@ def test_a_history_that_holds_is_judged_again(tmp_path: Path) -> None:
     told = invoke("--check", path).stdout
     assert "Every property holds" in told
     assert "4 brokers, seed 7, 60 s of kill, pause" in told
+
+
+def test_a_history_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    write_history(path, [Began(0.0, 7, ("kill", "pause; rm -r ~"), 4, 60.0)])
+    result = invoke("--check", path)
+    assert result.exit_code == ExitCode.DOES_NOT_HOLD
+    assert "parley chaos --minutes 1 --faults kill --seed 7" in result.stderr
+    write_history(path, [Subscribed(0.0, "s", "alpha/a", "log", "((", {})])
+    result = invoke("--check", path)
+    assert result.exit_code == ExitCode.WRONG_USE
+    assert "a rule or a constraint in it cannot be read" in flat(result.stderr)
 
 
 def test_the_timeline_shows_who_was_down_when(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_the_status_says_who_can_prove_what_of_whom() -> None:
         return Member(name, "org", "address", "ready", 1, None, "", proofs, list(damage))
 
     members = [
+        member("alpha-1"),
         member("bravo-1", 17),
         member("charlie-1", 17, 21),
         member("delta-1", damage=("b/00 is gone",)),
@@ -138,7 +139,8 @@ def test_the_status_says_who_can_prove_what_of_whom() -> None:
         "alpha-1 signed two proposals in view 21 (proof held by charlie-1)",
     ]
     assert network_status._damage(members) == ["delta-1 found damage: b/00 is gone"]
-    many = network_status._proofs([member("bravo-1", *range(9))])
+    assert network_status._proofs([member("bravo-1", 17)]) == []  # of whom nobody has heard
+    many = network_status._proofs([member("alpha-1"), member("bravo-1", *range(9))])
     assert many[0] == "alpha-1 contradicted itself in 9 views; the last:"
     assert many[-1] == "alpha-1 signed two proposals in view 8 (proof held by bravo-1)"
     assert len(many) == 1 + network_status.MAX_SHOWN

@@ -17,7 +17,7 @@ from parley.client.contexts import Context
 from parley.client.errors import Unreachable
 from parley.ledger.proofs import ProofError
 from parley.model.errors import Code
-from parley.net.messages import Delivery, Failure, Head, Listed
+from parley.net.messages import Delivery, Failure, Fetch, Head, Listed
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 
@@ -56,6 +56,22 @@ async def test_a_broker_that_comes_back_is_used_again(stage: Stage) -> None:
                 await other.stop()
         await client.publish("notes", "two", partition=0)
         assert len(stage[FIRST].batches) == 1
+
+
+@on_stage
+async def test_a_brokers_words_do_not_steer_the_terminal_on_which_they_end_up(stage: Stage) -> None:
+    alice = stage.registered("alice")
+    stage.apply(stage.ledger.publication(alice, "notes", note("one")))
+    async with stage.client(alice, first=FIRST) as client:
+        stage[FIRST].lie = lambda question, answer: (
+            Failure(question.id, Code.PERMISSION_DENIED, "no\x1b]0;yours\x07\n\x9b2J")
+            if isinstance(question, Fetch)
+            else answer
+        )
+        assert (await client.read("notes", 0)).text() == "one"
+        said = str(client.misbehaviour[0])  # and in the log
+    assert r"no\x1b]0;yours\x07" in said
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
 
 
 def test_ones_own_organisation_comes_first_and_the_others_take_turns() -> None:

@@ -199,6 +199,19 @@ async def test_a_publisher_that_waits_too_long_for_busy_brokers_is_told_what_the
 
 
 @on_stage
+async def test_the_only_broker_that_answers_cannot_say_that_all_are_overloaded(stage: Stage) -> None:
+    alice = stage.registered("alice")
+    async with stage.client(alice, patience=0.5) as client:
+        for broker in stage.brokers:
+            if broker.name != FIRST:
+                await broker.stop()
+        stage[FIRST].lie = lambda question, _: Failure(question.id, Code.BUSY, "its disk is nearly full")
+        with pytest.raises(Stalled, match="its disk is nearly full") as caught:
+            await client.publish("notes", "one", partition=0)
+        assert not isinstance(caught.value, Overloaded)
+
+
+@on_stage
 async def test_a_batch_that_costs_too_much_is_refused_and_smaller_ones_follow(
     stage: Stage,
 ) -> None:

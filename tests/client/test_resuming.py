@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
 from parley.model.errors import Code
 from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
-from parley.net.messages import Failure, OpenStream
+from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Question
 
 
 @asynccontextmanager
@@ -228,6 +229,34 @@ async def test_a_broker_that_calls_pruned_what_is_kept_is_caught(stage: Stage) -
     assert "none was" in stage.lies[0].problem
 
 
+@on_stage
+async def test_one_broker_that_calls_pruned_what_is_kept_is_not_believed_while_the_others_are_not_ready(
+    stage: Stage,
+) -> None:
+    """It does not prove it, either: nothing is skipped, and nobody is told that something is gone."""
+    stage.registered("bob")
+    publish(stage, "one", "two", "three")
+    not_ready = 3
+
+    def pruned(question: Question, answer: Answer) -> Answer | None:
+        if isinstance(question, Prove):
+            return None
+        return Failure(question.id, Code.PRUNED, "long ago") if isinstance(question, Fetch) else answer
+
+    def waiting(question: Question, answer: Answer) -> Answer:
+        nonlocal not_ready
+        if isinstance(question, Fetch) and not_ready:
+            not_ready -= 1
+            return Failure(question.id, Code.NOT_READY, "it was restarted")
+        return answer
+
+    async with subscribed(stage, {0: 1}) as subscription:
+        for broker in stage.brokers:
+            broker.lie = pruned if broker.name == FIRST else waiting
+        assert texts(await take(subscription, 2)) == ["two", "three"]
+        assert not_ready == 0
+
+
 # -- positions that do not fit -------------------------------------------------------------------------------------------------
 
 
@@ -302,3 +331,14 @@ def test_a_file_holds_the_old_position_or_the_new_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         new.save(tmp_path / "nowhere" / "position.json")
     assert Position.load(path) == new
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_saving_follows_no_link_that_somebody_else_has_laid(tmp_path: Path) -> None:
+    other = tmp_path / "precious"
+    other.write_text("mine")
+    for name in (f".position.json.{os.getpid()}", "position.json"):
+        (tmp_path / name).symlink_to(other)
+    Position("00", "notes", "", ()).save(tmp_path / "position.json")
+    assert other.read_text() == "mine"
+    assert not (tmp_path / "position.json").is_symlink()

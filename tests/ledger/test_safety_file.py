@@ -13,6 +13,7 @@ from tests.consensus.chains import Committee
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS, encode_record, recover_record, repairs
 from parley.consensus.safety import initial_state
+from parley.ledger import safety_file
 from parley.ledger.safety_file import SIZE, SafetyFile, SafetyFileDamaged, SafetyFileError
 
 FIRST = [b"record 0", b"record 1"]
@@ -184,6 +185,23 @@ def test_one_user_at_a_time(path: Path) -> None:
         other = subprocess.run(command, capture_output=True, text=True, check=True)
         assert f"The safety file {path} is in use" in other.stdout
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_file_that_was_moved_aside_before_it_was_locked_is_not_used(
+    path: Path, another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = safety_file._lock
+
+    def late(path: Path, descriptor: int) -> None:
+        path.rename(path.with_name("aside"))
+        if another:
+            SafetyFile.create(path, FIRST)
+        lock(path, descriptor)
+
+    monkeypatch.setattr(safety_file, "_lock", late)
+    with pytest.raises(SafetyFileError, match="was replaced" if another else "was moved away"):
+        SafetyFile.open(path)
 
 
 def test_a_missing_file_stops_the_replica(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
@@ -36,7 +37,9 @@ from parley.node import answers
 from parley.node.assemble import run
 from parley.node.certificates import Authority, issue
 from parley.node.config import ConfigError, load
+from parley.node.driver import Driver
 from parley.node.provision import broker_directory
+from parley.node.storage import Storage
 
 
 class OneBroker(LocalNetwork):
@@ -209,6 +212,40 @@ def test_a_certificate_that_others_would_refuse_is_refused_at_the_start(network:
         ConfigError, match="certificate: other brokers would refuse this broker: its certificate has expired"
     ):
         asyncio.run(run(load(network.config("solo-1")), asyncio.Event()))
+
+
+def test_between_two_lives_a_broker_can_be_found_and_its_old_store_is_let_go(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `parley down` finds it, and although something that is garbage still scans the old store."""
+    config = load(network.config("solo-1"))
+    lives: list[int] = []
+
+    def start(driver: Driver) -> None:
+        lives.append(len(lives))
+        if len(lives) > 1:
+            stop.set()
+            return
+        scan = driver._storage.store.scan(b"")
+        garbage: list[object] = [scan, next(scan)]
+        garbage.append(garbage)
+        driver._on_restart("test")
+
+    def closed(storage: Storage) -> None:
+        found.append({name: (config.directory / name).exists() for name in ("pid", "address")})
+        close(storage)
+
+    found: list[dict[str, bool]] = []
+    close = Storage.close
+    stop = asyncio.Event()
+    monkeypatch.setattr(Driver, "start", start)
+    monkeypatch.setattr(Storage, "close", closed)
+    gc.disable()  # it must not depend on when that runs by itself
+    try:
+        assert asyncio.run(run(config, stop)) == 0
+    finally:
+        gc.enable()
+    assert found == [{"pid": True, "address": True}, {"pid": False, "address": False}]
 
 
 def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:

@@ -57,3 +57,5 @@ async def until_it_takes_publications(network: LocalNetwork) -> None:
             name, body = publisher.publication("log", message(b"after"))
             publisher.send(net.Submit(1, body))
             publisher.receipt(await publisher.receive(net.Receipted), name)
+            publisher.send(net.StatusRequest(2))
+            assert (await publisher.receive(net.Status)).damage  # of the life before is still told

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 from msgspec.structs import replace
-from tests.node.network import LocalNetwork
+from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import (
     RawClient,
     authenticated,
@@ -290,6 +290,50 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
     assert sum(turns) == number
     assert max(turns) <= MAX_SHOWN_MESSAGES
     assert len(turns) >= 4
+
+
+def test_however_many_streams_a_connection_has_one_block_at_a_time_is_put_together(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: dict[int, streams._Piece] = {}
+    most = 0
+    look = streams._Piece.look
+
+    def watched(piece: streams._Piece, archive: Archive, work: int) -> int:
+        nonlocal most
+        left = look(piece, archive, work)
+        if piece.is_whole:
+            begun.pop(id(piece), None)
+        else:
+            begun[id(piece)] = piece
+        most = max(most, len(begun))
+        return left
+
+    monkeypatch.setattr(streams._Piece, "look", watched)
+
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            start = (await alice.operate(Subscribe("t", ""))).outcome
+            assert isinstance(start, Subscribed)
+            sent = [message(b"")] * (2 * MAX_SHOWN_MESSAGES + 1)
+            assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
+            (one,) = start.partitions
+            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            numbers = set(range(80, 88))
+            for number in numbers:
+                alice.send(net.OpenStream(number, "t", start.constraint, (position,), 1))
+            async with asyncio.timeout(SECONDS):
+                while numbers:
+                    frame = await alice.stream.read()
+                    assert frame is not None
+                    answer = net.decode_answer(frame)
+                    if isinstance(answer, net.Delivery):
+                        numbers.discard(answer.id)
+            await close(admin, alice)
+
+    asyncio.run(story())
+    assert (most, begun) == (1, {})
 
 
 def test_the_connections_of_one_client_take_turns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Never
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
@@ -29,7 +31,7 @@ from parley.node.assemble import run
 from parley.node.config import Config, ConfigError, load
 from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import Loss, Recovered, examine, recover_storage
-from parley.node.storage import StorageError, open_storage
+from parley.node.storage import StorageError, mark_provisioned, open_storage
 from parley.replica.chain import Chain
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")
@@ -259,6 +261,47 @@ def test_an_interrupted_recovery_is_completed_by_the_next(
     assert (config.directory / "safety.record.damaged-1").exists()
 
 
+@pytest.mark.parametrize("step", ["_moved_aside", "mark_provisioned"])
+def test_an_interrupted_recovery_leaves_no_old_record_with_a_new_store(
+    config: Config, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad_table(config)
+    original = getattr(recovery, step)
+
+    def interrupted(argument: object) -> Never:
+        original(argument)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            recover_storage(config, stale_record=True)
+    with pytest.raises(StorageError):
+        open_storage(config)
+    recover_storage(config)  # whoever does not say again that it was old
+    assert opened(config)[0].abstains
+
+
+def test_meanwhile_no_broker_starts_and_nobody_else_recovers_it(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def meanwhile(config: Config) -> None:
+        mark_provisioned(config)
+        with pytest.raises(SafetyFileError, match="in use"):
+            open_storage(config)
+        with pytest.raises(StorageError, match="another process recovers this broker"):
+            recover_storage(config)
+        tried.append(config)
+
+    bad_table(config)
+    monkeypatch.setattr(recovery, "mark_provisioned", meanwhile)
+    recover_storage(config)
+    assert tried
+    opened(config)
+
+
 # -- refusals ---------------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +326,30 @@ def test_nothing_is_done_while_it_runs_on_files_that_were_deleted(config: Config
             recover_storage(config)
         broker.communicate()
     assert not config.safety.exists()
+    recover_storage(config)
+
+
+@pytest.mark.parametrize("part", ["safety", "data"])
+def test_a_link_to_a_disk_that_is_not_mounted_is_no_loss(config: Config, part: str, tmp_path: Path) -> None:
+    path: Path = getattr(config, part)
+    path.rename(tmp_path / "disk")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=f"{path} is a link to something that is not there"):
+        recover_storage(config)
+    path.unlink()
+    (tmp_path / "disk").rename(path)
+    assert not examine(config)
+
+
+def test_what_cannot_be_moved_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(path: Path, target: Path) -> Never:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    bad_table(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", busy)
+        with pytest.raises(StorageError, match=f"{config.data} cannot be moved or made: Device or resource"):
+            recover_storage(config)
     recover_storage(config)
 
 

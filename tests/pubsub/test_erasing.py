@@ -15,10 +15,11 @@ from parley.ledger.indices import (
     encode_place,
     log_to_erase_key,
     offset_key,
+    receipt_key,
 )
 from parley.model.errors import Code
 from parley.model.operations import DeleteTopic, Subscribe
-from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
 from parley.model.records import PartitionRecord, partition_key
 from parley.pubsub.application import PubSub
 from parley.pubsub.erasing import GRACE
@@ -178,6 +179,29 @@ def test_a_list_that_cannot_be_read_begins_anew(world: World) -> None:
     assert not to_do(world)
 
 
+def test_a_damaged_list_erases_nothing_that_the_log_still_has(world: World) -> None:
+    batches = publish(world, 3)
+    world.apply(time=batches_end(world) - 100)
+    world.wait(GRACE)
+    world.store.write([(log_to_erase_key("orders", 0), encode_place(LogToErase(0, 2**40, 0)))])
+    assert erase(world) == names(batches[:2])
+    assert not erase(world)
+    assert batches[2].digest in kept(world)
+
+
+def test_a_body_is_kept_for_the_receipt_that_decided_and_not_for_repeats(world: World) -> None:
+    """When it may go is told by one block, or a body that is gone for one would be missing for the other."""
+    refused = world.publication(ALICE, "nowhere", not_after=world.height + 5)
+    first, again = world.order_one(refused), world.order_one(refused)
+    world.wait(10)
+    late = world.order_one(refused)
+    assert (again.code, late.code) == (Code.DUPLICATE, Code.EXPIRED)
+    keeps = [world.application.keeps(encode_leaf(receipt), world.store) for receipt in (first, again, late)]
+    assert keeps == [True, False, False]
+    world.store.write([(receipt_key(refused.digest), None)])  # until it is known which one that is
+    assert world.application.keeps(encode_leaf(late), world.store)
+
+
 def test_a_body_that_comes_again_is_erased_again(world: World) -> None:
     (batch,) = publish(world)
     world.apply(time=batches_end(world))
@@ -189,6 +213,17 @@ def test_a_body_that_comes_again_is_erased_again(world: World) -> None:
     assert erase(world) == [batch.digest]
     assert not erase(world)
     assert batch.digest not in kept(world)
+
+
+def test_bodies_that_come_again_and_again_do_not_keep_others_from_being_erased(world: World) -> None:
+    first, second = sorted(publish(world, 2), key=lambda batch: batch.digest)
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    erase(world)
+    world.order(first, second)
+    world.wait(GRACE - 1)
+    world.order(first)
+    assert erase(world, 1) == [second.digest]
 
 
 def test_a_body_that_comes_again_after_its_last_height_is_erased_again(world: World) -> None:
@@ -228,7 +263,7 @@ def test_in_every_history_exactly_the_bodies_behind_the_start_are_erased(seed: i
         bodies |= {batch.digest for batch in batches}
         world.apply(*batches, time=time)
         bodies -= set(erase(world, limit))
-    for _ in range(200):  # as long as logs move on in the meantime
+    for _ in range(40 * GRACE):  # as long as logs move on in the meantime
         if not to_do(world):
             break
         world.wait(1)

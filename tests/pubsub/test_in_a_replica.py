@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, registration, tagged
 
 from parley.consensus.errors import Reason
@@ -14,6 +15,7 @@ from parley.ledger.application import Receipt
 from parley.ledger.erasure import check_remains
 from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.records import PartitionRecord, decode_record, encode_record, partition_key
+from parley.pubsub import erasing
 from parley.pubsub.application import PubSub
 from parley.replica.chain import StateView
 from parley.replica.ports import Applied, Certified, Effect, Refused, Write
@@ -101,7 +103,10 @@ class Nodes:
         return self._state.get(b"n" + path)
 
 
-def test_the_log_of_a_replica_moves_on_with_block_time_and_names_the_bodies_to_erase() -> None:
+def test_the_log_of_a_replica_moves_on_with_block_time_and_names_the_bodies_to_erase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(erasing, "GRACE", 8)
     world = World()
     alice = actor("alice")
     node = Node(world)

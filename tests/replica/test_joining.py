@@ -23,7 +23,7 @@ from parley.pubsub.application import PubSub
 from parley.replica import fetching, snapshots, wire
 from parley.replica.chain import Chain, StoreError
 from parley.replica.counter import Counter, encode_batch
-from parley.replica.joining import Joiner
+from parley.replica.joining import Joiner, _Search
 from parley.replica.ports import (
     Broadcast,
     Effect,
@@ -307,6 +307,24 @@ def test_a_damaged_state_map_is_noticed_when_it_is_read_and_the_state_fetched_ag
     assert network.me.found[0].entry == "s/"
 
 
+class Broken(Counter):
+    """A fault of the program: every member meets it at the same block."""
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+        if block.height == 5:
+            raise ValueError("a fault of the program")
+        return super().apply(block, batches, state)
+
+
+def test_a_fault_of_the_program_does_not_make_all_members_give_their_state_up() -> None:
+    """Then there would be nobody left to offer a snapshot."""
+    network = Network(applications={index: Broken() for index in range(4)})
+    with pytest.raises(ValueError, match="a fault of the program"):
+        network.run(100)
+    assert not any(member.restarts for member in network.members)
+    assert all(member.store.get(layout.JOINING) is None for member in network.members)
+
+
 def test_a_replica_that_diverges_again_and_again_stops_for_good_with_advice() -> None:
     network = Network(applications={ME: Miscounting(1_000)})
     network.run_until(lambda: bool(network.me.halts), rounds=6_000)
@@ -553,6 +571,9 @@ LIES: dict[str, Callable[[], Lie]] = {
     ),
     "an early end": lambda: entries(lambda said: replace(said, more=False)),
     "no entries": lambda: entries(lambda said: replace(said, entries=(), more=False)),
+    "one entry at a time": lambda: entries(
+        lambda said: replace(said, entries=said.entries[:1], more=len(said.entries) > 1 or said.more)
+    ),
     "no entries, for ever": lambda: entries(lambda said: replace(said, entries=(), more=True)),
     "a foreign entry": lambda: entries(
         lambda said: replace(said, entries=(*said.entries, (said.entries[-1][0] + b"x", b"1")))
@@ -624,6 +645,56 @@ def test_a_joiner_starts_again_when_nobody_has_the_snapshot_any_more() -> None:
     assert len(heights) == 2
 
 
+def test_a_liar_cannot_have_one_snapshot_of_its_own_after_the_other_begun_in_vain() -> None:
+    """Honest members offer different heights, the liar the highest of all, and then it is silent."""
+    alone = Alone()
+    low, middle, high = alone.three_offers()
+    chosen: list[int] = []
+    for _ in range(3):
+        alone.sent.clear()
+        for sender, offer in ((1, low), (2, middle), (LIAR, high)):
+            alone.tell(sender, offer)
+        while not alone.sent:
+            alone.wait(1)
+        (to, question) = alone.sent[-1]
+        assert isinstance(question, NodesRequest)
+        chosen.append(question.height)
+        if to != LIAR:
+            break
+        *_, effects = [alone.wait(1_000) for _ in range(3)]
+        assert isinstance(effects[0], Broadcast)
+    assert chosen == [high.header.executed_height, middle.header.executed_height]
+
+
+def test_an_old_snapshot_is_not_taken_before_another_member_had_its_say() -> None:
+    """It is certified, too: a liar that is quick could throw a broker back as far as it likes."""
+    alone = Alone()
+    low, _, high = alone.three_offers()
+    alone.tell(LIAR, low)
+    for _ in range(10):
+        effects = alone.wait(1_000)
+        assert isinstance(effects[0], Broadcast)
+    alone.tell(1, high)
+    alone.wait(1_000)
+    while not alone.sent:
+        alone.wait(1)
+    ((_, question),) = alone.sent
+    assert isinstance(question, NodesRequest)
+    assert question.height == high.header.executed_height
+
+
+def test_an_old_snapshot_is_not_taken_for_the_number_of_liars_that_offer_it() -> None:
+    alone = Alone()
+    low, _, high = alone.three_offers()
+    far = replace(high, header=replace(high.header, executed_height=low.header.executed_height + 1_000))
+    search = _Search()
+    for sender, offer in ((0, low), (1, low), (2, far)):
+        search.add(0, sender, offer)
+    assert search.best({}) == (far, [2])
+    search.add(0, 2, high)
+    assert search.best({}) == (low, [0, 1])
+
+
 def asked(member: Member, kind: type[msgspec.Struct]) -> bool:
     return any(isinstance(message, kind) for message in sent_while_joining(member))
 
@@ -681,6 +752,22 @@ class Alone:
         for index, offer in zip(members, offers, strict=True):
             self.tell(index, offer)
         return offers[0]
+
+    def three_offers(self) -> list[SnapshotOffer]:
+        """Of three heights, lowest first."""
+        others = self.network
+        others.absent = {ME}
+        found: list[SnapshotOffer] = []
+        for _ in range(3):
+            above = found[-1].header.executed_height if found else 0
+            ask = wire.encode(SnapshotRequest(above))
+            others.deliver(ME, 0, ask)
+            height = others.heights()[0]
+            others.run_until(lambda height=height: others.heights()[0] > height + 8)  # type: ignore[misc]
+            offer = answer_of(others, 0, SnapshotRequest(above))
+            assert isinstance(offer, SnapshotOffer)
+            found.append(offer)
+        return found
 
     def answer(self, until: type[msgspec.Struct]) -> tuple[int, msgspec.Struct]:
         """Let the old state go, and the others answer until such a question comes."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replica.driver import MemoryStore
@@ -24,6 +27,22 @@ def test_a_scan_keeps_to_its_prefix_and_to_key_order() -> None:
     overlay = Overlay(MemoryStore([(b"p3", b""), (b"q", b""), (b"p1", b"")]))
     overlay.write([(b"p2", b""), (b"o", b""), (b"p0", b"")])
     assert [key for key, _ in overlay.scan(b"p")] == [b"p0", b"p1", b"p2", b"p3"]
+
+
+def test_a_scan_that_is_broken_off_has_read_no_more_than_it_gave() -> None:
+    class Counting(MemoryStore):
+        read = 0
+
+        def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+            for entry in super().scan_from(prefix, start):
+                self.read += 1
+                yield entry
+
+    store = Counting((b"p%d" % number, b"") for number in range(9))
+    overlay = Overlay(store)
+    overlay.write([(b"p0", b"new")])
+    assert list(islice(overlay.scan(b"p"), 2)) == [(b"p0", b"new"), (b"p1", b"")]
+    assert store.read < 6
 
 
 def test_cleared_the_overlay_shows_the_store_alone() -> None:

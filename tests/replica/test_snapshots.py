@@ -14,7 +14,7 @@ from parley.ledger import layout, state_map
 from parley.ledger.layout import Head
 from parley.replica import snapshots, wire
 from parley.replica.ports import Certified, Send, Write
-from parley.replica.snapshots import FORGOTTEN, IN_USE, MAX_AGE, MAX_PENDING, Nodes, Snapshots
+from parley.replica.snapshots import FORGOTTEN, IN_USE, LIFETIME, MAX_AGE, MAX_PENDING, Nodes, Snapshots
 from parley.sync.messages import (
     EntriesRequest,
     NodesRequest,
@@ -185,6 +185,23 @@ def test_what_nobody_asks_for_any_more_is_dropped() -> None:
     assert server.kept() == ()
 
 
+@pytest.mark.parametrize("asks", ["for its entries", "for more than there is"])
+def test_nobody_keeps_a_view_for_ever_by_asking(asks: str) -> None:
+    """A view holds the space of all that is overwritten since."""
+    server = Server().execute(9)
+    server.offer()
+    server.execute(10)
+    for _ in range(0, LIFETIME, IN_USE // 2):
+        assert server.kept() == (12,)
+        assert server.has(12) if asks == "for its entries" else server.offer(above=2**64 - 1) is None
+        server.step(ms=IN_USE // 2)
+    server.step(ms=1)
+    assert server.kept() == ()
+    assert server.offer() is None
+    server.execute(10)
+    assert server.offer() == 20
+
+
 def test_everything_is_let_go_of_before_a_restart() -> None:
     server = Server().execute(9)
     server.offer()
@@ -239,6 +256,23 @@ def test_entries_come_in_key_order_in_bounded_answers_each_once(
     for page in found:
         size = sum(len(layout.state(key)) + len(value) for key, value in page.entries)
         assert len(page.entries) == 1 or size <= room
+        assert not page.more or size >= snapshots.least()
+
+
+def test_an_answer_with_more_to_come_is_never_small_whatever_comes_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the asker takes who sends it for a liar that keeps it waiting, entry by entry."""
+    monkeypatch.setattr(snapshots, "MAX_ANSWER", 800)
+    server = Server().execute(3)
+    server.offer()
+    server.execute(4)
+    store = view(server.snapshots)
+    store.entries.update({layout.state(b"b"): bytes(2_000), layout.state(b"c"): bytes(800)})
+    first = server.snapshots.entries(ASKER, EntriesRequest(4, b""), 0)
+    assert first is not None
+    assert [key for key, _ in first.entries] == [b"a", b"b"]
+    assert first.more
 
 
 def test_nodes_come_in_the_order_of_the_question_and_leaves_by_their_entries(served: Snapshots) -> None:

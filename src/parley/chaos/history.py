@@ -10,9 +10,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from parley.model.names import Value
 
@@ -48,6 +49,7 @@ __all__ = [
 
 MAX_RECORDS = 2_000_000
 MAX_LINE = 16 * 1024 * 1024  # bytes; the longest lines are chains
+MAX_SECONDS = 14 * 86_400  # twice the longest run, and everything after it
 MAX_TROUBLES = 10_000
 MAX_TEXT = 300  # characters of an error that are kept
 UNRECOGNISED = "?"  # begins the id of a payload that nobody published
@@ -57,8 +59,11 @@ class HistoryError(Exception):
     """A file holds no history, or a run is longer than a history may be."""
 
 
+_Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+
+
 class _Record(Struct, frozen=True, forbid_unknown_fields=True, tag_field="record"):
-    at: float  # seconds since the run began, by a clock that never goes back
+    at: _Seconds  # seconds since the run began, by a clock that never goes back
 
 
 class Began(_Record, frozen=True, tag=True):
@@ -67,7 +72,7 @@ class Began(_Record, frozen=True, tag=True):
     seed: int
     faults: tuple[str, ...]
     brokers: int
-    seconds: float
+    seconds: _Seconds
 
 
 class Invoked(_Record, frozen=True, tag=True):
@@ -164,13 +169,13 @@ class Revoked(_Record, frozen=True, tag=True):
 class Healed(_Record, frozen=True, tag=True):
     """The last fault has ended: from now on everything has to get done within `bound` seconds."""
 
-    bound: float
+    bound: _Seconds
 
 
 class Span(_Record, frozen=True, tag=True):
     """What was wrong with a broker, from `at` to `end`."""
 
-    end: float
+    end: _Seconds
     broker: str
     state: str
     fault: str

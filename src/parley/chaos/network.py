@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -155,10 +153,12 @@ class Network:
             return
         self._faults[name] = tuple(faults)
         self._configure(name)
-        # A process that has not come far yet would die of the signal; it reads the file anyway.
-        if self.is_running(name) and (name in self._paused or await self._listens(name)):
-            with suppress(ProcessLookupError):
-                os.kill(self._processes[name].pid, signal.SIGHUP)
+        # A process that has not come far yet would die of the signal; it reads the file anyway. So does one that has taken
+        # the place of this one meanwhile.
+        process = self._processes.get(name)
+        listens = self.is_running(name) and (name in self._paused or await self._listens(name))
+        if process is not None and listens and self._processes.get(name) is process:
+            process.send_signal(signal.SIGHUP)
 
     def limit(self, name: str, max_bytes: int | None) -> None:
         """What a broker's store may take, from its next start on; None: as much as it likes."""

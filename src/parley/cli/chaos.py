@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.chaos.checker import CHECKS
-from parley.chaos.history import HistoryError, Record, read_history
+from parley.chaos.history import HistoryError, read_history
 from parley.chaos.nemesis import KINDS
 from parley.chaos.report import Report, report, timeline
 from parley.cli import chaos_plot, output, plots
-from parley.cli.local_folder import provisioning, require_node_extra
+from parley.cli.local_folder import provisioning, require_node_extra, require_own
 from parley.cli.network import INTERRUPTED
+from parley.model.expressions import ExpressionError
 
 __all__ = ["chaos"]
 
@@ -66,8 +68,7 @@ def chaos(
     kinds = _kinds(faults)
     plots.check(chart, "--chart")
     if check is not None:
-        found = report(_read(check))
-        found.history = str(check)
+        found = _judged(check)
     else:
         require_node_extra("chaos")
         found = _run(minutes, kinds, seed, brokers, directory)
@@ -89,11 +90,16 @@ def _kinds(text: str) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in names)
 
 
-def _read(path: Path) -> Sequence[Record]:
+def _judged(path: Path) -> Report:
     try:
-        return read_history(path)
+        found = report(read_history(path))
     except HistoryError as error:
         raise typer.BadParameter(str(error), param_hint="--check") from None
+    except ExpressionError as error:
+        problem = f"{path} is not a history: a rule or a constraint in it cannot be read: {error}."
+        raise typer.BadParameter(problem, param_hint="--check") from None
+    found.history = str(path)
+    return found
 
 
 def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, directory: Path | None) -> Report:
@@ -101,6 +107,8 @@ def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, direct
 
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
+    if directory is not None:
+        require_own(directory)
     home = directory or Path(tempfile.mkdtemp(prefix="parley-chaos-"))
     settings = runner.Settings(home / "network", minutes * 60, kinds, seed, brokers)
     kept = directory is not None
@@ -178,13 +186,16 @@ def _told(found: Report) -> RenderableType:
     return Group(Text(title, style="bold"), Text(timeline(found)), Text(""), table, verdict, *details)
 
 
+def _kinds_of(found: Report) -> list[str]:
+    """Those that there are: what is to be copied into a shell is not taken from a file."""
+    return [kind for kind in KINDS if kind in found.faults]
+
+
 def _advise(found: Report) -> None:
     """How somebody else gets to see it."""
-    if found.faults:
-        words = (
-            f"--minutes {found.fault_seconds / 60:g} --faults {','.join(found.faults)} --seed {found.seed}"
-        )
+    if _kinds_of(found):
+        words = f"--minutes {found.fault_seconds / 60:g} --faults {','.join(_kinds_of(found))} --seed {found.seed}"
         output.note(f"parley: the same faults again: parley chaos {words} --brokers {found.brokers}")
     if found.history:
-        output.note(f"parley: this history again: parley chaos --check {found.history}")
+        output.note(f"parley: this history again: parley chaos --check {shlex.quote(found.history)}")
         sys.stderr.flush()

@@ -104,14 +104,14 @@ def _chosen(home: Path, name: str) -> LocalBroker:
 def _faults(broker: LocalBroker) -> tuple[str, ...]:
     try:
         return read_faults(broker.config)
-    except FaultError as error:
+    except (FaultError, OSError) as error:
         fail(str(error), ExitCode.WRONG_USE)
 
 
 def _switch(broker: LocalBroker, faults: tuple[str, ...]) -> bool:
     try:
         return switch(broker, faults)
-    except FaultError as error:
+    except (FaultError, OSError) as error:
         fail(f"{broker.config}: {error}", ExitCode.WRONG_USE)
 
 

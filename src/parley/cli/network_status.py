@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -156,11 +156,14 @@ def _table(genesis: Genesis, shard: Shard) -> RenderableType:
     return Group(title, "", table, *([""] if found else []), *found)
 
 
-def _proofs(members: Iterable[Member]) -> list[str]:
+def _proofs(members: Sequence[Member]) -> list[str]:
     """A sentence for each proof of misbehaviour, with all who hold it; of a broker that goes on and on, the last ones."""
     holders: dict[tuple[str, str, int], list[str]] = {}
+    known = {member.name for member in members}
     for member in members:
         for proof in member.misbehaviour:
+            if proof.broker not in known:  # whoever says that knows nothing
+                continue
             holders.setdefault((proof.broker, proof.kind, proof.view), []).append(member.name)
     said: dict[str, list[str]] = {}
     for (broker, kind, view), names in sorted(holders.items()):

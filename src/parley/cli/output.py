@@ -8,8 +8,11 @@ from typing import Annotated, NoReturn, Protocol
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
+
+from parley.model.text import unsteering
 
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
@@ -85,8 +88,16 @@ def stderr() -> Console:
     return _console(to_stderr=True)
 
 
+class _Console(Console):
+    """Much of what is shown was written by brokers, publishers or files. As text it must not steer the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(unsteering(segment.text), segment.style)
+
+
 def _console(*, to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    console = _Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.soft_wrap = True
         console.width = max(console.width, PIPE_WIDTH)

@@ -116,7 +116,8 @@ def _explained(config: Config, loss: Loss) -> str:
             f"The store {config.data} {loss.store}. It is made anew and filled from the other brokers."
         )
     lines.append(
-        "What is there now is moved aside, not deleted. Make sure that this broker runs nowhere else."
+        "What is there now is moved aside, not deleted. Make sure that this broker runs nowhere else, and that nothing is "
+        "missing only because a disk is not mounted: an old record that comes back later must never be used again."
     )
     return "\n".join(lines)
 

@@ -178,7 +178,8 @@ class _Talk(Generic[A, R]):
             return self._last
         if not self._reached:
             return Unreachable(self._reasons)
-        if self._busy and self._busy >= self._reached:
+        # One of so many is honest: a single one that has no room, or says so, is no reason to publish more slowly.
+        if self._busy >= self._reached and len(self._busy) >= self._panel.enough_to_refuse:
             return Overloaded(self._request.what, self._reasons)
         return Stalled(self._request.what, self._reasons)
 
@@ -259,8 +260,11 @@ class _Talk(Generic[A, R]):
         return found
 
     def _require_undecided(self) -> None:
-        """Everybody was asked. If some refuse to show something and the others cannot say, the refusal stands."""
-        if self._denials and not self._answers:
+        """Everybody was asked. If some refuse to show something and the others cannot say, the refusal stands, unless it
+        could have been proved: then one liar would do, whenever the others have a bad moment.
+        """
+        provable = self._request.judge is not None and self._panel.reader.level == "certified"
+        if self._denials and not self._answers and not provable:
             code, said = max(self._denials.items(), key=lambda one: len(one[1]))
             raise refused(code, next(iter(said.values())))
 

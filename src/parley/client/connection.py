@@ -14,6 +14,7 @@ from parley.ledger.proofs import ProofError
 from parley.model.credentials import Identity, possession
 from parley.model.errors import Code
 from parley.model.genesis import Broker, Genesis
+from parley.model.text import unsteering
 from parley.net import tls
 from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
@@ -61,9 +62,9 @@ class Declined(Exception):  # noqa: N818 - it names what happened
     """One broker's word, without proof, that it cannot or will not answer."""
 
     def __init__(self, code: Code, detail: str) -> None:
-        super().__init__(f"{code.value}: {detail}")
         self.code = code
-        self.detail = detail
+        self.detail = unsteering(detail)  # it ends up in logs and on terminals
+        super().__init__(f"{code.value}: {self.detail}")
 
 
 class Leaving:
@@ -238,7 +239,7 @@ class Connection:
             if not waiting.done():
                 waiting.set_result(answer)
         elif answer.id == 0 and isinstance(answer, Failure):
-            self._word = f"{answer.code.value}: {answer.detail}"
+            self._word = str(Declined(answer.code, answer.detail))
         # Anything else answers a question that was given up.
 
     def _lose(self, reason: Exception) -> None:

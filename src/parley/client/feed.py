@@ -241,7 +241,8 @@ class Feed:
 
     async def _rest(self) -> None:
         """Nobody is left in this round: say so, wait a little, begin another."""
-        if self._denials and not self._sources:
+        # A certified reader is shown proof of a refusal, or it is one broker's word while the others have a bad moment.
+        if self._denials and not self._sources and self._subject.panel.reader.level != "certified":
             code, said = max(self._denials.items(), key=lambda one: len(one[1]))
             raise refused(code, next(iter(said.values())))
         waited = asyncio.get_running_loop().time() - self._waiting_since

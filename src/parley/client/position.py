@@ -7,6 +7,7 @@ order goes on at its very number.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -74,8 +75,9 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put it in the place of what the file held before, as a whole or not at all."""
         place = Path(path)
-        temporary = place.with_name(f".{place.name}.{os.getpid()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        # A name that nobody can have taken or linked elsewhere before, readable by its owner only.
+        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+        temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(f"{self.to_json()}\n".encode())

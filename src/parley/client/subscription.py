@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from parley.client.asking import heed
+from parley.client.asking import heed, pause
 from parley.client.errors import ClientClosed, Invalid, ParleyError, Pruned, Refused, Stalled, Unreachable
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
@@ -194,13 +194,18 @@ class Subscription:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _cross(self, bridge: Bridge) -> None:
-        history = self._subscribing.history
-        wait = self._subject.panel.timeouts.freshness  # a broker that lags has not got there yet
+        history, panel = self._subscribing.history, self._subject.panel
+        wait = panel.timeouts.freshness  # a broker that lags has not got there yet
         try:
             page = await history.page(self.topic, bridge.partition, bridge.offset, wait=wait)
         except Pruned:
-            # The reader has to know what it missed, and may go on with what is left.
-            bridge.offset = (await history.head(self.topic, bridge.partition)).log_start_offset
+            start = (await history.head(self.topic, bridge.partition)).log_start_offset
+            if start <= bridge.offset and panel.reader.level == "certified":
+                # Somebody says so, nobody proves it, and what is proved says otherwise: others have it.
+                await asyncio.sleep(pause(0))
+                return
+            # The reader has to know what it missed, and may go on with what is left, never with what it had before.
+            bridge.offset = max(bridge.offset, start)
             self._standing.crossed()
             raise
         messages = page.messages[: bridge.stop - bridge.offset]

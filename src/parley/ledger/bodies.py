@@ -9,13 +9,15 @@ from parley.ledger.application import Application, KeyValue
 from parley.model.errors import Code
 from parley.model.receipts import BatchReceipt, decode_leaf
 
-__all__ = ["REFUSED_KEPT", "kept_batches", "repeated"]
+__all__ = ["GRACE", "REFUSED_KEPT", "kept_batches", "repeated"]
 
+GRACE = 64  # blocks that a body stays after it is over, and after each block that names it
 REFUSED_KEPT = (
     100_000  # heights for which the body of a refused batch is kept, so that its author can ask why
 )
 
 _HOLDS = frozenset({Code.OK, Code.DUPLICATE})
+_REPEATS = frozenset({Code.DUPLICATE, Code.EXPIRED})
 
 
 def kept_batches(
@@ -35,9 +37,9 @@ def kept_batches(
 
 
 def repeated(leaves: Sequence[bytes]) -> frozenset[bytes]:
-    """The batches of a block that had their place in an earlier one."""
+    """The batches of a block that had their place in an earlier one, or may have had: after long a repeat is too late."""
     receipts = filter(None, map(_receipt, leaves))
-    return frozenset(receipt.digest for receipt in receipts if receipt.code is Code.DUPLICATE)
+    return frozenset(receipt.digest for receipt in receipts if receipt.code in _REPEATS)
 
 
 def _receipt(leaf: bytes) -> BatchReceipt | None:

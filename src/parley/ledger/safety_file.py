@@ -76,6 +76,7 @@ class SafetyFile:
             ) from error
         try:
             _lock(path, descriptor)
+            _require_in_place(path, descriptor)
             _require_size(path, os.fstat(descriptor).st_size)
         except SafetyFileError:
             os.close(descriptor)
@@ -144,6 +145,16 @@ def _lock(path: Path, descriptor: int) -> None:
         raise SafetyFileError(
             path, f"cannot be locked: {error.strerror}. Put it on a local disk, where locks work."
         ) from error
+
+
+def _require_in_place(path: Path, descriptor: int) -> None:
+    """What was moved aside between opening and locking is a record that another one stands in for (P10)."""
+    try:
+        there, here = path.stat(), os.fstat(descriptor)
+    except OSError as error:
+        raise SafetyFileError(path, f"was moved away: {error.strerror}. Start again.") from error
+    if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+        raise SafetyFileError(path, "was replaced while it was opened. Start again.")
 
 
 def _require_size(path: Path, size: int) -> None:

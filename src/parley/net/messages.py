@@ -22,6 +22,8 @@ __all__ = [
     "MAX_ANSWER",
     "MAX_QUESTION",
     "MAX_STREAMS",
+    "MAX_TOLD",
+    "MAX_WORDS",
     "VERSION",
     "Answer",
     "Authenticate",
@@ -62,6 +64,8 @@ __all__ = [
 ]
 
 MAX_QUESTION = MAX_BATCH_BYTES + 4096
+MAX_TOLD = 512  # proofs of misbehaviour in a status: all that a committee can be kept for
+MAX_WORDS = 4096  # characters of a sentence in a status
 MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
@@ -273,16 +277,19 @@ class Listed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, t
     more: bool
 
 
+_Words = Annotated[str, Meta(max_length=MAX_WORDS)]
+
+
 class PeerStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    name: str
+    name: _Words
     connected: bool
 
 
 class Misbehaviour(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """That a broker holds the proof that another one signed two contradicting things in a view."""
 
-    broker: str
-    kind: str
+    broker: _Words
+    kind: _Words
     view: U64
 
 
@@ -293,22 +300,22 @@ class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, t
     """
 
     id: Id
-    broker: str
-    organisation: str
+    broker: _Words
+    organisation: _Words
     index: U32
-    version: str
-    state: str
-    note: str
+    version: _Words
+    state: _Words
+    note: _Words
     epoch: U64
     view: U64
     height: U64
     certified: U64
-    leader: str
+    leader: _Words
     time: U64
     clients: U32
-    peers: tuple[PeerStatus, ...]
-    misbehaviour: tuple[Misbehaviour, ...]
-    damage: tuple[str, ...]
+    peers: Annotated[tuple[PeerStatus, ...], Meta(max_length=MAX_TOLD)]
+    misbehaviour: Annotated[tuple[Misbehaviour, ...], Meta(max_length=MAX_TOLD)]
+    damage: Annotated[tuple[_Words, ...], Meta(max_length=MAX_TOLD)]
 
 
 Answer = Failure | Receipted | Fetched | Delivery | Head | Proven | Listed | Status

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -23,7 +25,7 @@ from parley.node.clients import Clients
 from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError, reload_faults
 from parley.node.descriptors import require_descriptors
-from parley.node.driver import Driver
+from parley.node.driver import MAX_FOUND, Driver
 from parley.node.faults.answers import Faults
 from parley.node.faults.links import FaultyLinks
 from parley.node.faults.stale import StaleLedger
@@ -37,6 +39,7 @@ from parley.node.status import StatusReport
 from parley.node.storage import Storage, StorageError, open_storage, replica_config
 from parley.pubsub.application import PubSub
 from parley.replica.participants import awaken
+from parley.replica.ports import Found
 
 __all__ = ["run"]
 
@@ -58,13 +61,20 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         _require_certificate(config, now())
         switches = _switches(config, log, closing)
         stop = stop or _stopped_by_signal(closing)
-        while (code := await _live(config, switches, log, now, stop)) is None:
-            pass
+        found: deque[Found] = deque(maxlen=MAX_FOUND)  # also what one life found and another has mended
+        while (code := await _live(config, switches, log, now, stop, found=found)) is None:
+            gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
         return code
 
 
 async def _live(
-    config: Config, switches: Switches, log: Log, now: WallClock, stop: asyncio.Event
+    config: Config,
+    switches: Switches,
+    log: Log,
+    now: WallClock,
+    stop: asyncio.Event,
+    *,
+    found: deque[Found],
 ) -> int | None:
     """One life of the broker; None: another is to follow, on what this one has left on disk."""
     with ExitStack() as closing:
@@ -72,14 +82,21 @@ async def _live(
             raise StorageError(why)
         storage = open_storage(config)
         closing.callback(storage.close)
-        return await _Node(config, storage, switches, log, now).run(stop)
+        return await _Node(config, storage, switches, log, now, found=found).run(stop)
 
 
 class _Node:
     """Constructed bottom up: ledger, consensus, brokers, clients."""
 
     def __init__(
-        self, config: Config, storage: Storage, switches: Switches, log: Log, now: WallClock
+        self,
+        config: Config,
+        storage: Storage,
+        switches: Switches,
+        log: Log,
+        now: WallClock,
+        *,
+        found: deque[Found],
     ) -> None:
         genesis, limits = config.genesis, config.limits
         self._config, self._log, self._now = config, log, now
@@ -117,6 +134,7 @@ class _Node:
             now=now,
             blame=self._peers.blame,
             seen=lambda certified: self._clock.saw(certified.header.proposer, certified.header.time, now()),
+            found=found,
         )
 
         self._door = Door(
@@ -157,7 +175,7 @@ class _Node:
         listener = self._listen()
         tasks: list[asyncio.Task[Any]] = []
         try:
-            with _announced(config, listener):
+            with _announced(config, listener, stays=lambda: restart.done() and not stop.is_set()):
                 log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
                 receive = self._links.hearing(self._driver.receive)
                 tasks += [*self._peers.start(receive), asyncio.create_task(self._watch_clock())]
@@ -251,8 +269,10 @@ def _sources(config: Config) -> frozenset[str]:
 
 
 @contextmanager
-def _announced(config: Config, listener: Listener) -> Iterator[None]:
-    """Files that say where to reach this process, for those on the same machine."""
+def _announced(config: Config, listener: Listener, stays: Callable[[], bool]) -> Iterator[None]:
+    """Files that say where to reach this process, for those on the same machine; between two lives they stay, or it
+    could not be found and stopped then.
+    """
     contents = {"address": str(listener.address), "pid": str(os.getpid())}
     paths = {name: config.directory / name for name in contents}
     try:
@@ -265,8 +285,9 @@ def _announced(config: Config, listener: Listener) -> Iterator[None]:
     try:
         yield
     finally:
-        for path in paths.values():
-            path.unlink(missing_ok=True)
+        if not stays():
+            for path in paths.values():
+                path.unlink(missing_ok=True)
 
 
 def _switches(config: Config, log: Log, closing: ExitStack) -> Switches:

@@ -35,7 +35,7 @@ from parley.replica.ports import (
     Write,
 )
 
-__all__ = ["Driver", "Links"]
+__all__ = ["MAX_FOUND", "Driver", "Links"]
 
 GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
 MAX_UNANNOUNCED = 256
@@ -64,6 +64,7 @@ class Driver:
         now: Callable[[], int],
         blame: Callable[[int, Reason], None],
         seen: Callable[[Certified], None],
+        found: deque[Found] | None = None,
     ) -> None:
         self._replica = replica
         self._storage = storage
@@ -82,7 +83,7 @@ class Driver:
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
-        self.found: deque[Found] = deque(maxlen=MAX_FOUND)
+        self.found: deque[Found] = deque(maxlen=MAX_FOUND) if found is None else found
         self.restart: asyncio.Future[str] = self._loop.create_future()
 
     @property

@@ -6,7 +6,10 @@ nothing until it is known that nothing of what it may have signed can be contrad
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,6 +27,7 @@ from parley.node.storage import (
     holds_something,
     mark_provisioned,
     replica_config,
+    sync_directory,
 )
 from parley.pubsub.application import PubSub
 from parley.replica import chain
@@ -32,6 +36,8 @@ from parley.replica.recovery import Recovery
 from parley.replica.replica import provision
 
 __all__ = ["Loss", "Recovered", "examine", "recover_storage"]
+
+Slots = list[list[bytes]]  # of a safety record, in their copies
 
 
 @dataclass(frozen=True)
@@ -60,26 +66,32 @@ def examine(config: Config, *, stale_record: bool = False) -> Loss:
 
     Raises `StorageError`, or an error of the store or the safety file, if it cannot be told, or cannot be helped.
     """
-    _require_stopped(config)
-    record, abstains = _record_loss(config)
-    if stale_record and not abstains:
-        record = record or "is not the newest one"
-    store = _store_loss(config)
-    _require_others(config, store=store, record=record)
-    return Loss(store, record, abstains)
+    with _held_record(config) as held:
+        return _examined(config, held, stale_record=stale_record)
 
 
 def recover_storage(
     config: Config, *, stale_record: bool = False, application: Application | None = None
 ) -> Recovered:
     """Make anew what is lost. If it is interrupted, the next run finds what is still missing."""
-    loss = examine(config, stale_record=stale_record)
-    if not loss:
-        return Recovered(store=False, record=False, moved=())
-    records, genesis = provision(
-        replica_config(config), application or PubSub(config.genesis), abstaining=True
-    )
-    moved: list[Path] = []
+    # From the look to the last file no broker starts, and no other recovery goes on: either would lose what it works on.
+    with _alone(config), _held_record(config) as held:
+        loss = _examined(config, held, stale_record=stale_record)
+        if not loss:
+            return Recovered(store=False, record=False, moved=())
+        try:
+            return _recovered(config, loss, application or PubSub(config.genesis))
+        except OSError as error:
+            raise StorageError(
+                f"{error.filename} cannot be moved or made: {error.strerror}. Nothing is lost by that, and the broker does not "
+                f"start yet. Check the disk, the rights and what is mounted there, then run `parley node recover` again."
+            ) from error
+
+
+def _recovered(config: Config, loss: Loss, application: Application) -> Recovered:
+    records, genesis = provision(replica_config(config), application, abstaining=True)
+    # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
+    moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:
         fresh = _beside(config.data, "new")
         with Store.open(fresh, create=True) as store:
@@ -88,12 +100,59 @@ def recover_storage(
         if config.data.is_dir():  # empty, or it would have been moved
             config.data.rmdir()
         fresh.rename(config.data)
-        _sync_directory(config.data.parent)
+        sync_directory(config.data.parent)
     mark_provisioned(config)
     if loss.record:
-        moved += _moved_aside(config.safety)
-        SafetyFile.create(config.safety, records)  # last: without it nothing starts
+        SafetyFile.create(config.safety, records)
     return Recovered(bool(loss.store), bool(loss.record), tuple(moved))
+
+
+def _examined(config: Config, held: Slots | str, *, stale_record: bool) -> Loss:
+    _require_stopped(config)
+    record, abstains = (held, False) if isinstance(held, str) else _record_loss(config, held)
+    if stale_record and not abstains:
+        record = record or "is not the newest one"
+    store = _store_loss(config)
+    _require_others(config, store=store, record=record)
+    return Loss(store, record, abstains)
+
+
+@contextmanager
+def _alone(config: Config) -> Iterator[None]:
+    """One recovery of a broker at a time."""
+    descriptor = os.open(config.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StorageError(
+                f"{config.directory} cannot be locked: {error.strerror}. If another process recovers this broker, let it finish."
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _held_record(config: Config) -> Iterator[Slots | str]:
+    """What the record holds, locked so that no broker starts with it; or why no broker can start."""
+    for path in (config.safety, config.data):
+        if path.is_symlink() and not path.exists():
+            raise StorageError(
+                f"{path} is a link to something that is not there. If it is on a disk that is not mounted, mount that; if it "
+                f"is lost, remove the link and run `parley node recover` again."
+            )
+    with ExitStack() as closing:
+        yield _record(config, closing)
+
+
+def _record(config: Config, closing: ExitStack) -> Slots | str:
+    if not config.safety.exists():
+        return "is missing"
+    try:
+        return closing.enter_context(SafetyFile.open(config.safety)).read()
+    except SafetyFileDamaged:  # any other error: it is in use or cannot be reached, and that is no loss
+        return "is damaged"
 
 
 def _require_stopped(config: Config) -> None:
@@ -120,16 +179,7 @@ def _require_others(config: Config, *, store: str, record: str) -> None:
 # -- what is lost -----------------------------------------------------------------------------------------------------
 
 
-def _record_loss(config: Config) -> tuple[str, bool]:
-    if not config.safety.exists():
-        return "is missing", False
-    try:
-        with SafetyFile.open(config.safety) as file:
-            slots = file.read()
-    except (
-        SafetyFileDamaged
-    ):  # any other error means that it is in use or cannot be reached, and that is no loss
-        return "is damaged", False
+def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
     try:
         _, state = recover_record(slots, str(config.safety))
     except SafetyRecordError:
@@ -181,18 +231,10 @@ def _moved_aside(path: Path) -> list[Path]:
         return []
     aside = _beside(path, "damaged")
     path.rename(aside)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return [aside]
 
 
 def _beside(path: Path, word: str) -> Path:
     names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
     return next(name for name in names if not name.exists())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -34,7 +34,8 @@ class Room:
     def look(self) -> None:
         """Measure again. What cannot be measured now is as it was."""
         with suppress(OSError):
-            self._used = sum(_sizes(self._data))
+            if self._max_bytes:  # a large store has many files, and only a limit asks for them
+                self._used = sum(_sizes(self._data))
             self._free = self._find_free(self._data)
 
     @property

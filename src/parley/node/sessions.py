@@ -44,7 +44,7 @@ from parley.node.driver import Driver
 from parley.node.faults.answers import Faults
 from parley.node.feed import Feed
 from parley.node.room import Room
-from parley.node.streams import Stream, Unfinished
+from parley.node.streams import UNFINISHED, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
 from parley.node.view import Ledger, View
 
@@ -351,11 +351,17 @@ class Session:
         busy = list(self._streams.values())
         while busy:
             for stream in busy.copy():
-                async with self._turn():
-                    if not self._advance(stream):
-                        busy.remove(stream)
+                # What is begun is ended first: of many streams, each might hold half of a block in memory.
+                while True:
+                    async with self._turn():
+                        said = self._advance(stream)
+                    if said is not UNFINISHED:
+                        break
+                if not said:
+                    busy.remove(stream)
 
-    def _advance(self, stream: Stream) -> bool:
+    def _advance(self, stream: Stream) -> bool | Unfinished:
+        """Whether it may have more to say."""
         if self._streams.get(stream.id) is not stream:
             return False
         try:
@@ -369,7 +375,7 @@ class Session:
             say_failure(self._stream, stream.id, refusal)
             return False
         if isinstance(message, Unfinished):
-            return True
+            return message
         if message is not None:
             self._send(message)
         return message is not None

@@ -9,7 +9,7 @@ from itertools import islice
 import parley
 from parley.ledger import layout
 from parley.ledger.application import KeyValue
-from parley.net.messages import Misbehaviour, PeerStatus, Status
+from parley.net.messages import MAX_TOLD, MAX_WORDS, Misbehaviour, PeerStatus, Status
 from parley.node.clock import ClockWatch, WallClock, advice
 from parley.node.config import Config
 from parley.node.driver import Driver
@@ -22,7 +22,6 @@ from parley.replica.replica import Replica
 
 __all__ = ["StatusReport"]
 
-MAX_TOLD = 512  # proofs of misbehaviour that are told of: all that a committee can be kept for
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
 
 
@@ -65,7 +64,7 @@ class StatusReport:
             ),
             misbehaviour=self.misbehaviour(),
             damage=tuple(
-                f"{found.entry} {found.what}{'; mended' if found.mended else ''}"
+                f"{found.entry} {found.what}{'; mended' if found.mended else ''}"[:MAX_WORDS]
                 for found in self.driver.found
             ),
         )
@@ -98,7 +97,7 @@ class StatusReport:
         if offset := self.clock.wrong_by():
             notes.append(advice(offset))
         notes += [self.now.set_back(), self.expiry(self.now()), self.room.note]
-        return " ".join(filter(None, notes))
+        return " ".join(filter(None, notes))[:MAX_WORDS]
 
     def _abstaining(self) -> str:
         replica = self.driver.replica

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from parley.consensus.record import SafetyState, recover_record, repairs
@@ -25,6 +26,7 @@ __all__ = [
     "open_storage",
     "provision_storage",
     "replica_config",
+    "sync_directory",
 ]
 
 MARK = "provisioned"
@@ -142,6 +144,16 @@ def _read_record(file: SafetyFile, path: Path) -> tuple[tuple[int, SafetyState],
 
 def mark_provisioned(config: Config) -> None:
     _mark(config).touch(0o600)
+    sync_directory(config.directory)
+
+
+def sync_directory(path: Path) -> None:
+    """The names in it are on disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _mark(config: Config) -> Path:

@@ -100,7 +100,7 @@ class PubSub:
 
     def keeps(self, leaf: bytes, state: KeyValue) -> bool:
         receipt = decode_leaf(leaf)
-        return isinstance(receipt, BatchReceipt) and not erasing.is_over(receipt, state)
+        return isinstance(receipt, BatchReceipt) and erasing.is_kept(receipt, state)
 
     def erase(self, state: KeyValue, limit: int) -> Erasure:
         if self._height is None:  # just started: what waits here waits for the next block

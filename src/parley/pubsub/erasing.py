@@ -1,6 +1,6 @@
 """Which bodies a broker has to keep, and which it has to erase because their log starts behind them (P5, P21).
 
-A log whose start moves is listed, and so is a batch that was erased and came again. Both wait some blocks: readers who
+A log whose start moves is listed, and so is a batch that was erased and came again. Both wait `GRACE` blocks: readers who
 stand on a slightly older header, and brokers that are a little behind, still need the bodies.
 """
 
@@ -11,6 +11,7 @@ from itertools import islice
 
 from parley.crypto.encoding import u64
 from parley.ledger.application import Erasure, KeyValue
+from parley.ledger.bodies import GRACE
 from parley.ledger.indices import (
     BODIES_TO_ERASE,
     LOGS_TO_ERASE,
@@ -21,15 +22,14 @@ from parley.ledger.indices import (
     log_to_erase_key,
     offset_key,
 )
+from parley.model.errors import Code
 from parley.model.receipts import BatchReceipt, Published
 from parley.model.records import PartitionRecord, decode_record, partition_key
 from parley.pubsub.deadlines import Log
-from parley.pubsub.indexing import read_place, receipt_place
+from parley.pubsub.indexing import NOT_FINAL, read_place, receipt_place
 from parley.pubsub.state import ENTRIES, State
 
-__all__ = ["GRACE", "bodies_to_erase", "erase", "is_over", "logs_to_erase"]
-
-GRACE = 8  # blocks
+__all__ = ["GRACE", "bodies_to_erase", "erase", "is_kept", "is_over", "logs_to_erase"]
 
 _Entries = Iterable[tuple[bytes, bytes]]
 
@@ -54,6 +54,15 @@ def bodies_to_erase(height: int, receipts: Iterable[BatchReceipt], store: KeyVal
             yield body_to_erase_key(receipt.digest), u64(height)
 
 
+def is_kept(receipt: BatchReceipt, store: KeyValue) -> bool:
+    """Whether the receipt asks for the body of its batch. One that decides nothing does not, if another one does."""
+    if receipt.code is Code.DUPLICATE or receipt.code in NOT_FINAL:
+        place = receipt_place(store, receipt.digest)
+        if place is not None and place.final:
+            return False
+    return not is_over(receipt, store)
+
+
 def is_over(receipt: BatchReceipt, store: KeyValue) -> bool:
     """Whether the batch of the receipt was published, then or before, and all of it lies behind the start of its log."""
     if not receipt.topic:
@@ -70,20 +79,23 @@ def erase(store: KeyValue, height: int, limit: int) -> Erasure:
     """Up to `limit` batches, and the lists without them; `height` is that of the state in the store."""
     batches: list[bytes] = []
     writes: list[tuple[bytes, bytes | None]] = []
-    for key, value in islice(store.scan(BODIES_TO_ERASE), limit):
-        if int.from_bytes(value, "big") + GRACE <= height:
+    # More are looked at than may go: those that come again and again must not hide the others.
+    for key, value in islice(store.scan(BODIES_TO_ERASE), 16 * limit):
+        if int.from_bytes(value, "big") + GRACE <= height and len(batches) < limit:
             batches.append(key[len(BODIES_TO_ERASE) :])
             writes.append((key, None))
     for key, value in store.scan(LOGS_TO_ERASE):
         if len(batches) >= limit:
             break
+        readable = read_place(LogToErase, value)
+        if readable is not None and readable.height + GRACE > height:
+            continue
         topic, partition = key[len(LOGS_TO_ERASE) : -5].decode(), int.from_bytes(key[-4:], "big")
         start = _start(store, topic, partition)
-        listed = read_place(LogToErase, value) or LogToErase(0, start, 0)
-        if listed.height + GRACE > height:
-            continue
+        listed = readable or LogToErase(0, start, 0)
         reached = listed.start
-        for place in islice(_batches(store, topic, partition, listed), limit - len(batches)):
+        end = min(listed.end, start)  # whatever a damaged list says, what the log still has stays
+        for place in islice(_batches(store, topic, partition, listed.start, end), limit - len(batches)):
             batches.append(place.digest)
             reached += place.count
         left = _left(listed, reached, start, height)
@@ -92,12 +104,11 @@ def erase(store: KeyValue, height: int, limit: int) -> Erasure:
     return Erasure(tuple(batches), tuple(writes))
 
 
-def _batches(store: KeyValue, topic: str, partition: int, listed: LogToErase) -> Iterator[BatchPlace]:
+def _batches(store: KeyValue, topic: str, partition: int, offset: int, end: int) -> Iterator[BatchPlace]:
     """The listed batches as far as the index has them: a broker that had to get old blocks may still fill it in."""
-    offset = listed.start
-    while offset < listed.end:
+    while offset < end:
         place = read_place(BatchPlace, store.get(offset_key(topic, partition, offset)))
-        if place is None or offset + place.count > listed.end:
+        if place is None or offset + place.count > end:
             return
         yield place
         offset += place.count

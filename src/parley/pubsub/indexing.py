@@ -22,12 +22,12 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code
 from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
 
-__all__ = ["places", "read_place", "receipt_place"]
+__all__ = ["NOT_FINAL", "places", "read_place", "receipt_place"]
 
 T = TypeVar("T", bound=Struct)
 
 # After these a batch may still be applied, when it is ordered again: at a better time, or once its key is registered.
-_NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
+NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
 
 
 def places(height: int, leaves: Iterable[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
@@ -66,7 +66,7 @@ def _of_batch(
         yield key, encode_place(BatchPlace(height, position, receipt.digest, receipt.count))
     if receipt.code == Code.DUPLICATE:
         return
-    found = ReceiptPlace(height, position, receipt.code not in _NOT_FINAL, first_offset)
+    found = ReceiptPlace(height, position, receipt.code not in NOT_FINAL, first_offset)
     if receipt.code == Code.OK or _replaces(found, receipt_place(store, receipt.digest)):
         yield receipt_key(receipt.digest), encode_place(found)
 

@@ -60,7 +60,7 @@ class Caretaker:
         self._findings = Findings()
         self._scrub = Scrub(index, store, application, memory)
         self._backfill = Backfill(store, application, memory)
-        self._eraser = Eraser(store, application)
+        self._eraser = Eraser(store, application, memory)
         self._rebuild = Rebuild(store)
         self._known: list[Trusted] = []  # the history as of the last two rounds
         self._inquiry = Inquiry(index, size)

@@ -10,6 +10,7 @@ from parley.sync.messages import ValuesRequest
 __all__ = ["PATIENCE", "About", "Inquiry"]
 
 PATIENCE = 1_000  # ms in which a member has to answer, and between two times that all were asked in vain
+TURN = 10_000  # ms after which it is another member's turn: one that sends record by record must not set the pace
 
 About = Gathering | tuple[bytes, ...]  # records, or entries of the state by their keys
 
@@ -24,6 +25,7 @@ class Inquiry:
         self._member = index  # the one asked last
         self._asked = 0  # members, with this question
         self._since = 0
+        self._began = 0  # when this member's turn did
         self._rests_until = 0
         self._answered = False  # and it has not been found right so far
         self._heard = False  # somebody answered, rightly or not: silence says nothing about what others have
@@ -51,7 +53,7 @@ class Inquiry:
         if isinstance(self._about, Gathering):
             self._about = self._about.again()
         self._asked += 1
-        self._since = now
+        self._since = self._began = now
         self._member = (self._member + 1) % self._size
         if self._member == self._index:
             self._member = (self._member + 1) % self._size
@@ -65,9 +67,10 @@ class Inquiry:
         return self._about
 
     def right(self, now: int) -> list[Send]:
-        """The answer was right; the rest of it is to come, or that was all."""
+        """The answer was right; the rest of it is to come, or that was all for now."""
         about, self._answered, self.circles = self._about, False, 0
-        if isinstance(about, Gathering) and not about.is_done:
+        has_turn = now - self._began < TURN
+        if isinstance(about, Gathering) and not about.is_done and (has_turn or about.is_in_parts):
             self._since = now
             return [self._question(about)]
         self._about = None

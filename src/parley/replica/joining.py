@@ -86,7 +86,9 @@ class Joiner:
         self._height = _height(store)
         self._above = _above(store)
         self._search = _Search()
-        self._failed: Counter[int] = Counter()  # snapshots that came to nothing, by the members that offered them
+        self._failed: Counter[int] = (
+            Counter()
+        )  # snapshots that came to nothing, by the members that offered them
         self._purge: _Purge | None = None
         self._fetch: Fetch | None = None
         self._sources = _Sources(())
@@ -325,7 +327,7 @@ class _Search:
         by_height: dict[int, list[int]] = {}
         for member in sorted(self.offers):
             height = self.offers[member].header.executed_height
-            if height + MAX_AGE >= newest:  # an old one is certified, too, but leads nowhere
+            if height + 2 * MAX_AGE >= newest:  # a much older one is certified, too, but leads nowhere
                 by_height.setdefault(height, []).append(member)
         _, members = max(
             by_height.items(),

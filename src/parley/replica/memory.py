@@ -24,3 +24,4 @@ class Memory:
     roots: Callable[[int], Roots | None]  # of the last few executed blocks
     body: Callable[[bytes], bytes | None]  # of a batch that waits
     block: Callable[[bytes], Block | None]  # that is not executed yet
+    all_near: Callable[[], bool]  # whether no member that may come back by blocks is far behind

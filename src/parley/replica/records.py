@@ -35,9 +35,8 @@ __all__ = [
 
 MAX_ANSWER = 768 * 1024  # bytes of one message
 MAX_RECEIPTS = 64 * 1024 * 1024  # encoded receipts of one block
-MIN_PART = (
-    64 * 1024
-)  # of receipts that do not fit one message, or a member could keep another waiting byte by byte
+# Of receipts that do not fit one message: by a few bytes at a time they would never be complete.
+MIN_PART = 512 * 1024
 _HEADER_COST = 8 * 1024  # bytes of a header with its certificates, about
 _DIGEST_COST = 40
 
@@ -184,6 +183,11 @@ class Gathering:
     @property
     def is_done(self) -> bool:
         return not self._heights
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether a part of a record is here, of which another member would have to send everything again."""
+        return bool(self._part)
 
     def question(self) -> RecordsRequest:
         return RecordsRequest(self._trusted.size, tuple(self._heights), len(self._part))

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-import msgspec
-
 from parley.consensus import events, machine
 from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
 from parley.consensus.errors import Refused as Refusal
@@ -71,6 +69,7 @@ from parley.replica.ports import (
     Timer,
     Write,
 )
+from parley.replica.progress import Progress
 from parley.replica.recovery import Recovery
 from parley.replica.rejoining import Lag, Patience, require_certified, too_often
 from parley.replica.snapshots import Snapshots
@@ -96,8 +95,6 @@ from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 __all__ = ["Replica", "ReplicaConfig", "provision"]
 
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
-# What an application raises that meets a record with a flipped bit: it does not decode, or it decodes to nonsense.
-_UNREADABLE = (DamagedMap, msgspec.MsgspecError, ValueError, LookupError, AssertionError)
 ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
@@ -187,6 +184,9 @@ class Replica:
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._budget = Budget(config.instance.size)
         self._roots = self._chain.roots()
+        self._progress = Progress(
+            config.index, config.instance.size, self._chain.head().height, self._chain.block
+        )
         memory = Memory(
             genesis,
             application.genesis().state_root,
@@ -196,6 +196,7 @@ class Replica:
             roots=self._roots.get,
             body=self._pool.body,
             block=self._machine.block,
+            all_near=self._progress.all_near,
         )
         self._caretaker = Caretaker(config.index, config.instance.size, self._store, application, memory)
         self._snapshots = Snapshots()
@@ -438,11 +439,12 @@ class Replica:
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
             outcome = self._application.apply(block, bodies, StateView(self._store))
-        except _UNREADABLE as error:  # of its records: a bad batch is only refused
+        except DamagedMap as error:
             raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
         except Exception as error:
-            # A damaged record that can be read breaks an application in ways of its own. Only a state that is sound shows
-            # that the fault is another one, which no snapshot would mend.
+            # A damaged record breaks an application in ways of its own: a bad batch is only refused. But a state that is
+            # sound shows that the fault is another one. It would meet all members at this block, and if each of them gave
+            # its state up for a snapshot, there would be nobody left to offer one.
             damaged = self._caretaker.state_damage()
             if damaged is None:
                 raise
@@ -451,6 +453,7 @@ class Replica:
         entries, roots = applied_entries(block, outcome, self._history, done)
         self._write(entries, sync=True, applies=block.height)
         self._executed = block.height
+        self._progress.executed(block)
         self._roots[block.height] = roots
         self._roots.pop(block.height - ROOTS_KEPT, None)
         self._effects.append(Applied(block, outcome.receipts))

@@ -15,6 +15,7 @@ import msgspec
 
 from parley.consensus.errors import Refused
 from parley.consensus.types import Block
+from parley.crypto.merkle import root
 from parley.ledger import layout, state_map
 from parley.ledger.application import Application
 from parley.ledger.layout import Head, Joins, StoredBlock
@@ -162,7 +163,11 @@ class Scrub:
             if value is None:
                 continue
             stored = _decoded(_blocks, value)
-            if stored is None or stored.block().id != id_:
+            if (
+                stored is None
+                or stored.block().id != id_
+                or root(stored.batches) != stored.header.batches_root
+            ):
                 # What was voted for is on other disks, too, if it is certified; whoever needs it asks for it (decision 1).
                 known = self._memory.block(id_)
                 mend = None if known is None else _encode(StoredBlock.of(known))

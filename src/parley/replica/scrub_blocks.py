@@ -14,7 +14,7 @@ from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange, node_hash
 from parley.ledger import history, layout
 from parley.ledger.application import Application, KeyValue
-from parley.ledger.bodies import kept_batches
+from parley.ledger.bodies import GRACE, kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.ledger.indices import (
@@ -35,7 +35,6 @@ from parley.replica.records import Trusted, fits, history_nodes, leaf_node, read
 __all__ = ["BlockScrub", "Outdated"]
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
-GRACE = 64  # heights after which a body that is not to be kept should be gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ MAX_AGE = 256  # executed heights since, after which a newer snapshot is taken i
 MAX_ANSWER = 512 * 1024  # bytes of entries; a full answer of nodes is smaller
 IN_USE = 60_000  # ms since its last question for which a member keeps the snapshot that it is fetching
 FORGOTTEN = 600_000  # ms without any question, after which nothing is kept: frozen views hold disk space
-LIFETIME = 3_600_000  # ms after which a view goes whoever still asks: a liar could fill the disk by never ending
+LIFETIME = (
+    3_600_000  # ms after which a view goes whoever still asks: a liar could fill the disk by never ending
+)
 
 
 @dataclass(frozen=True, slots=True)

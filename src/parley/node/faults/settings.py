@@ -22,9 +22,13 @@ def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
     """Set these faults of a broker of this machine, and no others; whether it runs, and so was told."""
     write_faults(broker.config, faults)
     pid = broker.pid()
-    if pid is not None:
+    if pid is None:
+        return False
+    try:
         os.kill(pid, signal.SIGHUP)
-    return pid is not None
+    except ProcessLookupError:  # it has just ended
+        return False
+    return True
 
 
 def read_faults(path: Path) -> tuple[str, ...]:
@@ -42,7 +46,10 @@ def write_faults(path: Path, faults: Sequence[str]) -> None:
     """Replace the file as a whole, so that nobody reads half of it."""
     text = with_faults(path.read_text(), faults)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # without it the broker does not start
     shutil.copymode(path, temporary)
     temporary.replace(path)
 
