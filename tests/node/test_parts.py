@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from parley.crypto import merkle
+from parley.net import messages as net
 from parley.net.messages import MAX_QUESTION
 from parley.node.allowances import Accounts, pay
 from parley.node.archive import ReceiptTree
@@ -145,3 +148,19 @@ def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: Pat
     with Path("/dev/full").open("wb", buffering=0) as full:
         Lines(full).error("lost")
     assert path.read_bytes() == b"kept\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"note": "x" * (net.MAX_WORDS + 1)},
+        {"damage": ("x" * (net.MAX_WORDS + 1),)},
+        {"damage": ("x",) * (net.MAX_TOLD + 1)},
+        {"misbehaviour": (net.Misbehaviour("b", "votes", 1),) * (net.MAX_TOLD + 1)},
+    ],
+)
+def test_what_a_broker_can_say_of_itself_and_others_is_bounded(change: dict[str, Any]) -> None:
+    status = net.Status(1, "b", "o", 0, "1", "ready", "", 0, 1, 1, 1, "b", 1, 0, (), (), ())
+    assert net.decode_answer(net.encode(status)) == status
+    with pytest.raises(net.WireError):
+        net.decode_answer(net.encode(replace(status, **change)))

@@ -105,7 +105,9 @@ def combine(
     ] = "cwa+",
     allow_faults: Annotated[
         bool,
-        typer.Option("--allow-faults", help="Brokers may be told to lie: for tests only. All must say the same."),
+        typer.Option(
+            "--allow-faults", help="Brokers may be told to lie: for tests only. All must say the same."
+        ),
     ] = False,
     directory: Directory = None,
     context: ContextName = None,

@@ -1,7 +1,7 @@
 """Asks brokers until as many as it takes agree: one that proves its answer, f+1, or some of one's own organisation.
 
 Whatever goes wrong with one broker leads to the next. A refusal without proof is believed when f+1 brokers say it, one
-of which is honest, or when nobody else is left to ask.
+of which is honest, or, if it is one that cannot be proved, when nobody else is left to ask.
 """
 
 from __future__ import annotations
