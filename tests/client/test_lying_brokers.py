@@ -1,4 +1,4 @@
-"""A certified client whose only broker lies, against real brokers: it delivers nothing wrong, notices, and goes elsewhere.
+"""A certified client whose only broker lies, against real brokers: it delivers nothing wrong, notices, and goes elsewhere (T25).
 
 Each test sets a fault of one broker while a subscriber is connected to that broker. The bound on how long a lie may
 last is a requirement: `freshness` + 5 s, and `ack` + 5 s for a censored batch.

@@ -48,7 +48,7 @@ def committed(cluster: Cluster) -> int:
 # -- the meta-test --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(1, 23))
+@pytest.mark.parametrize("number", range(1, 26))
 def test_every_trap_is_named_by_a_test(number: int) -> None:
     name = re.compile(rf"def test_(?:t\d+_)*t{number}_|\"\"\"[^\"]*\bT{number}\b[^\"]*\"\"\"")
     assert any(name.search(path.read_text(encoding="utf-8")) for path in sorted(TESTS.rglob("test_*.py")))

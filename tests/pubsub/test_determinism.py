@@ -1,4 +1,4 @@
-"""Same state and block, same outcome: whatever is cached, in whatever order anything was put where."""
+"""Same state and block, same outcome: whatever is cached, in whatever order anything was put where (T24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of P3, one by one: a batch takes effect once, in its turn, or is refused for good."""
+"""The rules of P3, one by one: a batch takes effect once, in its turn, or is refused for good (T23)."""
 
 from __future__ import annotations
 
