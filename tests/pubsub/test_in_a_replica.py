@@ -17,9 +17,10 @@ from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.records import PartitionRecord, decode_record, encode_record, partition_key
 from parley.pubsub import erasing
 from parley.pubsub.application import PubSub
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import StateView
 from parley.replica.ports import Applied, Certified, Effect, Refused, Write
-from parley.replica.replica import Replica, ReplicaConfig, provision
+from parley.replica.replica import Replica
 
 
 class Node:

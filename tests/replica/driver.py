@@ -14,6 +14,7 @@ from parley.consensus.record import COPIES, SafetyState, recover_record
 from parley.consensus.types import Block, Instance
 from parley.crypto.simulated import SimulatedAuthority
 from parley.mempool.pool import Limits, batch_digest
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain
 from parley.replica.counter import Counter, encode_batch
 from parley.replica.participants import awaken
@@ -35,7 +36,7 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.rejoining import Patience
-from parley.replica.replica import Replica, ReplicaConfig, provision
+from parley.replica.replica import Replica
 
 CHAIN = bytes(range(32))
 ROUND = 10  # ms

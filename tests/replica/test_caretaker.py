@@ -312,7 +312,7 @@ def test_a_damaged_block_is_not_served_and_does_not_stop_the_server() -> None:
     cluster = running()
     member = cluster.members[0]
     member.store.entries[layout.committed(2)] = b"\xc1"
-    blocks = list(member.replica._committed_above(0))
+    blocks = list(member.replica._serving.committed_above(0))
     assert [block.height for block in blocks][:1] == [1]
     assert len(blocks) == 1
 

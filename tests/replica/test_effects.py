@@ -11,10 +11,10 @@ from parley.consensus.types import Proposal, Timeout, Vote
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
+from parley.replica.beginning import provision
 from parley.replica.chain import Chain
 from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Send, Write
-from parley.replica.replica import provision
 
 
 class Durable:

@@ -21,6 +21,7 @@ from parley.mempool.pool import Limits
 from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.pubsub.application import PubSub
 from parley.replica import fetching, snapshots, wire
+from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError
 from parley.replica.counter import Counter, encode_batch
 from parley.replica.joining import Joiner, _Search
@@ -37,7 +38,6 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.rejoining import Patience
-from parley.replica.replica import provision
 from parley.sync.messages import (
     BlocksRequest,
     BlocksResponse,

@@ -15,10 +15,11 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import QC, Block, Certificates, Proposal, Timeout, Vote, genesis_qc
 from parley.consensus.verify import Verifier
 from parley.replica import recovery, wire
+from parley.replica.beginning import provision
 from parley.replica.budget import BATCHES_QUESTION, BURST
 from parley.replica.ports import Broadcast, Effect, Halt, PersistSafety, Send
 from parley.replica.recovery import Recovery
-from parley.replica.replica import Replica, provision
+from parley.replica.replica import Replica
 from parley.sync.messages import RecoveryAnswer, RecoveryRequest
 from parley.sync.timers import RecoveryTimer
 

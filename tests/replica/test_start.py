@@ -9,10 +9,11 @@ from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batche
 from parley.consensus.errors import SafetyRecordError
 from parley.ledger import layout
 from parley.ledger.layout import Head, StoredBlock
+from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError, Unusable
 from parley.replica.counter import Counter
 from parley.replica.ports import Outcome
-from parley.replica.replica import Replica, provision
+from parley.replica.replica import Replica
 
 
 def after_a_run() -> Member:

@@ -8,9 +8,9 @@ import pytest
 from parley.consensus.events import ViewTimer
 from parley.consensus.record import SafetyState
 from parley.consensus.types import Instance
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.counter import Counter
 from parley.replica.ports import Broadcast, Effect, Halt, LocalStore, Send, SetTimer, Timer, Write
-from parley.replica.replica import ReplicaConfig, provision
 from parley.sim.chance import stream
 from parley.sim.disk import Disk
 from parley.sim.host import Host

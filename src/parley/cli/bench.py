@@ -19,9 +19,10 @@ from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.mempool.pool import Limits
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Applied, Broadcast, Effect, Send, Write
-from parley.replica.replica import Replica, ReplicaConfig, provision
+from parley.replica.replica import Replica
 
 __all__ = ["app"]
 

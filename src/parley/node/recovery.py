@@ -31,9 +31,9 @@ from parley.node.storage import (
 )
 from parley.pubsub.application import PubSub
 from parley.replica import chain
+from parley.replica.beginning import provision
 from parley.replica.chain import Chain
 from parley.replica.recovery import Recovery
-from parley.replica.replica import provision
 
 __all__ = ["Loss", "Recovered", "examine", "recover_storage"]
 

@@ -14,9 +14,9 @@ from parley.ledger.store import Store
 from parley.mempool import pool
 from parley.node.config import Config
 from parley.pubsub.application import PubSub
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
-from parley.replica.replica import ReplicaConfig, provision
 
 __all__ = [
     "Storage",

@@ -24,6 +24,7 @@ from parley.ledger import layout
 from parley.ledger.application import Application
 from parley.ledger.state_map import DamagedMap
 from parley.replica import wire
+from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Chain, Entries, Unusable, joined_entries
 from parley.replica.fetching import BlocksFetch, EntriesFetch, NodesFetch
 from parley.replica.ports import (
@@ -40,7 +41,6 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.rejoining import joins_after, require_certified, too_often
-from parley.replica.replica import ReplicaConfig
 from parley.replica.snapshots import MAX_AGE
 from parley.sync.messages import (
     BlocksResponse,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from parley.consensus.record import SafetyState
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger.application import Application
+from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Unusable
 from parley.replica.joining import Joiner
 from parley.replica.ports import LocalStore, Participant
-from parley.replica.replica import Replica, ReplicaConfig
+from parley.replica.replica import Replica
 
 __all__ = ["awaken"]
 

@@ -6,26 +6,22 @@ Inputs: `start`, `receive`, `submit`, `fire`. Each returns the effects to execut
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from parley.consensus import events, machine
-from parley.consensus.errors import Reason, SafetyRecordError, SafetyViolation
+from parley.consensus.errors import Reason, SafetyViolation
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.leader import schemes
 from parley.consensus.machine import Machine
 from parley.consensus.record import SLOTS, SafetyState, encode_record
-from parley.consensus.safety import SafetyRules, abstaining_state, initial_state
+from parley.consensus.safety import SafetyRules
 from parley.consensus.types import (
     Block,
     Certificates,
-    Instance,
     Proposal,
     Timeout,
     Vote,
-    genesis_block,
-    genesis_qc,
 )
 from parley.consensus.verify import Verifier
 from parley.crypto.encoding import u64
@@ -33,9 +29,10 @@ from parley.crypto.qc import QCScheme, Signer
 from parley.ledger import layout
 from parley.ledger.state_map import DamagedMap
 from parley.mempool import pool
-from parley.mempool.messages import BatchesRequest, BatchMessage
+from parley.mempool.messages import BatchMessage
 from parley.replica import wire
-from parley.replica.budget import BATCHES_QUESTION, BLOCKS_QUESTION, Budget
+from parley.replica.beginning import ReplicaConfig, certificates, genesis_of, require_own
+from parley.replica.budget import BATCHES_QUESTION, Budget
 from parley.replica.caretaker import Caretaker, FetchBodies
 from parley.replica.caretaker import Effect as CareEffect
 from parley.replica.chain import (
@@ -44,7 +41,6 @@ from parley.replica.chain import (
     StateView,
     Unusable,
     applied_entries,
-    genesis_entries,
     store_batch,
     store_block,
 )
@@ -71,63 +67,27 @@ from parley.replica.ports import (
 )
 from parley.replica.progress import Progress
 from parley.replica.recovery import Recovery
-from parley.replica.rejoining import Lag, Patience, require_certified, too_often
+from parley.replica.rejoining import Lag, require_certified, too_often
+from parley.replica.serving import Serving
 from parley.replica.snapshots import Snapshots
 from parley.sync import blocks as sync
 from parley.sync.messages import (
-    BlocksRequest,
     BlocksResponse,
-    EntriesRequest,
-    NodesRequest,
     Records,
-    RecordsRequest,
     RecoveryAnswer,
     RecoveryRequest,
     SnapshotEntries,
     SnapshotNodes,
     SnapshotOffer,
-    SnapshotRequest,
     Values,
-    ValuesRequest,
 )
 from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 
-__all__ = ["Replica", "ReplicaConfig", "provision"]
+__all__ = ["Replica"]
 
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
 ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaConfig:
-    """One broker's settings; times in ms. All brokers of an instance share everything but `index`."""
-
-    instance: Instance
-    index: int
-    depth: int = 2
-    view_timeout: int = 2_000
-    longest_timeout: int = 20_000
-    heartbeat: int = 1_000
-    vote_grace: int = 0
-    genesis_time: int = 0
-    leaders: str = "round-robin"
-    limits: pool.Limits = field(default_factory=pool.Limits)
-    patience: Patience = field(default_factory=Patience)
-
-
-def provision(
-    config: ReplicaConfig, application: Application, *, abstaining: bool = False
-) -> tuple[tuple[bytes, ...], Write]:
-    """What the disk of a new broker holds: a record per slot, and the genesis block with its state.
-
-    `abstaining`: the broker is not new, but its safety record is lost (P10).
-    """
-    genesis = _genesis(config, application)
-    first = abstaining_state if abstaining else initial_state
-    state = first(config.instance, config.index, genesis_qc(config.instance, genesis))
-    records = tuple(encode_record(sequence, state) for sequence in range(SLOTS))
-    return records, Write(tuple(genesis_entries(genesis, application.genesis())), sync=True)
 
 
 class Replica:
@@ -146,8 +106,8 @@ class Replica:
     ) -> None:
         """`nonce` is new in every life of the broker: answers to an earlier one must not be taken for its own."""
         sequence, state = record
-        _require_own(config, state)
-        genesis = _genesis(config, application)
+        require_own(config, state)
+        genesis = genesis_of(config, application)
         leaders = schemes.make(config.leaders, config.instance.size)
         self._config = config
         self._application = application
@@ -155,7 +115,7 @@ class Replica:
         self._store = Overlay(store)
         self._chain = Chain(self._store)
         self._verifier = Verifier(config.instance, scheme, genesis)
-        high_qc, high_tc = _certificates(self._verifier, state)
+        high_qc, high_tc = certificates(self._verifier, state)
         self._chain.check(genesis)
         self._machine = Machine(
             machine.Config(
@@ -206,6 +166,16 @@ class Replica:
         self._sequence = sequence
         self._recorded = state
         self._unexecuted: deque[Block] = deque()
+        self._serving = Serving(
+            self._budget,
+            config.limits.block_bytes,
+            machine=self._machine,
+            chain=self._chain,
+            pool=self._pool,
+            caretaker=self._caretaker,
+            snapshots=self._snapshots,
+            unexecuted=self._unexecuted,
+        )
         self._executed = self._chain.head().height
         self._history = self._chain.history_range()
         self._effects: list[Effect] = []
@@ -295,14 +265,8 @@ class Replica:
                 self._inputs.append(self._verifier.message(message))
             case BatchMessage():
                 self._on_pool(self._pool.receive(sender, message.data, self._executed))
-            case BatchesRequest():
-                self._send_batches(sender, message)
-            case BlocksRequest():
-                self._send_blocks(sender, message)
             case BlocksResponse():
                 self._on_blocks(sender, message)
-            case RecordsRequest() | ValuesRequest() | SnapshotRequest() | NodesRequest() | EntriesRequest():
-                self._answer(sender, message)
             case Records():
                 self._on_records(lambda: self._caretaker.receive_records(sender, message, self._now))
             case Values():
@@ -313,6 +277,8 @@ class Replica:
                 self._on_recovery(sender, message)
             case SnapshotOffer() | SnapshotNodes() | SnapshotEntries():
                 self._on_snapshot(sender, message)
+            case _:
+                self._emit_all(self._serving.answer(sender, message, self._now))
 
     def _on_timer(self, timer: Timer) -> None:
         match timer:
@@ -477,50 +443,6 @@ class Replica:
                 case _:
                     self._emit(effect)
 
-    def _body(self, name: bytes) -> bytes | None:
-        waiting = self._pool.body(name)
-        return self._chain.batch(name) if waiting is None else waiting
-
-    def _send_batches(self, sender: int, request: BatchesRequest) -> None:
-        """Answer with what is held: no more than a block may hold, and as far as the asker's budget goes."""
-        if len(set(request.digests)) != len(request.digests):
-            raise Refusal(Reason.MALFORMED, "BatchesRequest.digests repeats one")
-        self._budget.require(sender, self._now)
-        self._budget.charge(sender, BATCHES_QUESTION)
-        room = self._config.limits.block_bytes
-        for name in request.digests:
-            self._budget.require(sender, self._now)
-            body = self._body(name) or b""
-            room -= len(body)
-            if room < 0:
-                return
-            if body:
-                self._budget.charge(sender, len(body))
-                self._emit(events.Send(sender, BatchMessage(body)))
-
-    def _send_blocks(self, sender: int, request: BlocksRequest) -> None:
-        self._budget.require(sender, self._now)
-        tip = self._machine.high_qc.qc
-        branch = self._branch(request.target) or self._branch(tip.block)
-        above = (block for block in branch if block.height > request.above)
-        answer = wire.encode(sync.answer(request, chain(self._committed_above(request.above), above), tip))
-        self._budget.charge(sender, BLOCKS_QUESTION + len(answer))
-        self._effects.append(Send(sender, answer))
-
-    def _branch(self, target: bytes) -> tuple[Block, ...]:
-        """The uncommitted blocks up to `target`, which may be on disk only."""
-        stored = None if self._machine.known(target) else self._chain.uncommitted_block(target)
-        if stored is None:
-            return self._machine.branch(target)
-        return (*self._machine.branch(stored.parent), stored) if self._machine.known(stored.parent) else ()
-
-    def _committed_above(self, height: int) -> Iterator[Block]:
-        """Executed blocks from the store, then committed ones that still wait for execution."""
-        while (block := self._chain.block(height + 1)) is not None:
-            yield block
-            height += 1
-        yield from (block for block in self._unexecuted if block.height > height)
-
     def _on_blocks(self, sender: int, response: BlocksResponse) -> None:
         try:
             self._inputs.append(self._sync.receive(sender, response, self._machine.known))
@@ -549,32 +471,6 @@ class Replica:
             self._effects.append(Certified(block.header, qc))
 
     # -- damage, snapshots, lost records ------------------------------------------------------------------------------------------
-
-    def _answer(
-        self,
-        sender: int,
-        request: RecordsRequest | ValuesRequest | SnapshotRequest | NodesRequest | EntriesRequest,
-    ) -> None:
-        """Questions of brokers that mend or join; each costs its asker more than the bytes of the answer."""
-        self._budget.require(sender, self._now)
-        self._budget.charge(sender, BLOCKS_QUESTION)
-        answer: Records | Values | SnapshotOffer | SnapshotNodes | SnapshotEntries | None
-        match request:
-            case RecordsRequest():
-                answer, found = self._caretaker.answer_records(request)
-                self._emit_all(found)
-            case ValuesRequest():
-                answer = self._caretaker.answer_values(request)
-            case SnapshotRequest():
-                answer = self._snapshots.offer(sender, request, self._now)
-            case NodesRequest():
-                answer = self._snapshots.nodes(sender, request, self._now)
-            case EntriesRequest():
-                answer = self._snapshots.entries(sender, request, self._now)
-        if answer is not None:
-            data = wire.encode(answer)
-            self._budget.charge(sender, len(data))
-            self._effects.append(Send(sender, data))
 
     def _on_records(self, receive: Callable[[], list[CareEffect]]) -> None:
         """Refused or not, the caretaker goes on from there."""
@@ -662,7 +558,7 @@ class Replica:
             case Write():
                 self._store.write(effect.entries)
                 self._effects.append(effect)
-            case Found() | Restart():
+            case Send() | Found() | Restart():
                 self._effects.append(effect)
             case FetchBodies():
                 self._on_pool(self._pool.fetch(effect.block, committed=True))
@@ -677,7 +573,8 @@ class Replica:
 
 
 _Outgoing = (
-    events.Send
+    Send
+    | events.Send
     | events.Broadcast
     | events.SetTimer[events.Timer]
     | events.SetTimer[pool.BatchTimer]
@@ -695,33 +592,6 @@ def _up_to_restart(effects: list[Effect]) -> list[Effect]:
     """Nothing happens after a restart: not in this life."""
     last = next((at for at, effect in enumerate(effects) if isinstance(effect, Restart)), len(effects))
     return effects[: last + 1]
-
-
-def _genesis(config: ReplicaConfig, application: Application) -> Block:
-    return genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
-
-
-def _require_own(config: ReplicaConfig, state: SafetyState) -> None:
-    instance = config.instance
-    expected = (instance.chain, instance.shard, instance.epoch, config.index)
-    if (state.chain, state.shard, state.epoch, state.signer) != expected:
-        raise SafetyRecordError(
-            f"The safety record belongs to member {state.signer} of epoch {state.epoch} of another instance, not to member "
-            f"{config.index} here. Point the broker at its own data directory; never copy a record between brokers."
-        )
-
-
-def _certificates(
-    verifier: Verifier, state: SafetyState
-) -> tuple[events.VerifiedQC, events.VerifiedTC | None]:
-    try:
-        return verifier.qc(state.high_qc), None if state.high_tc is None else verifier.tc(state.high_tc)
-    except Refusal as refusal:
-        raise SafetyRecordError(
-            f"The safety record holds a certificate that this committee did not make ({refusal}). It was written under "
-            f"another genesis file or another set of keys. Point the broker at the genesis file and data directory that "
-            f"belong together; do not delete the record."
-        ) from None
 
 
 def _cannot_recover(size: int) -> str:

@@ -11,9 +11,9 @@ from random import Random
 from parley.consensus.record import SafetyState, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.qc import QCScheme, Signer
+from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.participants import awaken
 from parley.replica.ports import LocalStore, Participant
-from parley.replica.replica import ReplicaConfig, provision
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
 from parley.sim.chance import stream
