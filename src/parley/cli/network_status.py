@@ -53,11 +53,14 @@ class Member(Struct):
 
 
 class Shard(Struct):
+    """`quorum`: whether enough brokers answer for the shard to go on."""
+
     epoch: int
     view: int
     height: int
     leader: str | None
     governance_pin: int
+    quorum: bool
     brokers: list[Member]
 
 
@@ -95,8 +98,8 @@ def status(
         lambda: _table(genesis, shard),
         as_json=json,
     )
-    answering, needed = sum(one.status is not None for one in found), quorum(len(found))
-    if answering < needed:
+    if not shard.quorum:
+        answering, needed = sum(one.status is not None for one in found), quorum(len(found))
         output.note(
             f"parley: no quorum: {answering} of {len(found)} brokers answer, {needed} are needed to go on"
         )
@@ -133,6 +136,7 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:
         height=0 if newest is None else newest.height,
         leader=None if newest is None else newest.leader or None,
         governance_pin=0,
+        quorum=len(answers) >= quorum(len(found)),
         brokers=members,
     )
 
