@@ -86,7 +86,7 @@ def test_a_file_that_is_damaged_itself_makes_the_store_invalid(folder: Path) -> 
     (data(folder) / "CURRENT").write_text("MANIFEST-999999\n")
     words = ("audit", "verify", "--dir", folder, "--broker", "alpha-1", "--json")
     ended = parley(*words, home=folder.parent, code=ExitCode.DOES_NOT_HOLD)
-    assert "parley node recover" in json.loads(ended.out)["first_fault"]
+    assert f"`parley node recover alpha-1 --dir {folder}`" in json.loads(ended.out)["first_fault"]
 
 
 @pytest.mark.parametrize(

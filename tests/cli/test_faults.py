@@ -55,6 +55,7 @@ def test_people_are_told_what_will_happen(network: LocalNetwork, tmp_path: Path)
     where = ("--dir", network.directory)
     said = parley("fault", "set", "alpha-1", "drop", *where, home=tmp_path, code=0).out
     assert "alpha-1 does not run; it will lie when it is started: drop" in said
+    assert f"`parley fault clear --dir {network.directory}` ends it" in said
     assert "drop" in parley("fault", "list", *where, home=tmp_path, code=0).out
     assert "alpha-1 will not lie any more" in parley("fault", "clear", *where, home=tmp_path, code=0).out
     assert "withhold: streams and pages hold no messages." in flat(
@@ -99,11 +100,45 @@ def test_what_cannot_be_is_refused(
     assert why in flat(ended.err)
 
 
-def test_a_file_that_somebody_broke_is_named(network: LocalNetwork, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("faults = 7", "faults is not a list of texts"),
+        ('faults = ["lies"]', "'lies' is no fault"),
+        ('faults = ["lie"', "is not TOML"),
+        ('faults = [\n  "lie" "drop",\n]', "is not TOML"),
+    ],
+)
+def test_faults_that_nobody_understands_are_shown_and_can_be_cleared(
+    network: LocalNetwork, tmp_path: Path, line: str, problem: str
+) -> None:
     path = network.config("beta-1")
-    path.write_text("faults = 7\n" + path.read_text())
-    ended = parley("fault", "list", "--dir", network.directory, home=tmp_path, code=2)
-    assert "broker.toml: faults is not a list of texts" in flat(ended.err)
+    before = path.read_text()
+    path.write_text(f"{line}\n{before}")
+    where = ("--dir", network.directory)
+    listed = parley("fault", "list", *where, home=tmp_path, code=0).out
+    assert "invalid: " in listed
+    assert problem in listed
+    found = parley("fault", "list", "--json", *where, home=tmp_path).json()
+    assert (found["brokers"]["beta-1"], list(found["invalid"])) == ([], ["beta-1"])
+    assert parley("fault", "clear", "--json", *where, home=tmp_path).json() == {"cleared": ["beta-1"]}
+    assert path.read_text() == before
+
+
+def test_a_file_that_is_broken_elsewhere_is_left_as_it_is(network: LocalNetwork, tmp_path: Path) -> None:
+    path = network.config("beta-1")
+    path.write_text('faults = ["lie"]\nbroker =\n' + path.read_text())
+    before = path.read_bytes()
+    ended = parley("fault", "clear", "--dir", network.directory, home=tmp_path, code=2)
+    assert "not only because of its faults; edit the file by hand" in flat(ended.err)
+    assert path.read_bytes() == before
+
+
+def test_more_liars_than_the_network_bears_are_warned_of(network: LocalNetwork, tmp_path: Path) -> None:
+    where = ("--dir", network.directory)
+    assert parley("fault", "set", "alpha-1", "lie", *where, home=tmp_path, code=0).err == ""
+    ended = parley("fault", "set", "beta-1", "drop", *where, home=tmp_path, code=0)
+    assert "2 brokers of 4 lie now; the network bears 1" in ended.err
 
 
 def test_without_allow_faults_nothing_is_written(tmp_path: Path) -> None:
@@ -112,6 +147,9 @@ def test_without_allow_faults_nothing_is_written(tmp_path: Path) -> None:
     ended = parley("fault", "set", "solo-1", "lie", "--dir", net.directory, home=tmp_path, code=2)
     assert "made without --allow-faults" in flat(ended.err)
     assert net.config("solo-1").read_bytes() == before
+    for word in ("list", "clear"):
+        ended = parley("fault", word, "--dir", net.directory, home=tmp_path, code=0)
+        assert ended.out == "no broker of this network can lie\n"
 
 
 def test_a_network_allows_faults_from_its_beginning_or_never(tmp_path: Path) -> None:

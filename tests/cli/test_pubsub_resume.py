@@ -39,6 +39,42 @@ def test_each_run_goes_on_where_the_one_before_ended(network: Network, tmp_path:
     assert found in (["six", "seven"], ["seven", "eight"])
 
 
+def test_what_was_not_kept_meanwhile_is_told_once_and_the_run_goes_on_with_what_is_left(
+    network: Network, tmp_path: Path
+) -> None:
+    topic, file = network.topic("short-lived"), tmp_path / "position.json"
+    network.run("pub", topic, stdin=b"one\ntwo\nthree\n", code=0)
+    words = ("sub", topic, "--resume", file, "--from", "earliest")
+    assert network.run(*words, "-n", "1", code=0).out == "one\n"
+    network.run("topic", "delete", topic, code=0)  # takes what retention would take, at once
+    network.topic(topic)
+    network.run("pub", topic, "four", code=0)
+    ended = network.run(*words, "-n", "1", code=0)
+    assert ended.out == "four\n"
+    assert ended.err.count("starts at offset 3") == ended.err.count("\n") == 1, ended.err
+    assert [one.offset for one in Position.load(file).partitions] == [4]
+    network.run("pub", topic, "five", code=0)
+    again = network.run(*words, "-n", "1", code=0)
+    assert (again.out, again.err) == ("five\n", "")
+
+
+def test_the_position_moves_past_what_is_gone_before_anything_else_comes(
+    network: Network, tmp_path: Path
+) -> None:
+    topic, file = network.topic("emptied"), tmp_path / "position.json"
+    network.run("pub", topic, stdin=b"one\ntwo\n", code=0)
+    words = ("sub", topic, "--resume", file, "--from", "earliest")
+    network.run(*words, "-n", "1", code=0)
+    network.run("topic", "delete", topic, code=0)
+    network.topic(topic)
+    waiting = start(*words, "--dir", network.directory, home=network.home)
+    assert waiting.stderr is not None
+    assert b"starts at offset 2" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=30)
+    assert [one.offset for one in Position.load(file).partitions] == [2]
+
+
 def test_a_position_of_another_topic_or_no_position_at_all_is_refused(
     network: Network, tmp_path: Path
 ) -> None:

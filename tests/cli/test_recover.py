@@ -62,13 +62,31 @@ def test_a_lost_disk_is_explained_and_made_anew_after_a_yes(home: Path) -> None:
     storage.close()
 
 
-@pytest.mark.parametrize("answer", [b"n\n", b"\n"])
+@pytest.mark.parametrize("answer", [b"n\n", b"\n", b""])
 def test_without_a_yes_nothing_is_done(home: Path, answer: bytes) -> None:
     broker = wipe(home, "beta-1")
     before = sorted(broker.iterdir())
     ended = parley("node", "recover", "beta-1", home=home, stdin=answer, code=ExitCode.WRONG_USE)
     assert ended.out.strip() == ""
+    assert ended.err.endswith("parley: nothing was changed\n")
     assert sorted(broker.iterdir()) == before
+
+
+def test_a_script_has_to_say_yes(home: Path) -> None:
+    broker = wipe(home, "beta-1")
+    before = sorted(broker.iterdir())
+    ended = parley("node", "recover", "beta-1", "--json", home=home, stdin=b"y\n", code=ExitCode.WRONG_USE)
+    assert ended.out == ""
+    assert "say --yes" in ended.err
+    assert sorted(broker.iterdir()) == before
+
+
+def test_what_is_moved_aside_is_spoken_of_only_where_there_is_something(home: Path) -> None:
+    wipe(home, "beta-1")
+    (folder(home, "gamma-1") / "safety.record").write_bytes(b"damaged")
+    for broker, moves in (("beta-1", False), ("gamma-1", True)):
+        ended = parley("node", "recover", broker, home=home, stdin=b"n\n", code=ExitCode.WRONG_USE)
+        assert ("moved aside" in ended.err) == moves
 
 
 def test_a_script_is_told_what_was_made_and_what_was_moved(home: Path) -> None:

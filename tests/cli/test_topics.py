@@ -41,7 +41,8 @@ def test_a_name_is_taken_once(network: Network) -> None:
     [
         (["create", "x", "--publish", "role ="], "--publish"),
         (["create", "x", "--partitions", "1000"], "--partitions"),
-        (["create", "x", "--retention", "soon"], "forever"),
+        (["create", "x", "--retention", "soon"], "20s, 30m, 12h, 7d, or forever"),
+        (["create", "x", "--retention", "0s"], "must be more than 0, or forever"),
         (["alter", "demo"], "say what to change"),
         (["crate", "x"], "Did you mean 'create'"),
         (["create", "x", "--partition", "2"], "--partitions"),

@@ -19,6 +19,8 @@ from parley.model.genesis import Genesis
 
 __all__ = ["app"]
 
+RECOVER = "parley node recover"
+
 app = typer.Typer(help="Check what brokers have stored.", no_args_is_help=True)
 
 
@@ -63,8 +65,8 @@ def verify(
     Ends with 0 if all is right, with 1 if it is not.
     """
     require_node_extra("audit verify")
-    data, trusted = _chosen(broker, store, genesis, directory, context)
-    result = _verified(data, trusted, replay=replay)
+    data, trusted, way_back = _chosen(broker, store, genesis, directory, context)
+    result = _verified(data, trusted, way_back, replay=replay)
     output.emit(result, lambda: _told(result), as_json=json)
     if not result.valid:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
@@ -72,24 +74,25 @@ def verify(
 
 def _chosen(
     broker: str | None, store: Path | None, genesis: Path | None, directory: Path | None, context: str | None
-) -> tuple[Path, Genesis]:
-    """The store that is meant, and the genesis file to trust."""
+) -> tuple[Path, Genesis, str]:
+    """The store that is meant, the genesis file to trust, and the command that recovers the broker."""
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
     if store is not None and genesis is not None:
         if broker is not None:
             raise typer.BadParameter("say --broker or --store, not both.", param_hint="--broker")
-        return store, read_genesis(genesis)
+        return store, read_genesis(genesis), f"{RECOVER} BROKER"
     from parley.node import config as configuration  # noqa: PLC0415 - an extra
+    from parley.node.storage import recovery_command  # noqa: PLC0415
 
     try:
         config = configuration.load(broker_config(broker, directory, context))
     except configuration.ConfigError as error:
         fail(str(error), ExitCode.WRONG_USE)
-    return config.data, config.genesis
+    return config.data, config.genesis, recovery_command(config)
 
 
-def _verified(data: Path, genesis: Genesis, *, replay: bool) -> Result:
+def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> Result:
     from parley.ledger.audit import verify_store  # noqa: PLC0415 - an extra
     from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415
     from parley.pubsub.application import PubSub  # noqa: PLC0415
@@ -98,9 +101,9 @@ def _verified(data: Path, genesis: Genesis, *, replay: bool) -> Result:
         with Store.open(data, create=False) as opened, _Bar() as bar:
             verdict = verify_store(opened, genesis, PubSub(genesis), bar.reached, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
-        return Result(False, 0, 0, str(error), False, str(data))
+        return Result(False, 0, 0, _helped(error, way_back), False, str(data))
     except StoreError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        fail(_helped(error, way_back), ExitCode.WRONG_USE)
     return Result(
         verdict.valid,
         verdict.heights,
@@ -109,6 +112,11 @@ def _verified(data: Path, genesis: Genesis, *, replay: bool) -> Result:
         verdict.replayed,
         str(data),
     )
+
+
+def _helped(error: Exception, way_back: str) -> str:
+    """The store does not know whose it is."""
+    return str(error).replace(f"`{RECOVER}`", f"`{way_back}`")
 
 
 def _told(result: Result) -> str:

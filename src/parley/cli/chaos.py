@@ -61,7 +61,7 @@ def chaos(
 ) -> None:
     """Torment a network of real brokers, and check what its clients saw.
 
-    Brokers are killed, paused, cut off, left without room on their disks, and made to lie, at most f of them at a time,
+    Brokers are killed, paused, cut off, left without room on their disks, and, at most f of them at a time, made to lie,
     while clients publish, subscribe, read and administrate. Then everything heals, and every property is checked:
     nothing acknowledged is lost, doubled or reordered, everything gets done again, all brokers hold the same.
     """

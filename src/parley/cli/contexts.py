@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -36,6 +37,7 @@ __all__ = [
     "Chosen",
     "ContextName",
     "Directory",
+    "dir_option",
     "find",
     "find_directory",
     "find_genesis",
@@ -134,6 +136,11 @@ def find_directory(directory: Path | None, name: str | None) -> Path:
         if home.is_dir():
             return home if directory is not None else require_own(home)
     return find(directory, name).directory
+
+
+def dir_option(home: Path) -> str:
+    """What a command that is to be copied needs after its words to mean this folder."""
+    return "" if home == DEFAULT_DIRECTORY else f" --dir {shlex.quote(str(home))}"
 
 
 def find_genesis(directory: Path | None, name: str | None) -> Path:

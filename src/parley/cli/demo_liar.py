@@ -309,8 +309,8 @@ def tell(outcome: Outcome) -> Group:
         Text(_picture(outcome)),
         _verdict(outcome),
         Text(
-            f"\n{outcome.seconds:.0f} seconds. To let a broker of your own lie: ./parley up --allow-faults --detach, "
-            "./parley fault set alpha-1 forge",
+            f"\n{outcome.seconds:.0f} seconds. To let a broker of your own lie: "
+            "./parley up --allow-faults --detach --dir lab, ./parley fault set alpha-1 forge --dir lab",
             style="dim",
         ),
     )

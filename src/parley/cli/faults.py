@@ -13,6 +13,7 @@ from parley.cli.contexts import ContextName, Directory, meant
 from parley.cli.local_folder import locked
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
+from parley.consensus.committee import faults as tolerated
 from parley.node.faults.settings import read_faults, switch
 from parley.node.faults.switches import FAULTS, FaultError, checked
 from parley.node.processes import LocalBroker, local_brokers
@@ -36,17 +37,19 @@ def set_(
     context: ContextName = None,
     json: output.Json = False,
 ) -> None:
-    home = _home(directory, context)
+    home = contexts.find_directory(directory, context)
+    _require_allowed(home)
     try:
         wanted = checked(faults)
     except FaultError as error:
         raise typer.BadParameter(f"{error}.", param_hint="FAULT") from None
     with locked(home):
         running = _switch(_chosen(home, broker), wanted)
+        _warn(home)
     words = f"{broker} lies now" if running else f"{broker} does not run; it will lie when it is started"
     output.emit(
         {"broker": broker, "faults": wanted, "running": running},
-        f"{words}: {', '.join(wanted)}. `parley fault clear` ends it.",
+        f"{words}: {', '.join(wanted)}. `parley fault clear{contexts.dir_option(home)}` ends it.",
         as_json=json,
     )
 
@@ -60,34 +63,57 @@ def clear(
     json: output.Json = False,
 ) -> None:
     """Switch all faults off."""
-    home = _home(directory, context)
+    home = contexts.find_directory(directory, context)
     with locked(home):
-        liars = {one.name: one for one in _brokers(home) if _faults(one)}
+        liars = {one.name: one for one in _brokers(home) if any(_faults(one))}
         cleared = [_chosen(home, broker)] if broker is not None else list(liars.values())
         for one in cleared:
             _switch(one, ())
     names = [one.name for one in cleared if one.name in liars]
-    words = f"{', '.join(names)} will not lie any more" if names else "nobody was lying"
+    words = f"{', '.join(names)} will not lie any more" if names else _nobody(home)
     output.emit({"cleared": names}, words, as_json=json)
 
 
 @app.command("list")
 def list_(*, directory: Directory = None, context: ContextName = None, json: output.Json = False) -> None:
     """Show which brokers lie, and how."""
-    home = _home(directory, context)
-    found = {broker.name: list(_faults(broker)) for broker in _brokers(home)}
-    output.emit({"brokers": found}, lambda: _table(found), as_json=json)
-
-
-def _home(directory: Path | None, context: str | None) -> Path:
     home = contexts.find_directory(directory, context)
-    if not read_genesis(home / "genesis.json").allow_faults:
+    found = {broker.name: _faults(broker) for broker in _brokers(home)}
+    idle = not _allowed(home) and not any(map(any, found.values()))
+    output.emit(
+        {
+            "brokers": {name: list(faults) for name, (faults, _) in found.items()},
+            "invalid": {name: problem for name, (_, problem) in found.items() if problem},
+        },
+        lambda: _nobody(home) if idle else _table(found),
+        as_json=json,
+    )
+
+
+def _allowed(home: Path) -> bool:
+    return read_genesis(home / "genesis.json").allow_faults
+
+
+def _nobody(home: Path) -> str:
+    return "nobody was lying" if _allowed(home) else "no broker of this network can lie"
+
+
+def _require_allowed(home: Path) -> None:
+    if not _allowed(home):
         fail(
             f"the network in {home} was made without --allow-faults, so its brokers refuse to lie; make another one with "
             "`parley up --allow-faults --dir DIR`",
             ExitCode.WRONG_USE,
         )
-    return home
+
+
+def _warn(home: Path) -> None:
+    brokers = _brokers(home)
+    liars = sum(bool(_faults(one)[0]) for one in brokers)
+    if liars > tolerated(len(brokers)):
+        output.note(
+            f"parley: {liars} brokers of {len(brokers)} lie now; the network bears {tolerated(len(brokers))}"
+        )
 
 
 def _brokers(home: Path) -> list[LocalBroker]:
@@ -101,10 +127,13 @@ def _chosen(home: Path, name: str) -> LocalBroker:
     return brokers[name]
 
 
-def _faults(broker: LocalBroker) -> tuple[str, ...]:
+def _faults(broker: LocalBroker) -> tuple[tuple[str, ...], str]:
+    """What its file says, and what is wrong with that."""
     try:
-        return read_faults(broker.config)
-    except (FaultError, OSError) as error:
+        return read_faults(broker.config), ""
+    except FaultError as error:
+        return (), str(error)
+    except OSError as error:
         fail(str(error), ExitCode.WRONG_USE)
 
 
@@ -115,8 +144,8 @@ def _switch(broker: LocalBroker, faults: tuple[str, ...]) -> bool:
         fail(f"{broker.config}: {error}", ExitCode.WRONG_USE)
 
 
-def _table(found: dict[str, list[str]]) -> Table:
+def _table(found: dict[str, tuple[tuple[str, ...], str]]) -> Table:
     table = Table("broker", "faults", box=None)
-    for name, faults in found.items():
-        table.add_row(name, ", ".join(faults) or "-")
+    for name, (faults, problem) in found.items():
+        table.add_row(name, f"invalid: {problem}" if problem else ", ".join(faults) or "-")
     return table

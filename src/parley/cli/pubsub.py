@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -13,14 +13,12 @@ from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import Verify, connected, run, write
 from parley.cli.pubsub_format import Render, as_json, compile_format, visible
-from parley.cli.pubsub_values import Start, check_constraint, parse_start
-from parley.client.administration import PartitionInfo
-from parley.client.client import Client
-from parley.client.errors import Invalid, PermissionDenied
+from parley.cli.pubsub_reading import going_on, history
+from parley.cli.pubsub_values import check_constraint, parse_start
+from parley.client.errors import Invalid
 from parley.client.messages import Message
 from parley.client.position import Position
 from parley.ledger.publication import encode_publication
-from parley.model.expressions import parse_constraint
 
 __all__ = ["fetch", "read", "sub"]
 
@@ -67,7 +65,8 @@ def sub(
     """Subscribe to a topic and print what is published, in its certified order.
 
     Ends after --count messages, at the end of the topic with --exit, or at Ctrl-C. With --resume nothing is left out
-    between two runs; what was printed last may be printed again if the command is killed.
+    between two runs; what was printed last may be printed again if the command is killed. What a topic did not keep until
+    it was read is told on stderr.
     """
     if ending and resume is not None:
         raise typer.BadParameter("say --resume or --exit, not both.", param_hint="--resume")
@@ -78,7 +77,7 @@ def sub(
     async def command() -> None:
         async with connected(chosen, who, topic=topic, verify=verify) as client:
             if ending:
-                await printer.show(_history(client, topic, position, constraint), count)
+                await printer.show(history(client, topic, position, constraint), count)
                 return
             begin = position if resume is None else _saved(resume) or position
             async with client.subscribe(topic, constraint, begin, keep=resume is not None) as subscription:
@@ -88,7 +87,7 @@ def sub(
                         _save(subscription.position(), resume)
 
                 note()
-                await printer.show(subscription, count, note)
+                await printer.show(going_on(subscription, note), count, note)
 
     run(command())
 
@@ -114,7 +113,7 @@ def fetch(
 
     async def command() -> None:
         async with connected(chosen, who, topic=topic, verify=verify) as client:
-            await printer.show(_history(client, topic, position, "", partition), count)
+            await printer.show(history(client, topic, position, "", partition), count)
 
     run(command())
 
@@ -213,27 +212,6 @@ def _save(position: Position, path: Path) -> None:
         raise typer.BadParameter(
             f"{path} cannot be written: {error.strerror}.", param_hint="--resume"
         ) from None
-
-
-async def _history(
-    client: Client, topic: str, start: Start, where: str, partition: int | None = None
-) -> AsyncIterator[Message]:
-    """What a topic holds now, partition by partition, filtered here: no subscription is needed for the past (P6)."""
-    matches = parse_constraint(where).matches if where else None
-    known = {head.partition: head for head in await _heads(client, topic)}
-    for number in known if partition is None else [partition]:
-        head = known.get(number, PartitionInfo(number, 0, 0))
-        offset = start if isinstance(start, int) else head.start if start == "earliest" else head.end
-        async for message in client.fetch(topic, partition=number, start=offset):
-            if matches is None or (not message.empty and matches(message.tags)):
-                yield message
-
-
-async def _heads(client: Client, topic: str) -> Sequence[PartitionInfo]:
-    try:
-        return (await client.topic(topic)).heads
-    except PermissionDenied:
-        return [PartitionInfo(0, 0, 0)]  # reading will be refused, too, and that refusal names the rule
 
 
 def _plain() -> Render:

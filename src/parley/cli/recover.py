@@ -55,8 +55,8 @@ def recover(
         loss = recovery.examine(config, stale_record=stale_record)
         if loss:
             output.note(_explained(config, loss))
-            if not yes and not typer.confirm("Go on?", err=True):
-                raise typer.Exit(ExitCode.WRONG_USE)
+            if not yes:
+                _ask(as_json=json)
         done = recovery.recover_storage(config, stale_record=stale_record)
     result = {
         "broker": config.broker.name,
@@ -67,6 +67,18 @@ def recover(
         "moved": [str(path) for path in done.moved],
     }
     output.emit(result, lambda: _told(config, loss, done), as_json=json)
+
+
+def _ask(*, as_json: bool) -> None:
+    """End the command unless somebody says that it may go on."""
+    if as_json:  # nobody is there to be asked
+        fail("nothing was changed; say --yes if that is what you want", ExitCode.WRONG_USE)
+    try:
+        agreed = typer.confirm("Go on?", err=True)
+    except typer.Abort:  # there is no answer
+        agreed = False
+    if not agreed:
+        fail("nothing was changed", ExitCode.WRONG_USE)
 
 
 def broker_config(broker: str | None, directory: Path | None, context: str | None) -> Path:
@@ -100,6 +112,8 @@ def _stopping_with_a_sentence() -> Iterator[None]:
 
 
 def _explained(config: Config, loss: Loss) -> str:
+    from parley.node.storage import holds_something  # noqa: PLC0415 - an extra
+
     size = len(config.genesis.brokers)
     lines = []
     if loss.record:
@@ -115,9 +129,11 @@ def _explained(config: Config, loss: Loss) -> str:
         lines.append(
             f"The store {config.data} {loss.store}. It is made anew and filled from the other brokers."
         )
+    if (loss.record and holds_something(config.safety)) or (loss.store and holds_something(config.data)):
+        lines.append("What is there now is moved aside, not deleted.")
     lines.append(
-        "What is there now is moved aside, not deleted. Make sure that this broker runs nowhere else, and that nothing is "
-        "missing only because a disk is not mounted: an old record that comes back later must never be used again."
+        "Make sure that this broker runs nowhere else, and that nothing is missing only "
+        "because a disk is not mounted: an old record that comes back later must never be used again."
     )
     return "\n".join(lines)
 

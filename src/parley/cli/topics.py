@@ -165,10 +165,12 @@ def parse_retention(text: str) -> int:
     if text == "forever":
         return 0
     found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
-    if found is None or int(found[1]) == 0:
+    if found is None:
         raise typer.BadParameter(
-            f"{text!r} is no time: say 30m, 12h, 7d or forever.", param_hint="--retention"
+            f"{text!r} is no time: say for example 20s, 30m, 12h, 7d, or forever.", param_hint="--retention"
         )
+    if int(found[1]) == 0:
+        raise typer.BadParameter(f"{text!r} must be more than 0, or forever.", param_hint="--retention")
     return int(found[1]) * _UNITS[found[2]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from parley.consensus.record import SafetyState, recover_record, repairs
@@ -25,6 +26,7 @@ __all__ = [
     "mark_provisioned",
     "open_storage",
     "provision_storage",
+    "recovery_command",
     "replica_config",
     "sync_directory",
 ]
@@ -94,7 +96,8 @@ def provision_storage(config: Config, application: Application | None = None) ->
         raise StorageError(
             f"Broker {config.broker.name} had its storage made before, and it is gone from {config.data} and {config.safety}. "
             f"With an empty one it could sign again what it has signed, so none is made. Find the old disk; if it is lost, run "
-            f"`parley node recover`. Only if the broker was never started, remove {_mark(config)}."
+            f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started, "
+            f"remove {_mark(config)}."
         )
     records, genesis = provision(replica_config(config), application or PubSub(config.genesis))
     with Store.open(config.data, create=True) as store:
@@ -110,7 +113,8 @@ def open_storage(config: Config) -> Storage:
         raise StorageError(
             f"Broker {config.broker.name} has no data in {config.data}. `parley genesis combine` makes the storage of a "
             f"new broker, and `parley up` that of a local network; if this broker ran before, its disk is not where the "
-            f"configuration says, or it is lost: then run `parley node recover`."
+            f"configuration says, or it is lost: then run `parley node recover` (here: "
+            f"{recovery_command(config)})."
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
@@ -156,6 +160,14 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def recovery_command(config: Config) -> str:
+    """The way back of this very broker, to be copied."""
+    folder, name = config.directory, config.broker.name
+    if config.path.name == "broker.toml" and (folder.parent.name, folder.name) == ("brokers", name):
+        return f"parley node recover {name} --dir {shlex.quote(str(folder.parent.parent))}"
+    return f"parley node recover {shlex.quote(str(config.path))}"
+
+
 def _mark(config: Config) -> Path:
     """Lies with the keys, not with the data: who restores the former without the latter must not start anew (P10)."""
     return config.directory / MARK
@@ -175,6 +187,6 @@ def _halved(config: Config, missing: Path) -> str:
         f"Broker {config.broker.name} has {found} but not {missing}. The two belong together: without the safety record it "
         f"could sign twice in one view, and without the data it has lost what it promised to keep. So neither is made "
         f"anew for a broker that may have run. Find the missing one on the old disk (never in a backup); if it is lost, run "
-        f"`parley node recover`. Only if this broker was never started, remove {found} and {_mark(config)}, and let "
-        f"`parley genesis combine` make both again."
+        f"`parley node recover` (here: {recovery_command(config)}). Only if this broker was never started, remove "
+        f"{found} and {_mark(config)}, and let `parley genesis combine` make both again."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import tomllib
@@ -16,6 +17,8 @@ from parley.node.processes import LocalBroker
 __all__ = ["read_faults", "switch", "with_faults", "write_faults"]
 
 KEY = "faults"
+
+_SOMETHING_ELSE = re.compile(r'\s*(\[+\s*[\w"]|[\w"\'.-]+\s*=)')  # a line that is no part of a list
 
 
 def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
@@ -62,7 +65,9 @@ def with_faults(text: str, faults: Sequence[str]) -> str:
 
 def _without(text: str) -> str:
     """The text without its `faults`, which a person may have written over several lines."""
-    before = tomllib.loads(text)
+    before = _parsed(text)
+    if before is None:
+        return _without_broken(text)
     if KEY not in before:
         return text
     wanted = {key: value for key, value in before.items() if key != KEY}
@@ -75,6 +80,23 @@ def _without(text: str) -> str:
             if _parsed(rest) == wanted:
                 return rest
     raise FaultError(f"the line {KEY} = [...] cannot be told from the others; edit the file by hand")
+
+
+def _without_broken(text: str) -> str:
+    """The same if the file cannot be read as it is, but can without that line."""
+    lines = text.splitlines(keepends=True)
+    for first, line in enumerate(lines):
+        if line.lstrip().startswith("["):  # what follows belongs to a table
+            break
+        if not re.match(rf"\s*{KEY}\s*=", line):
+            continue
+        for last in range(first + 1, len(lines) + 1):
+            rest = "".join(lines[:first] + lines[last:])
+            if _parsed(rest) is not None:
+                return rest
+            if last < len(lines) and _SOMETHING_ELSE.match(lines[last]):
+                break
+    raise FaultError("it is not TOML, and not only because of its faults; edit the file by hand")
 
 
 def _parsed(text: str) -> dict[str, object] | None:
