@@ -178,13 +178,9 @@ class Machine:
                 if not self._is_late(message):
                     self._require_view(message.view)
             case Proposal():
-                if message.header.view + WINDOW < self.view:
-                    raise Refused(Reason.STALE, f"view {message.header.view}, this is {self.view}")
+                self._require_recent(message)
             case Certificates():
-                if message.qc.view <= self.high_qc.view and (
-                    message.tc is None or message.tc.view < self.view
-                ):
-                    raise Refused(Reason.STALE, "certificates are known")
+                self._require_news(message)
             case _:
                 assert_never(message)
 
@@ -543,6 +539,14 @@ class Machine:
     def _require_view(self, view: int) -> None:
         if view < self.view:
             raise Refused(Reason.STALE, f"view {view}, this is {self.view}")
+
+    def _require_recent(self, proposal: Proposal) -> None:
+        if proposal.header.view + WINDOW < self.view:
+            raise Refused(Reason.STALE, f"view {proposal.header.view}, this is {self.view}")
+
+    def _require_news(self, message: Certificates) -> None:
+        if message.qc.view <= self.high_qc.view and (message.tc is None or message.tc.view < self.view):
+            raise Refused(Reason.STALE, "certificates are known")
 
     def _require_window(self, view: int) -> None:
         self._require_view(view)
