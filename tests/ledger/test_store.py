@@ -181,10 +181,10 @@ def test_another_format_is_refused(path: Path) -> None:
     opened(path).close()
     database = Rdict(str(path), Options(raw_mode=True))
     batch = WriteBatch(raw_mode=True)
-    batch.put(b"\0format", b"parley store 2")
+    batch.put(b"\0format", b"parley store 1")
     database.write(batch)
     database.close()
-    with pytest.raises(StoreError, match=r"parley store 2.*Use the version that wrote it"):
+    with pytest.raises(StoreError, match=r"parley store 1.*Use the version that wrote it"):
         opened(path)
 
 
@@ -258,7 +258,7 @@ def test_a_closed_store_says_so(path: Path) -> None:
 
 def test_the_stores_own_keys_are_not_to_be_written(path: Path) -> None:
     with opened(path) as store:
-        for value in (None, b"parley store 2"):
+        for value in (None, b"parley store 1"):
             with pytest.raises(AssertionError):
                 store.write([(b"\0format", value)], sync=False)
     opened(path, create=False).close()

@@ -28,7 +28,7 @@ WRITE_BUFFERS = 3
 OPEN_FILES = 512
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 
-FORMAT = b"parley store 1"
+FORMAT = b"parley store 2"
 _FORMAT_KEY = b"\0format"
 _FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
 _LOCKED = ("While lock file", "lock hold by current process")  # RocksDB's errors are texts
