@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
@@ -28,7 +29,7 @@ Step = tuple[
 ]  # not before this time, what, and what follows when it is decided
 
 
-class Role:
+class Role(ABC):
     """Acts again and again, after a while each time, until it is stopped."""
 
     pauses = (150, 900)
@@ -48,8 +49,9 @@ class Role:
     def stop(self) -> None:
         self._stopped = True
 
+    @abstractmethod
     def act(self) -> None:
-        raise NotImplementedError
+        """One thing that somebody in this role does."""
 
     def _turn(self) -> None:
         if not self._stopped:
