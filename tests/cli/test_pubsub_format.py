@@ -7,30 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.cli.pubsub_format import as_json, compile_format, visible
-from parley.client.messages import Message
+from parley.client.messages import Message, Origin
+from parley.model import batches
+from parley.model.batches import MessageHeader, Withheld, encode
+from parley.model.names import Pairs
 
 
 def message(
     value: bytes = b"hello", key: bytes | None = b"k1", *, empty: bool = False, level: str = "certified"
 ) -> Message:
-    return Message(
-        topic="demo",
-        partition=2,
-        offset=7,
-        ps=3,
-        key=None if empty else key,
-        value=b"" if empty else value,
-        tags={} if empty else {"ward": "er", "level": 3, "open": True},
-        headers={} if empty else {"v": b"1", "raw": b"\xff"},
-        rule='role == "nurse"',
-        publisher="alpha/alice",
-        height=42,
-        time=1_700_000_000_000,
-        verified=level,  # type: ignore[arg-type]
-        empty=empty,
-        digest=bytes(32),
-        _content=None,
-    )
+    tags: Pairs = (("ward", "er"), ("level", 3), ("open", True))
+    header = MessageHeader(key, tags, (("v", b"1"), ("raw", b"\xff")))
+    rule = 'role == "nurse"'
+    origin = Origin("demo", 2, "alpha/alice", 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
+    if empty:
+        return Message(7, 3, b"", bytes(32), origin, MessageHeader(), Withheld(bytes(32), rule, bytes(32)))
+    content = batches.Message(bytes(16), encode(header), rule, value)
+    return Message(7, 3, value, bytes(32), origin, header, content)
 
 
 def test_json_has_the_keys_that_scripts_rely_on() -> None:

@@ -156,3 +156,11 @@ def test_t13_after_a_long_outage_the_first_successes_shorten_the_wait() -> None:
         waits.append(pace.duration)
     assert waits[:3] == [20_000, 17_859, 14_882]
     assert waits[-1] == 2_000
+
+
+def test_views_that_a_timeout_certificate_ended_are_counted_once_each() -> None:
+    pace = pacemaker()
+    for certificate in (tc(1), tc(1), tc(5), tc(3)):
+        pace.on_tc(certificate)
+    pace.on_qc(qc(9))
+    assert pace.given_up == 2

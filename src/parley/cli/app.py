@@ -42,6 +42,7 @@ app = typer.Typer(
     cls=later(
         {
             "audit": Later("parley.cli.audit", "app", _MACHINES),
+            "debug": Later("parley.cli.debug", "app", _MACHINES),
             "demo": Later("parley.cli.demo", "demo", _SIMULATION),
             "fault": Later("parley.cli.faults", "app", _SIMULATION),
             "sim": Later("parley.cli.sim", "app", _SIMULATION),

@@ -11,7 +11,16 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from parley.cli import bench_match, output
+from parley.cli import (
+    bench_growth,
+    bench_match,
+    bench_peers,
+    bench_pub,
+    bench_quiet,
+    bench_steady,
+    bench_sub,
+    output,
+)
 from parley.cli.bench_memory import Memory
 from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
@@ -167,3 +176,10 @@ def _table(result: Result) -> Table:
 
 
 app.command(name="match")(bench_match.match)
+app.command()(bench_pub.pub)
+app.command()(bench_sub.sub)
+app.command()(bench_quiet.latency)
+app.command()(bench_quiet.idle)
+app.command()(bench_steady.memory)
+app.command()(bench_growth.growth)
+app.command()(bench_peers.peers)

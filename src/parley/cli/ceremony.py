@@ -200,14 +200,19 @@ def _check_brokers(brokers: list[Broker]) -> None:
 
 
 def _difference(one: Genesis, other: Genesis) -> str:
-    """The first thing that two geneses do not share, in words."""
+    """What two geneses do not share, in words: whose parts, or else the first setting."""
+    names = {organisation.name for genesis in (one, other) for organisation in genesis.organisations}
+    if differing := sorted(name for name in names if _said_of(one, name) != _said_of(other, name)):
+        return f"what they say of {', '.join(differing)} is not the same; all must combine the same parts"
     for field in msgspec.structs.fields(Genesis):
         left, right = getattr(one, field.name), getattr(other, field.name)
         if left != right:
-            if isinstance(left, tuple):
-                return f"their {field.name} are not the same; all must combine the same parts"
             return f"{field.name} is {left!r} in one and {right!r} in the other"
     raise AssertionError("equal geneses were said to differ")
+
+
+def _said_of(genesis: Genesis, name: str) -> tuple[Organisation | None, list[Broker]]:
+    return genesis.organisation(name), [broker for broker in genesis.brokers if broker.organisation == name]
 
 
 def _finished_file(data: bytes) -> Draft | None:

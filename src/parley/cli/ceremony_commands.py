@@ -12,12 +12,14 @@ import typer
 from typer.core import TyperGroup
 
 from parley.cli import ceremony, contexts, output
+from parley.cli.backup import backup, restore
 from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
 from parley.cli.recover import recover
+from parley.cli.renew import install, renew, request, sign
 from parley.model.genesis import GenesisError, decode_genesis
 from parley.model.names import is_name
 from parley.net.tls import Address, AddressError
@@ -42,7 +44,7 @@ class _RunsUnlessTold(TyperGroup):
 
 node_app = typer.Typer(
     cls=_RunsUnlessTold,
-    help="Run one broker: `parley node` is `parley node run`. Or bring back one that lost its disk.",
+    help="Run one broker: `parley node` is `parley node run`. Or back one up, or bring one back that lost its disk.",
 )
 
 
@@ -174,6 +176,10 @@ def node(
 
 
 node_app.command()(recover)
+for _command in (renew, request, sign, install):
+    node_app.command()(_command)
+node_app.command()(backup)
+node_app.command()(restore)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------

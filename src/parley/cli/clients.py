@@ -16,6 +16,7 @@ from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.network import connected, run
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import parse_tags
+from parley.cli.renew_credential import install, renew
 from parley.client.administration import ClientInfo
 from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import ClientExists, Refused
@@ -170,6 +171,10 @@ def revoke(
 
     run(command())
     output.emit({"revoked": name}, f"{name} is revoked", as_json=json)
+
+
+app.command()(renew)
+app.command()(install)
 
 
 def _credential(

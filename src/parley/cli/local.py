@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from parley.cli import contexts, local_setup, output
+from parley.cli import contexts, local_one, local_setup, output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
@@ -34,6 +34,12 @@ Children = dict[LocalBroker, "subprocess.Popen[bytes]"]
 
 def up(
     *,
+    brokers: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[BROKER]...", help="Only these, of a network that is there; they are left running."
+        ),
+    ] = None,
     orgs: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_BROKERS, help="Organisations, each with one broker; 4 if new."),
@@ -58,6 +64,13 @@ def up(
     """
     require_node_extra("up")
     home = require_own(directory or contexts.DEFAULT_DIRECTORY)
+    if brokers:
+        if orgs is not None or allow_faults or context is not None:
+            raise typer.BadParameter(
+                "--orgs, --allow-faults and --context are for whole networks.", param_hint="BROKER"
+            )
+        local_one.start(home, brokers, as_json=json)
+        return
     created = local_setup.provision(home, orgs or DEFAULT_ORGANISATIONS, allow_faults=allow_faults)
     genesis = read_genesis(home / "genesis.json")
     _check(home, genesis, orgs, created=created)
@@ -67,8 +80,8 @@ def up(
             ExitCode.WRONG_USE,
         )
     with locked(home):
-        brokers = local_brokers(home, genesis)
-        children = _start(brokers)
+        members = local_brokers(home, genesis)
+        children = _start(members)
         try:
             run(_settle(home, genesis, children))
         except BaseException:
@@ -83,7 +96,7 @@ def up(
         "started": [broker.name for broker in children],
         "brokers": [
             {"name": one.name, "org": one.organisation, "address": one.address, "pid": one.pid()}
-            for one in brokers
+            for one in members
         ],
         "context": name,
         "topic": local_setup.TOPIC,
@@ -97,6 +110,9 @@ def up(
 
 def down(
     *,
+    brokers: Annotated[
+        list[str] | None, typer.Argument(metavar="[BROKER]...", help="Only these; the others go on.")
+    ] = None,
     wipe: Annotated[
         bool, typer.Option("--wipe", help="Also delete the folder, with all that was published.")
     ] = False,
@@ -109,6 +125,8 @@ def down(
     home = contexts.find_directory(directory, context)
     if not (home / "genesis.json").is_file():
         fail(f"{home} holds no network", ExitCode.WRONG_USE)
+    if brokers and wipe:
+        raise typer.BadParameter("it is for whole networks.", param_hint="--wipe")
     if (
         wipe
         and not yes
@@ -116,7 +134,8 @@ def down(
     ):
         raise typer.Exit(ExitCode.WRONG_USE)
     with locked(home):
-        stopped, killed = stop(brokers_of(home))
+        there = brokers_of(home)
+        stopped, killed = stop(local_one.chosen(there, brokers, home) if brokers else there)
         if wipe:
             _wipe(home)
     for name in killed:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, TypeVar, cast
@@ -21,6 +22,8 @@ from parley.client.messages import Level
 
 __all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "states", "write"]
 
+DAY = 86_400_000  # ms
+WARNING_DAYS = 30  # before a credential ends
 INTERRUPTED = 130  # what shells expect of a command that Ctrl-C ended
 STALLED_SECONDS = 30.0  # after which a command gives up on brokers that answer but show nothing fresh
 UNREAD = 141  # and of one whose reader has gone away
@@ -91,7 +94,7 @@ async def _reached(chosen: Chosen, client: Client) -> AsyncIterator[Client]:
 
 
 def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
-    return connect(
+    client = connect(
         genesis=chosen.file.genesis,
         identity=chosen.speaker(who, admin=admin),
         brokers=chosen.file.brokers,
@@ -99,6 +102,18 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
         timeout=STALLED_SECONDS,
         on_stalled=lambda trouble: note(f"parley: {trouble}"),
     )
+    _warn(client)
+    return client
+
+
+def _warn(client: Client) -> None:
+    """One that has ended already is refused before it comes to this."""
+    days = (client.credential_ends - time.time_ns() // 1_000_000) // DAY
+    if days < WARNING_DAYS:
+        note(
+            f"parley: the credential of {client.organisation}/{client.name} ends in {days} days; an administrator of "
+            f"{client.organisation} can renew it: parley client renew {client.name}"
+        )
 
 
 def run(command: Coroutine[None, None, T]) -> T:

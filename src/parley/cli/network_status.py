@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
@@ -16,13 +17,15 @@ from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import observing, run
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
-from parley.consensus.committee import quorum
+from parley.consensus.committee import faults, quorum
 from parley.model.genesis import Genesis
+from parley.net.tls import authority_end
 from parley.node.processes import local_brokers
 
 __all__ = ["status"]
 
 POLL_SECONDS = 0.25
+DAY = 86_400_000  # ms
 MAX_SHOWN = 3  # proofs against one broker, or damages of one, in the table for people
 DATA, SHARD = "data", "0"  # until there is governance, a network is one shard (P26)
 
@@ -38,7 +41,8 @@ class Proof(Struct):
 class Member(Struct):
     """One broker; `height` and what follows only if it answers, `pid` only if it runs from this folder.
 
-    `misbehaviour` is what it can prove of others, `damage` what it found wrong in its own store.
+    `misbehaviour` is what it can prove of others, `damage` what it found wrong in its own store. The days are those left
+    of its certificate, if it was seen, and of its organisation's authority.
     """
 
     name: str
@@ -50,6 +54,8 @@ class Member(Struct):
     note: str
     misbehaviour: list[Proof]
     damage: list[str]
+    certificate_days: int | None = None
+    authority_days: int | None = None
 
 
 class Shard(Struct):
@@ -67,7 +73,10 @@ class Shard(Struct):
 def status(
     *,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, max=3_600, help="Wait until every broker is ready.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, max=3_600, help="Wait until every broker is ready and has caught up."
+        ),
     ] = 0,
     directory: Directory = None,
     context: ContextName = None,
@@ -81,18 +90,19 @@ def status(
     chosen = find(directory, context)
     genesis = read_genesis(chosen.file.genesis)
 
-    async def command() -> list[BrokerStatus]:
+    async def command() -> tuple[list[BrokerStatus], bool]:
         async with observing(chosen, who) as client:
             deadline = asyncio.get_running_loop().time() + wait
-            while True:
-                answers = await client.status()
-                if _all_ready(answers) or asyncio.get_running_loop().time() >= deadline:
-                    return answers
+            answers = await client.status()
+            begin = _reached(answers)
+            while not (ready := _all_ready(answers, begin)) and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(POLL_SECONDS)
+                answers = await client.status()
+            return answers, ready
 
-    found = run(command())
+    found, ready = run(command())
     pids = {broker.name: broker.pid() for broker in local_brokers(chosen.directory, genesis)}
-    shard = _shard(found, pids)
+    shard = _shard(found, pids, genesis)
     output.emit(
         {"network": genesis.network, "layers": {DATA: {"shards": {SHARD: shard}}}},
         lambda: _table(genesis, shard),
@@ -103,15 +113,31 @@ def status(
         output.note(
             f"parley: no quorum: {answering} of {len(found)} brokers answer, {needed} are needed to go on"
         )
-    if all(member.height is None for member in shard.brokers) or (wait and not _all_ready(found)):
+    if all(member.height is None for member in shard.brokers) or (wait and not ready):
         raise typer.Exit(output.ExitCode.UNREACHABLE)
 
 
-def _all_ready(found: list[BrokerStatus]) -> bool:
-    return all(one.status is not None and one.status.state == "ready" for one in found)
+def _all_ready(found: list[BrokerStatus], height: int) -> bool:
+    """Whether every broker can do without any other: it is ready, speaks with all, and has what they had at the beginning."""
+    answers = [one.status for one in found if one.status is not None]
+    return len(answers) == len(found) and all(
+        one.state == "ready" and one.height >= height and all(peer.connected for peer in one.peers)
+        for one in answers
+    )
 
 
-def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:
+def _reached(found: list[BrokerStatus]) -> int:
+    """The highest height that an honest broker must have reached: f may say what they like."""
+    heights = sorted((0 if one.status is None else one.status.height for one in found), reverse=True)
+    return heights[faults(len(found))]
+
+
+def _days_left(ends: int) -> int:
+    return (ends - time.time_ns() // 1_000_000) // DAY
+
+
+def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None], genesis: Genesis) -> Shard:
+    authorities = {one.name: _days_left(authority_end(one.tls_ca)) for one in genesis.organisations}
     answers = [one.status for one in found if one.status is not None]
     newest = max(answers, key=lambda answer: (answer.height, answer.view), default=None)
     members = [
@@ -127,6 +153,8 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None]) -> Shard:
             if one.status is None
             else [Proof(said.broker, said.kind, said.view) for said in one.status.misbehaviour],
             [] if one.status is None else list(one.status.damage),
+            None if one.certificate_ends is None else _days_left(one.certificate_ends),
+            authorities[one.organisation],
         )
         for one in found
     ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         connect_blocking,
     )
     from parley.client.client import Client, connect
-    from parley.client.messages import Message, Receipt
+    from parley.client.messages import Message, Receipt, Receipts
     from parley.client.position import Position
     from parley.client.publisher import Pending, Publisher
     from parley.client.subscription import Subscription
@@ -33,6 +33,7 @@ __all__ = [
     "Position",
     "Publisher",
     "Receipt",
+    "Receipts",
     "Subscription",
     "TopicInfo",
     "connect",

@@ -89,13 +89,17 @@ class Advertisement:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker's own word on how it is; `status` is None and `problem` says why if it does not answer."""
+    """A broker's own word on how it is; `status` is None and `problem` says why if it does not answer.
+
+    `certificate_ends`, in ms since 1970, is of the certificate that it showed, not its word.
+    """
 
     name: str
     organisation: str
     address: str
     status: Status | None
     problem: str
+    certificate_ends: int | None = None
 
 
 class Records:
@@ -265,7 +269,7 @@ class Records:
             return BrokerStatus(name, organisation, address, None, str(error))
         except TimeoutError:
             return BrokerStatus(name, organisation, address, None, "it does not answer")
-        return BrokerStatus(name, organisation, address, answer, "")
+        return BrokerStatus(name, organisation, address, answer, "", connection.certificate_ends)
 
 
 def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = ()) -> TopicInfo:

@@ -10,17 +10,18 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from parley.client.beliefs import Belief, Reader, Stale
+from parley.client.beliefs import Belief, Ordered, Reader, Stale, check_receipts, receipt_of
 from parley.client.brokers import Brokers
 from parley.client.connection import Asked, Connection, Declined, Gone
 from parley.client.errors import Overloaded, ParleyError, Stalled, Unreachable, refused
 from parley.ledger.proofs import ProofError
 from parley.model.errors import Code
 from parley.model.genesis import Timeouts
-from parley.net.messages import Fetch, Fetched, Proven, Receipted, Submit
+from parley.net.messages import Answer, Failure, Fetch, Fetched, Proven, Receipted, Submit
 
 __all__ = ["PASSING", "PATIENCE", "Panel", "Request", "agreed", "heed", "pause"]
 
@@ -92,6 +93,7 @@ class Panel:
         self.height = 0
         self._eligible = frozenset(eligible)
         self._on_stalled = on_stalled
+        self._checked: tuple[Receipted | None, dict[bytes, Ordered]] = (None, {})
 
     def candidates(self, skip: int = 0) -> list[str]:
         """Whom to ask, in this order; `skip` moves the first ones to the end."""
@@ -107,17 +109,60 @@ class Panel:
     def report(self, trouble: ParleyError) -> None:
         self._on_stalled(trouble)
 
+    def post(self, batch: bytes, told: Callable[[str, Answer | Exception], None]) -> bool:
+        """Hand a batch to the broker that comes first, without waiting; False if that is not enough or not possible now.
+
+        `told` hears the broker's name and its answer; `receipt` reads it.
+        """
+        if self.needed > 1:
+            return False
+        name = self.candidates()[0]
+        connection = self.brokers.connected(name)
+        return connection is not None and connection.post(batch, partial(told, name))
+
+    def receipt(self, broker: str, answer: Answer | Exception, name: bytes) -> Ordered | None:
+        """The receipt of a batch that was posted; None if the answer is anything else, which may tell of the broker."""
+        distrust = self.brokers.distrust
+        match answer:
+            case Receipted():
+                try:
+                    return receipt_of(self._receipts(answer), name)
+                except ProofError as error:
+                    distrust(broker, str(error))
+            case ProofError():
+                distrust(broker, str(answer))
+            case Gone():
+                self.brokers.failed(broker)
+            case Failure():
+                pass  # one broker's word; others may have another
+            case _:
+                distrust(broker, f"it answered a Submit with a {type(answer).__name__}")
+        return None
+
+    def _receipts(self, answer: Receipted) -> dict[bytes, Ordered]:
+        """An answer to many batches is checked once, when the first of them is looked at."""
+        shown, receipts = self._checked
+        if shown is not answer:
+            belief = self.reader.believe(answer.anchor)
+            receipts = check_receipts(belief, answer)
+            self._checked = (answer, receipts)
+            self.height = max(self.height, belief.height)
+        return receipts
+
     async def ask(
         self,
         request: Request[A, R],
         *,
         needed: int | None = None,
         skip: int = 0,
+        more: int = 0,
         patience: float = PATIENCE,
         trouble: Callable[[ParleyError], None] | None = None,
     ) -> R:
-        """Ask until enough agree. With `trouble`, go on for ever, and say there what else would be raised."""
-        talk = _Talk(self, request, needed or self.needed, trouble)
+        """Ask until enough agree, `more` at a time than it takes. With `trouble`, go on for ever, and say there what else
+        would be raised.
+        """
+        talk = _Talk(self, request, needed or self.needed, more, trouble)
         limit = asyncio.timeout(self.timeout if trouble is None else None)
         try:
             async with limit:
@@ -136,11 +181,13 @@ class _Talk(Generic[A, R]):
         panel: Panel,
         request: Request[A, R],
         needed: int,
+        more: int,
         trouble: Callable[[ParleyError], None] | None,
     ) -> None:
         self._panel = panel
         self._request = request
         self._needed = needed
+        self._more = more
         self._trouble = trouble
         self._reported = False
         self._last: ParleyError = Stalled(request.what, {})  # of the round before
@@ -187,7 +234,7 @@ class _Talk(Generic[A, R]):
         """Ask each broker at most once, no more at a time than it takes; None if they do not agree."""
         waiting = deque(candidates)
         running: dict[asyncio.Task[tuple[R, int]], str] = {}
-        extra = 0
+        extra = self._more
         question = self._request.question
         hedge = (self._panel.timeouts.ack + (question.wait if isinstance(question, Fetch) else 0)) / 1_000
         try:

@@ -30,7 +30,9 @@ __all__ = [
     "Unproven",
     "check_entries",
     "check_receipt",
+    "check_receipts",
     "is_fresh",
+    "receipt_of",
     "record_of",
     "require_hidden",
     "require_recent",
@@ -137,18 +139,32 @@ class Ordered:
     time: int
     block: BlockProof = field(compare=False, repr=False)
     anchor: Anchor = field(compare=False, repr=False)
+    at: int = field(default=0, compare=False, repr=False)  # which leaf of the proof it is
+
+
+def check_receipts(belief: Belief, answer: Receipted) -> dict[bytes, Ordered]:
+    """The receipts that an answer shows, by the digests of their batches."""
+    leaves = belief.leaves(answer.proof)
+    if len(leaves) != 1 + len(answer.others):
+        raise ProofError("the answer to a batch is not one receipt")
+    header, proof, anchor = answer.proof.header, answer.proof, answer.anchor
+    found: dict[bytes, Ordered] = {}
+    for at, leaf in enumerate(leaves):
+        if not isinstance(leaf, BatchReceipt):
+            raise ProofError("the answer to a batch is not one receipt")
+        found[leaf.digest] = Ordered(leaf, header.height, header.time, proof, anchor, at)
+    return found
 
 
 def check_receipt(belief: Belief, answer: Receipted, name: bytes) -> Ordered:
     """The receipt of the batch whose digest is `name`."""
-    leaves = belief.leaves(answer.proof)
-    leaf = leaves[0]
-    if len(leaves) != 1 or not isinstance(leaf, BatchReceipt):
-        raise ProofError("the answer to a batch is not one receipt")
-    if leaf.digest != name:
+    return receipt_of(check_receipts(belief, answer), name)
+
+
+def receipt_of(receipts: Mapping[bytes, Ordered], name: bytes) -> Ordered:
+    if (found := receipts.get(name)) is None:
         raise ProofError("the receipt is that of another batch")
-    header = answer.proof.header
-    return Ordered(leaf, header.height, header.time, answer.proof, answer.anchor)
+    return found
 
 
 def check_entries(

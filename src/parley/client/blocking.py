@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -13,7 +22,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
 from parley.client.errors import ClientClosed, LyingBroker, ParleyError
-from parley.client.messages import Level, Message, Receipt
+from parley.client.messages import Level, Message, Receipt, Receipts
 from parley.client.position import Position
 from parley.client.publisher import Pending, Publisher
 from parley.client.subscription import Start, Subscription
@@ -269,6 +278,21 @@ class BlockingPublisher:
         )
         return BlockingPending(self._thread, self._thread.run(work))
 
+    def publish_many(
+        self,
+        values: Iterable[bytes | str],
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> list[Receipts]:
+        work = self._publisher.publish_many(
+            values, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+        )
+        return self._thread.run(work)
+
     def flush(self) -> None:
         self._thread.run(self._publisher.flush())
 
@@ -297,6 +321,11 @@ class BlockingSubscription:
 
     def __next__(self) -> Message:
         return self._thread.run(self._subscription.__anext__())
+
+    def batches(self) -> Iterator[list[Message]]:
+        """The same messages, as many at a time as are here."""
+        while True:
+            yield self._thread.run(self._subscription.take())
 
     @property
     def waiting(self) -> int:

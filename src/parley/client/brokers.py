@@ -45,6 +45,11 @@ class Brokers:
     def organisation(self, name: str) -> str:
         return self._known[name].organisation
 
+    def connected(self, name: str) -> Connection | None:
+        """The connection, if it is open already."""
+        found = self._connections.get(name)
+        return found if found is not None and found.is_open else None
+
     async def connection(self, name: str) -> Connection:
         """Raises `Gone` or `Declined`."""
         async with self._dialling[name]:

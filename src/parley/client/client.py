@@ -113,6 +113,9 @@ class Client:
         self.genesis = context.genesis
         self.name = context.identity.credential.name
         self.organisation = context.identity.credential.organisation
+        self.credential_ends = (
+            context.identity.credential.not_after
+        )  # ms since 1970, as it was at the beginning
         self._key = context.identity.key()
         self._rng = rng
         self._clock = clock
@@ -123,7 +126,9 @@ class Client:
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
         f = faults(len(self.genesis.brokers))
         needed = _needed(verify, f, trusted, len(own), self.organisation)
-        self._brokers = Brokers(Dialler(self.genesis, context.identity, clock), context.brokers, preference)
+        self._brokers = Brokers(
+            Dialler(self.genesis, context.identity, clock, context.file), context.brokers, preference
+        )
         self._panel = Panel(
             self._brokers,
             Reader(Trust(self.genesis), self._key.public, verify),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 from parley.client.errors import InvalidConstraint, InvalidMessage, InvalidRule, Oversized
 from parley.crypto.hashing import digest
@@ -12,7 +13,7 @@ from parley.model.errors import Refusal
 from parley.model.expressions import Constraint, ExpressionError, parse_constraint, parse_rule
 from parley.model.names import MAX_PAIRS, Value, sorted_pairs
 
-__all__ = ["MAX_CONTENT", "canonical_rule", "compose", "constraint", "partition_of", "size_of"]
+__all__ = ["MAX_CONTENT", "Composer", "canonical_rule", "compose", "constraint", "partition_of", "size_of"]
 
 MAX_CONTENT = MAX_BATCH_BYTES - 1_024  # bytes of a batch's messages; the rest is for its header and signature
 OVERHEAD = 40  # bytes of a message besides its parts, at most
@@ -25,6 +26,80 @@ MAX_HEADER_VALUE = 65_536
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
 
+class Composer:
+    """Makes messages that brokers will take, of values that have all the rest in common. Text is encoded in UTF-8."""
+
+    def __init__(
+        self,
+        *,
+        key: bytes | str | None,
+        tags: Mapping[str, Value] | None,
+        headers: Mapping[str, bytes | str] | None,
+        rule: str,
+        rng: Callable[[int], bytes],
+    ) -> None:
+        self._rng = rng
+        self.key = None if key is None else _bytes("key", key, MAX_KEY)
+        self.rule = canonical_rule(rule)
+        if key is None and not tags and not headers:
+            self._header = _EMPTY_HEADER
+        else:
+            self._header = encode(MessageHeader(self.key, sorted_pairs(_tags(tags)), _headers(headers)))
+            try:
+                decode_message_header(self._header)
+            except Refusal as refusal:
+                raise InvalidMessage(f"The message cannot be published: {refusal.detail}.") from None
+        self._overhead = OVERHEAD + len(self._header) + len(self.rule.encode())
+
+    def message(self, value: bytes | str) -> Message:
+        payload = _payload(value)
+        self._require_small(payload)
+        return Message(self._rng(SALT_SIZE), self._header, self.rule, payload)
+
+    def groups(
+        self, values: Iterable[bytes | str], count: Callable[[], int], max_bytes: int
+    ) -> Iterator[tuple[Message, ...]]:
+        """What fits into a batch of `count()` messages and `max_bytes`, again and again."""
+        coming, group = iter(values), list[bytes]()
+        while True:
+            more = islice(coming, max(0, count() - len(group)))
+            group += [value if type(value) is bytes else _payload(value) for value in more]
+            if not group:
+                return
+            fitting = len(group)
+            if sum(map(len, group)) + self._overhead * len(group) > max_bytes:
+                fitting = self._fitting(group, max_bytes)
+            yield self._messages(group[:fitting])
+            del group[:fitting]
+
+    def _fitting(self, payloads: list[bytes], max_bytes: int) -> int:
+        """How many of the first ones go together, at least one."""
+        size = 0
+        for at, payload in enumerate(payloads):
+            size += self._overhead + len(payload)
+            if size > max_bytes and at:
+                return at
+            self._require_small(payload)
+        return len(payloads)
+
+    def _messages(self, payloads: list[bytes]) -> tuple[Message, ...]:
+        header, rule = self._header, self.rule
+        salts = self._rng(SALT_SIZE * len(payloads))
+        return tuple(
+            [
+                Message(salts[at : at + SALT_SIZE], header, rule, payload)
+                for at, payload in zip(range(0, len(salts), SALT_SIZE), payloads, strict=True)
+            ]
+        )
+
+    def _require_small(self, payload: bytes) -> None:
+        size = self._overhead + len(payload)
+        if size > MAX_CONTENT:
+            raise Oversized(
+                f"the message takes {size} bytes with its header; at most {MAX_CONTENT} can be published"
+            )
+
+
 def compose(
     value: bytes | str,
     *,
@@ -34,21 +109,8 @@ def compose(
     rule: str,
     rng: Callable[[int], bytes],
 ) -> Message:
-    """A message that brokers will take. Text is encoded in UTF-8."""
-    header = MessageHeader(
-        None if key is None else _bytes("key", key, MAX_KEY), sorted_pairs(_tags(tags)), _headers(headers)
-    )
-    encoded = encode(header)
-    try:
-        decode_message_header(encoded)
-    except Refusal as refusal:
-        raise InvalidMessage(f"The message cannot be published: {refusal.detail}.") from None
-    message = Message(rng(SALT_SIZE), encoded, canonical_rule(rule), _bytes("value", value, None))
-    if size_of(message) > MAX_CONTENT:
-        raise Oversized(
-            f"the message takes {size_of(message)} bytes with its header; at most {MAX_CONTENT} can be published"
-        )
-    return message
+    """One message."""
+    return Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng).message(value)
 
 
 def size_of(message: Message) -> int:
@@ -114,8 +176,15 @@ def _headers(headers: Mapping[str, bytes | str] | None) -> tuple[tuple[str, byte
     )
 
 
+def _payload(value: bytes | str) -> bytes:
+    return _bytes("value", value, None)
+
+
 def _bytes(what: str, value: bytes | str, limit: int | None) -> bytes:
     data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
     if limit is not None and len(data) > limit:
         raise InvalidMessage(f"The {what} has {len(data)} bytes; {limit} are allowed.")
     return data
+
+
+_EMPTY_HEADER = encode(MessageHeader())

@@ -6,10 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from parley.client.contexts import renewed
 from parley.ledger.proofs import ProofError
 from parley.model.credentials import Identity, possession
 from parley.model.errors import Code
@@ -32,6 +35,7 @@ from parley.net.messages import (
     ListKeys,
     OpenStream,
     Prove,
+    Receipted,
     StatusRequest,
     Submit,
     Welcome,
@@ -41,17 +45,19 @@ from parley.net.messages import (
     encode,
 )
 
-__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "Stream"]
+__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "Stream", "Told"]
 
 CONNECT_SECONDS = 5.0  # for TCP and TLS
 OPENING_SECONDS = 5.0  # for the broker to take the credential
 MAX_IN_FLIGHT = 512  # questions of one connection that wait for an answer
+MAX_UNSENT = 4 * 1024 * 1024  # bytes that wait to be sent while more is posted
 MAX_QUEUED = 2_048  # pieces of a stream that wait to be looked at
 MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last one may overshoot
 CREDIT = 1_000  # messages that a broker may push ahead of their reader
 
 A = TypeVar("A", bound=Answer)
 Asked = Submit | Fetch | Prove | ListKeys | StatusRequest
+Told = Callable[[Answer | Exception], None]  # hears the answer, or why there will be none
 
 
 class Gone(Exception):  # noqa: N818 - it names what happened
@@ -90,6 +96,7 @@ class Dialler:
     genesis: Genesis
     identity: Identity
     clock: Callable[[], int]
+    file: Path | None = None  # of the identity, where its credential may be renewed
     leaving: Leaving = field(default_factory=Leaving)
 
     async def connect(self, broker: Broker, address: tls.Address) -> Connection:
@@ -125,8 +132,9 @@ class Dialler:
         assert stream.peer_certificate is not None, "TLS clients see the server's certificate"
         certificate = tls.certificate_hash(stream.peer_certificate)
         # Over the broker's own certificate: nobody in between can use the answer (P4).
-        signature = self.identity.key().sign(possession(chain, challenge.nonce, certificate))
-        stream.write(encode(Authenticate(self.identity.credential, signature)))
+        identity = renewed(self.identity, self.file)
+        signature = identity.key().sign(possession(chain, challenge.nonce, certificate))
+        stream.write(encode(Authenticate(identity.credential, signature)))
         welcome = await _opening(stream)
         if not isinstance(welcome, Welcome) or welcome.broker != name:
             raise Gone("it answers under another broker's name")
@@ -153,7 +161,7 @@ class Connection:
         self._stream = stream
         self._clock = clock
         self._last_id = 0
-        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._pending: dict[int, Told] = {}
         self._streams: dict[int, Stream] = {}
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._lost: Exception | None = None
@@ -164,11 +172,17 @@ class Connection:
     def is_open(self) -> bool:
         return self._lost is None
 
+    @property
+    def certificate_ends(self) -> int | None:
+        """Of what the broker showed when this was opened; ms since 1970."""
+        return self._stream.peer_certificate_ends
+
     async def ask(self, question: Asked, kind: type[A]) -> A:
         """The answer. Raises `Declined` for a failure, `Gone`, and `ProofError` for an answer of another kind."""
         async with self._room:
             number = self._number()
-            waiting = self._pending[number] = asyncio.get_running_loop().create_future()
+            waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._pending[number] = partial(_resolve, waiting)
             try:
                 await self._send(replace(question, id=number))
                 answer = await waiting
@@ -179,6 +193,16 @@ class Connection:
         if not isinstance(answer, kind):
             raise ProofError(f"it answered a {type(question).__name__} with a {type(answer).__name__}")
         return answer
+
+    def post(self, batch: bytes, told: Told) -> bool:
+        """Submit a batch and wait for nothing: `told` will hear what came of it. False: there is no room for it now."""
+        full = len(self._pending) >= MAX_IN_FLIGHT or self._stream.write_buffer_bytes > MAX_UNSENT
+        if self._lost is not None or full:
+            return False
+        number = self._number()
+        self._pending[number] = told
+        self._stream.write(encode(Submit(number, batch)))
+        return True
 
     async def open(self, question: OpenStream) -> Stream:
         number = self._number()
@@ -235,23 +259,38 @@ class Connection:
     def _take(self, answer: Answer) -> None:
         if (stream := self._streams.get(answer.id)) is not None:
             stream.put(answer)
-        elif (waiting := self._pending.get(answer.id)) is not None:
-            if not waiting.done():
-                waiting.set_result(answer)
+        elif isinstance(answer, Receipted):
+            for number in (answer.id, *answer.others):
+                self._tell(number, answer)
+        elif answer.id in self._pending:
+            self._tell(answer.id, answer)
         elif answer.id == 0 and isinstance(answer, Failure):
             self._word = str(Declined(answer.code, answer.detail))
         # Anything else answers a question that was given up.
+
+    def _tell(self, number: int, answer: Answer) -> None:
+        if (told := self._pending.pop(number, None)) is not None:
+            told(answer)
 
     def _lose(self, reason: Exception) -> None:
         if self._lost is not None:
             return
         self._lost = reason
-        for waiting in self._pending.values():
-            if not waiting.done():
-                waiting.set_exception(reason)
+        pending, self._pending = self._pending, {}
+        for told in pending.values():
+            told(reason)
         for stream in self._streams.values():
             stream.lose(reason)
         self._stream.close()
+
+
+def _resolve(waiting: asyncio.Future[Answer], said: Answer | Exception) -> None:
+    if waiting.done():
+        return
+    if isinstance(said, Exception):
+        waiting.set_exception(said)
+    else:
+        waiting.set_result(said)
 
 
 @dataclass(eq=False)

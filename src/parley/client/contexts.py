@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from parley.client.errors import ContextError
 from parley.model.credentials import CredentialError, Identity, check_credential
@@ -29,6 +30,7 @@ __all__ = [
     "read_context",
     "read_genesis",
     "read_identity",
+    "renewed",
     "resolve",
 ]
 
@@ -40,12 +42,16 @@ KEYS = ("genesis", "identity", "admin", "brokers")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A network and who one is in it. `brokers` are the ones to use; if they were `chosen`, in that order."""
+    """A network and who one is in it. `brokers` are the ones to use; if they were `chosen`, in that order.
+
+    `file`: where the identity was read from, and is read again for every connection, because it may have been renewed.
+    """
 
     genesis: Genesis
     identity: Identity
     brokers: Mapping[str, Address]
     chosen: bool = False
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +76,21 @@ def resolve(
     """What `connect` was given, read and checked; what is given explicitly wins over what a context file says."""
     overrides: Mapping[str, str] = {}
     if genesis is None or identity is None:
-        file = _file(context, directory, incomplete=genesis is not None)
-        genesis = file.genesis if genesis is None else genesis
-        identity = file.identity if identity is None else identity
-        overrides = file.brokers
+        written = _file(context, directory, incomplete=genesis is not None)
+        genesis = written.genesis if genesis is None else genesis
+        identity = written.identity if identity is None else identity
+        overrides = written.brokers
     network = genesis if isinstance(genesis, Genesis) else read_genesis(Path(genesis))
+    source = None if isinstance(identity, Identity) else Path(identity)
     holder = identity if isinstance(identity, Identity) else read_identity(Path(identity))
     try:
         check_credential(holder.credential, network, time.time_ns() // 1_000_000)
     except CredentialError as error:
-        where = "" if isinstance(identity, Identity) else f" in {Path(identity)}"
+        where = "" if source is None else f" in {source}"
         raise ContextError(f"The credential{where} cannot be used: {error}.") from error
     chosen = brokers is not None and not isinstance(brokers, Mapping)
-    return Context(network, holder, _addresses(network, overrides, brokers), chosen)
+    file = None if source is None else source.absolute()
+    return Context(network, holder, _addresses(network, overrides, brokers), chosen, file)
 
 
 def config_home() -> Path:
@@ -145,6 +153,19 @@ def read_identity(path: Path) -> Identity:
             f"{path}: the secret does not belong to the credential; use the file as it was issued."
         )
     return identity
+
+
+def renewed(identity: Identity, file: Path | None) -> Identity:
+    """The identity as its file has it now, with a credential that lasts longer; if there is no such thing, as it was."""
+    if file is None:
+        return identity
+    try:
+        found = read_identity(file)
+    except ContextError:  # it may be on its way; the old credential is good until a broker says otherwise
+        return identity
+    old, new = identity.credential, found.credential
+    same = new == replace(old, not_after=new.not_after, signature=new.signature)
+    return found if same and new.not_after > old.not_after else identity
 
 
 def _file(context: str | None, directory: str | os.PathLike[str] | None, *, incomplete: bool) -> ContextFile:

@@ -77,8 +77,11 @@ class Feed:
         self._fresh_at = self._asked_at = asyncio.get_running_loop().time()
         self.floor = subject.panel.height
 
-    async def next(self) -> tuple[Message, ...]:
-        """What the next block added. Raises `Over`, `Refused`, and with a timeout `Stalled` or `Unreachable`."""
+    async def next(self) -> list[Message]:
+        """What the next blocks added, as many as are here.
+
+        Raises `Over`, `Refused`, and with a timeout `Stalled` or `Unreachable`.
+        """
         self._asked_at = asyncio.get_running_loop().time()
         while not self._ready:
             if self._over is not None:
@@ -89,14 +92,17 @@ class Feed:
                 await self._sleep()
             else:
                 await self._rest()
-        block, sources = self._ready.popleft()
-        last = block[-1]
-        assert last.ps is not None, "a feed is in the order of ps"
-        place = self.places[last.partition]
-        self.places[last.partition] = replace(place, next_ps=last.ps + 1, next_offset=last.offset + 1)
-        for source in sources:
-            source.taken(len(block))
-        return block
+        taken: list[Message] = []
+        while self._ready:
+            block, sources = self._ready.popleft()
+            last = block[-1]
+            assert last.ps is not None, "a feed is in the order of ps"
+            place = self.places[last.partition]
+            self.places[last.partition] = replace(place, next_ps=last.ps + 1, next_offset=last.offset + 1)
+            for source in sources:
+                source.taken(len(block))
+            taken += block
+        return taken
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -149,8 +155,11 @@ class Feed:
         if ps < self._expected[partition]:
             source.taken(_size(piece))  # others were faster
             return
-        # By name: a broker that comes back has one voice all the same.
-        self._votes[partition, ps].setdefault(piece, {})[source.name] = source
+        if self._subject.panel.needed == 1 and ps == self._expected[partition]:
+            self._accept(partition, piece, [source])  # its word is enough, and there is nothing to compare
+        else:
+            # By name: a broker that comes back has one voice all the same.
+            self._votes[partition, ps].setdefault(piece, {})[source.name] = source
         while self._decide(partition):
             pass
         clock = asyncio.get_running_loop().time
@@ -163,15 +172,19 @@ class Feed:
         for piece, voters in self._votes.get((partition, ps), {}).items():
             if len(voters) >= self._subject.panel.needed:
                 del self._votes[partition, ps]
-                self._undecided, self._extra = None, 0
-                if isinstance(piece, Ended):
-                    self._over = Over()
-                    return False
-                self._expected[partition] = ps + len(piece)
-                self._ready.append((piece, list(voters.values())))
-                self._forget_votes(partition)
-                return True
+                return self._accept(partition, piece, list(voters.values()))
         return False
+
+    def _accept(self, partition: int, piece: Piece, sources: list[_Source]) -> bool:
+        """Whether more may follow it."""
+        self._undecided, self._extra = None, 0
+        if isinstance(piece, Ended):
+            self._over = Over()
+            return False
+        self._expected[partition] += len(piece)
+        self._ready.append((piece, sources))
+        self._forget_votes(partition)
+        return True
 
     def _forget_votes(self, partition: int) -> None:
         """For numbers that were given to others: somebody lied about how many come together."""

@@ -19,9 +19,9 @@ from parley.client.errors import ClientClosed, ParleyError, Refused, Stalled, Un
 from parley.client.messages import Evidence
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.model import receipts
-from parley.model.batches import FORMAT, BatchHeader, Message, sign_batch
+from parley.model.batches import FORMAT, BatchHeader, Message, leaves_of, sign_batch
 from parley.model.errors import Code
-from parley.net.messages import Receipted, Submit
+from parley.net.messages import Answer, Receipted, Submit
 
 __all__ = ["Applied", "Author", "Line"]
 
@@ -53,9 +53,9 @@ class Applied:
     signature: bytes
 
     def evidence(self, panel: Panel) -> Evidence:
-        leaves = tuple(message.leaf() for message in self.messages)
+        leaves = tuple(leaves_of(self.messages))
         ordered = self.ordered
-        proof = (ordered.block, 0)
+        proof = (ordered.block, ordered.at)
         return Evidence(
             panel.reader.trust, self.header, leaves, self.signature, ordered.receipt, proof, ordered.anchor
         )
@@ -68,8 +68,9 @@ class _Entry:
     header: BatchHeader
     digest: bytes = b""
     data: bytes = b""
+    sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
     problem: ParleyError | None = None  # that the last round of sending met
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -81,6 +82,8 @@ class Line:
         self._author = author
         self._place = (kind, topic, partition)
         self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
+        self._ack = panel.timeouts.ack / 1_000
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._begin_session()
 
@@ -109,10 +112,11 @@ class Line:
 
     def close(self) -> None:
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         while self._entries:
             entry = self._entries[0]
-            assert entry.task is not None
-            entry.task.cancel()
+            _stop(entry)
             self._settle(entry, ClientClosed("The client was closed before the receipt came."))
 
     def _begin_session(self) -> None:
@@ -139,12 +143,46 @@ class Line:
 
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
-        entry.task = asyncio.create_task(self._drive(entry))
+        entry.task = None
+        if self._panel.post(entry.data, partial(self._told, entry, entry.digest)):
+            loop = asyncio.get_running_loop()
+            entry.sent = loop.time()
+            if self._timer is None:
+                self._timer = loop.call_later(self._ack, self._look)
+        else:
+            self._start(entry)
+
+    def _told(self, entry: _Entry, name: bytes, broker: str, answer: Answer | Exception) -> None:
+        """What the first broker made of a batch: nearly always its receipt. Whatever else it is, others are asked, too."""
+        ordered = self._panel.receipt(broker, answer, name)
+        if entry.settled.is_set() or entry.digest != name:
+            return
+        if ordered is not None and _is_applied(ordered):
+            _stop(entry)
+            self._apply(entry, ordered)
+        elif entry.task is None:
+            self._start(entry, ordered, skip=0 if ordered is not None else 1)
+
+    def _look(self) -> None:
+        """Batches that the first broker is silent about are sent to as many as hold an honest one (P4)."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for entry in self._entries:
+            if entry.task is not None:
+                continue
+            if (due := entry.sent + self._ack) > loop.time():
+                self._timer = loop.call_at(due, self._look)
+                return
+            self._start(entry, skip=1, more=max(0, self._panel.faults - 1))
+
+    def _start(self, entry: _Entry, ordered: Ordered | None = None, *, skip: int = 0, more: int = 0) -> None:
+        """Ask the brokers, after what the first one has shown."""
+        entry.task = asyncio.create_task(self._drive(entry, ordered, skip, more))
         entry.task.add_done_callback(partial(_tell, entry.done))
 
-    async def _drive(self, entry: _Entry) -> None:
+    async def _drive(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
         try:
-            await self._until_final(entry)
+            await self._until_final(entry, ordered, skip, more)
         except Refused as refusal:  # before order, by brokers of which one is honest
             if refusal.code in _STATELESS:
                 self._settle(entry, refusal)
@@ -152,16 +190,18 @@ class Line:
             else:
                 self._give_up(refusal)
 
-    async def _until_final(self, entry: _Entry) -> None:
+    async def _until_final(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
         """Send the batch until it has a receipt that no later one can change."""
         trouble = self._trouble(entry)
         for number in count():
-            ordered = await self._panel.ask(self._request(entry), skip=number, trouble=trouble)
-            outcome = ordered.receipt.outcome
-            if not isinstance(outcome, receipts.Duplicate | receipts.Refused):
-                signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
-                self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
+            if ordered is None:
+                ordered = await self._panel.ask(
+                    self._request(entry), skip=skip + number, more=more, trouble=trouble
+                )
+            if _is_applied(ordered):
+                self._apply(entry, ordered)
                 return
+            outcome = ordered.receipt.outcome
             if isinstance(outcome, receipts.Refused) and outcome.code not in _NOT_FINAL:
                 self._refuse(entry, ordered.height, outcome)
                 return
@@ -170,6 +210,7 @@ class Line:
                 self._renew()
                 return
             await asyncio.sleep(pause(number))
+            ordered = None
 
     def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
         name = entry.digest
@@ -225,8 +266,7 @@ class Line:
         """Sign whatever is open anew, under a new session."""
         self._begin_session()
         for entry in self._entries:
-            if entry.task is not None and entry.task is not asyncio.current_task():
-                entry.task.cancel()
+            _stop(entry)
             entry.header = self._header(len(entry.messages))
             self._send(entry)
 
@@ -234,10 +274,13 @@ class Line:
         """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed anew."""
         while self._entries:
             entry = self._entries[0]
-            if entry.task is not None and entry.task is not asyncio.current_task():
-                entry.task.cancel()
+            _stop(entry)
             self._settle(entry, refusal)
         self._begin_session()
+
+    def _apply(self, entry: _Entry, ordered: Ordered) -> None:
+        signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
+        self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
 
     def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
         self._entries.remove(entry)
@@ -270,6 +313,15 @@ class Line:
                 entry.done.set_exception(problem)
 
         return note
+
+
+def _is_applied(ordered: Ordered) -> bool:
+    return not isinstance(ordered.receipt.outcome, receipts.Duplicate | receipts.Refused)
+
+
+def _stop(entry: _Entry) -> None:
+    if entry.task is not None and entry.task is not asyncio.current_task():
+        entry.task.cancel()
 
 
 def _tell(done: asyncio.Future[Applied], task: asyncio.Task[None]) -> None:

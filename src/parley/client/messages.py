@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from parley.client.errors import ParleyError
 from parley.client.narrowing import narrowed
 from parley.consensus.types import Header
-from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
 from parley.ledger.publication import MessageProof, PublicationProof, check_publication, encode_publication
-from parley.model import batches
-from parley.model.batches import BatchHeader
+from parley.model import batches, leaves
+from parley.model.batches import BatchHeader, MessageHeader, Withheld
 from parley.model.names import Value
 from parley.model.receipts import BatchReceipt
 
-__all__ = ["Evidence", "Level", "Message", "Receipt"]
+__all__ = ["Evidence", "Level", "Message", "Origin", "Receipt", "Receipts"]
 
 Level = Literal["certified", "quorum", "trusted"]
 
@@ -45,8 +46,8 @@ class Evidence:
         """For a third party; without the message it proves the place of the whole batch, and shows nothing of it."""
         made = PublicationProof.of(
             (self.receipt, narrowed(*self.shown), self.anchor),
-            (self.header, merkle.root(self.leaves), self.signature),
-            None if message is None else MessageProof(message, merkle.prove(self.leaves, index)),
+            (self.header, leaves.root(self.leaves), self.signature),
+            None if message is None else MessageProof(message, leaves.prove(self.leaves, index)),
         )
         try:
             # Under `quorum` and `trusted` nobody has looked at it before.
@@ -83,31 +84,116 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Receipts:
+    """That the messages of one batch were published, from `offset` on in the order of their sending.
+
+    It is as long as the batch, and `receipts[index]` is the receipt of one message, made when it is asked for.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    height: int
+    time: int
+    publisher: str
+    verified: Level
+    _messages: tuple[batches.Message, ...] = field(repr=False, compare=False)
+    _evidence: Callable[[], Evidence] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __getitem__(self, index: int) -> Receipt:
+        at = range(len(self._messages))[index]
+        return Receipt(
+            self.topic,
+            self.partition,
+            self.offset + at,
+            self.height,
+            self.time,
+            self.publisher,
+            self.verified,
+            self._messages[at],
+            at,
+            self._evidence,
+        )
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return (self[index] for index in range(len(self)))
+
+
+class Origin(Struct, frozen=True):
+    """What all messages of a batch have in common: where they stand, who published them, and when."""
+
+    topic: str
+    partition: int
+    publisher: str
+    height: int
+    time: int
+    verified: Level
+
+
+class Message(Struct, frozen=True, eq=False):
     """One publication as its reader sees it. `digest` is its leaf, which covers key, value, tags, headers and rule.
 
     `ps` is its place in the subscription's order, None if it was read by offset. An `empty` one is hidden from this
     reader by `rule`: it has a place and a publisher, but neither key, value, tags nor headers.
     """
 
-    topic: str
-    partition: int
     offset: int
     ps: int | None
-    key: bytes | None = field(compare=False)
-    value: bytes = field(compare=False)
-    tags: Mapping[str, Value] = field(compare=False)
-    headers: Mapping[str, bytes] = field(compare=False)
-    rule: str = field(compare=False)
-    publisher: str
-    height: int
-    time: int
-    verified: Level = field(compare=False)
-    empty: bool
-    digest: bytes = field(repr=False)
-    _content: batches.Message | None = field(repr=False, compare=False)
-    _index: int = field(default=0, repr=False, compare=False)
-    _evidence: Evidence | None = field(default=None, repr=False, compare=False)
+    value: bytes
+    digest: bytes
+    # Small, because there are so many: what is read rarely, or is the same for others, stands behind these.
+    _origin: Origin
+    _header: MessageHeader
+    _content: batches.Message | Withheld
+    _index: int = 0
+    _evidence: Evidence | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._origin.topic
+
+    @property
+    def partition(self) -> int:
+        return self._origin.partition
+
+    @property
+    def publisher(self) -> str:
+        return self._origin.publisher
+
+    @property
+    def height(self) -> int:
+        return self._origin.height
+
+    @property
+    def time(self) -> int:
+        return self._origin.time
+
+    @property
+    def verified(self) -> Level:
+        return self._origin.verified
+
+    @property
+    def key(self) -> bytes | None:
+        return self._header.key
+
+    @property
+    def tags(self) -> Mapping[str, Value]:
+        return dict(self._header.tags)
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        return dict(self._header.headers)
+
+    @property
+    def rule(self) -> str:
+        return self._content.rule
+
+    @property
+    def empty(self) -> bool:
+        return isinstance(self._content, Withheld)
 
     def text(self) -> str:
         return self.value.decode()
@@ -122,4 +208,22 @@ class Message:
                 f"This message came by a live stream, without the batch that proves it; get it by "
                 f"client.read({self.topic!r}, {self.offset}, partition={self.partition})."
             )
-        return self._evidence.proof(self._index, self._content)
+        content = self._content
+        return self._evidence.proof(self._index, None if isinstance(content, Withheld) else content)
+
+    def __eq__(self, other: object) -> bool:
+        """How brokers are compared: the leaf stands for what it covers, and how it was verified is one's own affair."""
+        return self._identity() == other._identity() if isinstance(other, Message) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        where = f"{self.topic!r}, partition={self.partition}, offset={self.offset}, ps={self.ps}"
+        what = "empty" if self.empty else f"key={self.key!r}, value={self.value!r}"
+        return f"Message({where}, {what}, publisher={self.publisher!r})"
+
+    def _identity(self) -> tuple[object, ...]:
+        origin = self._origin
+        place = (origin.topic, origin.partition, self.offset, self.ps)
+        return (*place, origin.publisher, origin.height, origin.time, self.empty, self.digest)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from parley.client.asking import Panel
-from parley.client.compose import MAX_CONTENT, compose, partition_of, size_of
+from parley.client.compose import MAX_CONTENT, Composer, compose, partition_of, size_of
 from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.lines import Applied, Line
-from parley.client.messages import Receipt
+from parley.client.messages import Receipt, Receipts
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
 from parley.model.receipts import Published
@@ -59,6 +59,31 @@ class _Batch:
         self.sent.set()
         return self.done
 
+    def receipts(self, panel: Panel) -> Receipts:
+        """Raises why there are none."""
+        assert self.line is not None, "it was sent"
+        assert self.done is not None, "it was sent"
+        if not self.done.done():
+            raise self.line.unanswered("publishing (what was sent may still be published)")
+        return _receipts(panel, self.done.result())
+
+
+def _receipts(panel: Panel, applied: Applied) -> Receipts:
+    ordered = applied.ordered
+    receipt = ordered.receipt
+    assert isinstance(receipt.outcome, Published), "a batch of messages is published or refused"
+    return Receipts(
+        receipt.topic,
+        receipt.partition,
+        receipt.outcome.first_offset,
+        ordered.height,
+        ordered.time,
+        receipt.client,
+        panel.reader.level,
+        applied.messages,
+        partial(applied.evidence, panel),
+    )
+
 
 class Pending:
     """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
@@ -78,28 +103,8 @@ class Pending:
         batch.seen = True
         await batch.sent.wait()
         assert batch.done is not None, "it was sent"
-        finished, _ = await asyncio.wait([batch.done], timeout=panel.timeout)
-        if not finished:
-            assert batch.line is not None, "it was sent"
-            raise batch.line.unanswered("publishing (the message may still be published)")
-        return self._made(batch.done.result())
-
-    def _made(self, applied: Applied) -> Receipt:
-        ordered = applied.ordered
-        receipt = ordered.receipt
-        assert isinstance(receipt.outcome, Published), "a batch of messages is published or refused"
-        return Receipt(
-            receipt.topic,
-            receipt.partition,
-            receipt.outcome.first_offset + self._index,
-            ordered.height,
-            ordered.time,
-            receipt.client,
-            self._panel.reader.level,
-            applied.messages[self._index],
-            self._index,
-            partial(applied.evidence, self._panel),
-        )
+        await asyncio.wait([batch.done], timeout=panel.timeout)
+        return batch.receipts(panel)[self._index]
 
 
 async def publish_one(panel: Panel, line: Line, message: Message) -> Receipt:
@@ -181,6 +186,37 @@ class Publisher:
             self._dispatch(partition)
         return pending
 
+    async def publish_many(
+        self,
+        values: Iterable[bytes | str],
+        *,
+        key: bytes | str | None = None,
+        tags: Mapping[str, Value] | None = None,
+        headers: Mapping[str, bytes | str] | None = None,
+        rule: str = "",
+        partition: int | None = None,
+    ) -> list[Receipts]:
+        """Publish messages that have all but their values in common, after those sent before; one `Receipts` per batch.
+
+        Several batches are on their way at a time, and several callers may be waiting. When some of the batches fail,
+        the first failure is raised once all are settled.
+        """
+        if isinstance(values, bytes | str):
+            raise TypeError("publish_many takes several values; for one, use send or Client.publish")
+        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        sent: list[_Batch] = []
+        for messages in composer.groups(values, lambda: self._batch_size, self._max_bytes):
+            at = partition if partition is not None else await self._partition(key)
+            self._dispatch(at)  # what was sent before comes before
+            await self._acquire()
+            if self._closed:
+                self._room.release()
+                raise ClientClosed("The publisher is closed.")
+            batch = _Batch(list(messages), seen=True)
+            self._submit(at, batch)
+            sent.append(batch)
+        return await self._all(sent)
+
     async def flush(self) -> None:
         """Send what is gathered and wait for all receipts; raises the first failure that nobody has waited for."""
         for partition in list(self._open):
@@ -192,6 +228,13 @@ class Publisher:
         for done in (batch.done for batch in failed if not batch.seen):
             assert done is not None, "only what was sent can have failed"
             done.result()
+
+    async def _all(self, batches: list[_Batch]) -> list[Receipts]:
+        panel = self._publishing.panel
+        waiting = [batch.done for batch in batches if batch.done is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=panel.timeout)
+        return [batch.receipts(panel) for batch in batches]
 
     async def _partition(self, key: bytes | str | None) -> int:
         if key is None and self._turn in self._open:  # one batch at a time
@@ -243,6 +286,9 @@ class Publisher:
         if not batch.messages:
             self._room.release()
             return
+        self._submit(partition, batch)
+
+    def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
         done = batch.submit(self._publishing.line(self.topic, partition))

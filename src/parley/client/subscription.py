@@ -25,7 +25,7 @@ from parley.client.standing import Bridge, Standing
 from parley.model.operations import Subscribe, Unsubscribe
 from parley.model.receipts import PartitionStart, Subscribed
 
-__all__ = ["Start", "Subscribing", "Subscription"]
+__all__ = ["Batches", "Start", "Subscribing", "Subscription"]
 
 Start = Literal["latest", "earliest"] | int | Mapping[int, int] | Position
 
@@ -122,9 +122,25 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
+        if not self._standing.waiting:
+            await self._gather()
+        return self._standing.waiting.popleft()
+
+    def batches(self) -> Batches:
+        """The same messages, as many at a time as are here: `async for messages in subscription.batches()`."""
+        return Batches(self)
+
+    async def take(self) -> list[Message]:
+        """All messages that are here, at least one; they count as handed out."""
+        if not self._standing.waiting:
+            await self._gather()
+        messages = list(self._standing.waiting)
+        self._standing.waiting.clear()
+        return messages
+
+    async def _gather(self) -> None:
         # Every step leaves a consistent state behind, so that waiting may be given up at any time.
-        waiting = self._standing.waiting
-        while not waiting:
+        while not self._standing.waiting:
             if self._closed:
                 raise ClientClosed("The subscription is closed; iterate inside `async with`.")
             if self._failure is not None:
@@ -135,7 +151,6 @@ class Subscription:
                 if self._subject.panel.timeout is not None:
                     raise
                 self._subject.panel.report(error)
-        return waiting.popleft()
 
     async def _advance(self) -> None:
         """Get some more messages, or one step closer to them."""
@@ -224,12 +239,12 @@ class Subscription:
             self._feed = Feed(self._subject, self._standing.places.values())
         feed = self._feed
         try:
-            block = await feed.next()
+            messages = await feed.next()
         except Over as over:
             await self._go_on(feed, over)
         else:
             self._standing.places = dict(feed.places)
-            self._standing.waiting.extend(block)
+            self._standing.waiting.extend(messages)
 
     async def _go_on(self, feed: Feed, over: Over) -> None:
         """The order has ended, or a broker says so, or a renewal brought news."""
@@ -306,3 +321,16 @@ class Subscription:
         with suppress(ParleyError, TimeoutError):
             async with asyncio.timeout(UNSUBSCRIBE_SECONDS):
                 await self._subscribing.operate(Unsubscribe(subject.topic, subject.constraint.text))
+
+
+class Batches:
+    """An asynchronous iterator over what a subscription has at a time. Giving up a wait loses nothing."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Message]:
+        return await self._subscription.take()

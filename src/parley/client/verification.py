@@ -7,90 +7,90 @@ as well: it is what was published, and secrecy cannot be restored where it is re
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import count
+from itertools import count, islice, pairwise
+from operator import lt
 
 from parley.client.beliefs import Belief, Reader, record_of, require_hidden, require_recent
-from parley.client.messages import Evidence, Message
+from parley.client.messages import Evidence, Message, Origin
 from parley.consensus.types import Header
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
 from parley.model import batches
-from parley.model.batches import MessageHeader, Withheld, batch_digest, decode_message_header, is_signed
+from parley.model.batches import (
+    MessageHeader,
+    Withheld,
+    batch_digest,
+    decode_message_header,
+    is_signed,
+    leaves_of,
+)
 from parley.model.errors import Refusal
 from parley.model.expressions import Constraint
 from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
 from parley.model.records import ConstraintRecord, PartitionRecord, constraint_key, partition_key
-from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
+from parley.net.messages import Content, DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
 
 __all__ = ["Completeness", "Ended", "Order", "Page", "Place", "Question", "check_fetched"]
+
+
+NOTHING = MessageHeader()  # of what is hidden
 
 
 class _Contents:
     """Turns the contents of one answer into messages; empties only where this reader's own attributes call for them."""
 
-    def __init__(self, belief: Belief, reader: Reader, answer: Fetched | Delivery, floor: int) -> None:
+    def __init__(
+        self,
+        belief: Belief,
+        reader: Reader,
+        answer: Fetched | Delivery,
+        floor: int,
+        constraint: Constraint | None = None,
+    ) -> None:
         self._belief = belief
         self._reader = reader
         self._entry = answer.reader
         self._floor = floor
+        self._constraint = constraint
         self._attributes: list[
             Mapping[str, Value] | None
         ] = []  # looked up when the first message is withheld
+        self._headers: dict[bytes, MessageHeader] = {}
 
-    def message(
-        self,
-        content: batches.Message | Withheld,
-        leaf: bytes,
-        receipt: BatchReceipt,
-        block: Header,
-        *,
-        offset: int,
-        ps: int | None = None,
-        index: int = 0,
-        evidence: Evidence | None = None,
-    ) -> Message:
-        shown = None if isinstance(content, Withheld) else content
-        if isinstance(content, Withheld):
-            self._require_hidden(content)
-        header = _NOTHING if shown is None else _header_of(shown)
-        return Message(
-            receipt.topic,
-            receipt.partition,
-            offset,
-            ps,
-            header.key,
-            b"" if shown is None else shown.payload,
-            dict(header.tags),
-            dict(header.headers),
-            content.rule,
-            receipt.client,
-            block.height,
-            block.time,
-            self._reader.level,
-            shown is None,
-            leaf,
-            shown,
-            index,
-            evidence,
+    def origin(self, receipt: BatchReceipt, block: Header) -> Origin:
+        return Origin(
+            receipt.topic, receipt.partition, receipt.client, block.height, block.time, self._reader.level
         )
 
-    def _require_hidden(self, content: Withheld) -> None:
-        if not self._attributes:
-            self._attributes.append(self._reader.attributes(self._belief, self._entry, self._floor))
-        require_hidden(content, self._attributes[0])
+    def headers(self, contents: Iterable[Content]) -> list[MessageHeader]:
+        """What each of them says of itself, `NOTHING` for the empties. Many say the same, and each header is read once."""
+        found = self._headers
+        return [
+            found.get(content.header) or self._header(content)
+            if type(content) is batches.Message
+            else NOTHING
+            for content in contents
+        ]
 
+    def _header(self, content: batches.Message) -> MessageHeader:
+        try:
+            header = self._headers[content.header] = decode_message_header(content.header)
+        except Refusal as refusal:
+            raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
+        if self._constraint is not None and not self._constraint.matches(dict(header.tags)):
+            raise ProofError(f"the tags of a message do not match {self._constraint.text}")
+        return header
 
-def _header_of(message: batches.Message) -> MessageHeader:
-    try:
-        return decode_message_header(message.header)
-    except Refusal as refusal:
-        raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
-
-
-_NOTHING = MessageHeader()
+    def require_hidden(self, contents: Iterable[Content]) -> None:
+        """That the rules of all empties among them hide them from this reader indeed."""
+        for content in {one.rule: one for one in contents if isinstance(one, Withheld)}.values():
+            if not self._attributes:
+                self._attributes.append(self._reader.attributes(self._belief, self._entry, self._floor))
+            require_hidden(content, self._attributes[0])
 
 
 # -- reading by offset -------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, in
 def _evidence(
     belief: Belief, reader: Reader, batch: FetchedBatch, receipt: BatchReceipt, proof: tuple[BlockProof, int]
 ) -> Evidence:
-    header, leaves = batch.header, tuple(content.leaf() for content in batch.contents)
+    header, leaves = batch.header, tuple(leaves_of(batch.contents))
     if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
         raise ProofError("a batch is not the one that its receipt names")
     if not is_signed(header, receipt.digest, batch.signature):
@@ -169,21 +169,18 @@ def _require_next(first: int, count: int, asked: int, expected: int) -> None:
 def _fetched(
     contents: _Contents, evidence: Evidence, batch: FetchedBatch, first: int, asked: int
 ) -> Iterator[Message]:
-    for index, content in enumerate(batch.contents):
-        offset = first + index
-        if offset < asked:
-            continue
+    skipped = max(0, asked - first)
+    shown: list[batches.Message | Withheld] = []
+    for index, content in enumerate(batch.contents[skipped:], skipped):
         if isinstance(content, Skipped):
-            raise ProofError(f"offset {offset} is left out")
-        yield contents.message(
-            content,
-            evidence.leaves[index],
-            evidence.receipt,
-            evidence.block,
-            offset=offset,
-            index=index,
-            evidence=evidence,
-        )
+            raise ProofError(f"offset {first + index} is left out")
+        shown.append(content)
+    contents.require_hidden(shown)
+    origin = contents.origin(evidence.receipt, evidence.block)
+    for index, content, header in zip(count(skipped), shown, contents.headers(shown), strict=False):
+        value = b"" if header is NOTHING else content.payload
+        leaf = evidence.leaves[index]
+        yield Message(first + index, None, value, leaf, origin, header, content, index, evidence)
 
 
 # -- the order of a subscription ---------------------------------------------------------------------------------------
@@ -230,13 +227,13 @@ class Order:
 
     def delivered(self, belief: Belief, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
         """The messages that each block added, or the end that it put to an order."""
-        contents = _Contents(belief, self._reader, delivery, self.floor)
+        contents = _Contents(belief, self._reader, delivery, self.floor, self._constraint)
         shown: list[tuple[Message, ...] | Ended] = []
         for block in delivery.blocks:
             *receipts, last = belief.leaves(block.proof)
             match last:
                 case Match():
-                    shown.append(tuple(self._matched(contents, block, receipts, last)))
+                    shown.append(self._matched(contents, block, receipts, last))
                 case Closed():
                     shown.append(self._closed(block, receipts, last))
                 case _:
@@ -269,33 +266,35 @@ class Order:
 
     def _matched(
         self, contents: _Contents, block: DeliveredBlock, receipts: list[Leaf], match: Match
-    ) -> Iterator[Message]:
-        place = self._place(match)
+    ) -> tuple[Message, ...]:
+        """Many messages at a time: every step is one pass over all of them."""
+        place, shown = self._place(match), block.contents
         # Who joined in the middle of a block is shown all of it, for the leaf covers all; the first are not its own.
         before = place.next_ps - match.first_ps
         if not 0 <= before < len(match.items):
             raise ProofError(f"number {place.next_ps} was to come next, not {match.first_ps}")
-        if len(block.contents) != len(match.items):
-            raise ProofError(f"{len(block.contents)} messages are shown where {len(match.items)} matched")
-        batches_of = [_published(leaf, self._topic, place.partition) for leaf in receipts]
-        last = -1
-        for ps, content, (offset, leaf) in zip(
-            count(match.first_ps), block.contents, match.items, strict=False
-        ):
-            if content.leaf() != leaf:
-                raise ProofError(f"the message at offset {offset} is not the one that was published")
-            if offset <= last or (ps >= place.next_ps and offset < place.next_offset):
-                raise ProofError(f"offset {offset} comes after {max(last, place.next_offset - 1)}")
-            last = offset
-            receipt = _covering(batches_of, offset)
-            message = contents.message(content, leaf, receipt, block.proof.header, offset=offset, ps=ps)
-            if not message.empty and not self._constraint.matches(message.tags):
-                raise ProofError(f"the tags at offset {offset} do not match {self._constraint.text}")
-            if ps >= place.next_ps:
-                yield message
+        if len(shown) != len(match.items):
+            raise ProofError(f"{len(shown)} messages are shown where {len(match.items)} matched")
+        offsets, leaves = map(list, zip(*match.items, strict=True))
+        if leaves_of(shown) != leaves:
+            other = next(at for at, content in enumerate(shown) if content.leaf() != leaves[at])
+            raise ProofError(f"the message at offset {offsets[other]} is not the one that was published")
+        _require_ascending(offsets, place, before)
+        published = [_published(leaf, self._topic, place.partition) for leaf in receipts]
+        origins = _origins(contents, block.proof.header, published, offsets)
+        contents.require_hidden(shown)
+        headers = contents.headers(shown)
+        numbers = range(match.first_ps, match.first_ps + len(shown))
+        messages = [
+            Message(offset, ps, b"" if header is NOTHING else content.payload, leaf, origin, header, content)
+            for offset, ps, leaf, origin, header, content in zip(
+                offsets, numbers, leaves, origins, headers, shown, strict=True
+            )
+        ]
         self._places[place.partition] = replace(
-            place, next_ps=match.first_ps + len(match.items), next_offset=last + 1
+            place, next_ps=match.first_ps + len(shown), next_offset=offsets[-1] + 1
         )
+        return tuple(messages[before:])
 
     def _closed(self, block: DeliveredBlock, receipts: list[Leaf], closed: Closed) -> Ended:
         place = self._place(closed)
@@ -317,8 +316,25 @@ class Order:
         return place
 
 
-def _covering(batches_of: list[tuple[BatchReceipt, int]], offset: int) -> BatchReceipt:
-    for receipt, first in batches_of:
-        if first <= offset < first + receipt.count:
-            return receipt
-    raise ProofError(f"no receipt shows who published offset {offset}")
+def _require_ascending(offsets: list[int], place: Place, before: int) -> None:
+    """Those that are not the reader's own may lie before its place."""
+    if offsets[before] < place.next_offset:
+        raise ProofError(f"offset {offsets[before]} comes after {place.next_offset - 1}")
+    if not all(map(lt, offsets, islice(offsets, 1, None))):
+        low, high = next(pair for pair in pairwise(offsets) if pair[0] >= pair[1])
+        raise ProofError(f"offset {high} comes after {low}")
+
+
+def _origins(
+    contents: _Contents, block: Header, published: list[tuple[BatchReceipt, int]], offsets: list[int]
+) -> list[Origin]:
+    """Of each of the ascending offsets, as the receipt that covers it has it."""
+    origins: list[Origin] = []
+    for receipt, first in published:
+        at = len(origins)
+        if at < len(offsets) and first <= offsets[at]:
+            covered = bisect_left(offsets, first + receipt.count, at) - at
+            origins += [contents.origin(receipt, block)] * covered
+    if len(origins) < len(offsets):
+        raise ProofError(f"no receipt shows who published offset {offsets[len(origins)]}")
+    return origins

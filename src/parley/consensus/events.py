@@ -30,6 +30,7 @@ __all__ = [
     "Executed",
     "GraceOver",
     "Heartbeat",
+    "PaceOver",
     "Input",
     "Message",
     "Payload",
@@ -150,6 +151,13 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class PaceOver:
+    """Runs while a leader lets a block fill, because the block before it holds batches and is young."""
+
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraceOver:
     """Runs while a collector that has a quorum of votes waits for those of the others (R7)."""
 
@@ -157,7 +165,7 @@ class GraceOver:
     block: bytes
 
 
-Timer = ViewTimer | Heartbeat | GraceOver
+Timer = ViewTimer | Heartbeat | PaceOver | GraceOver
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from parley.consensus.events import (
     Executed,
     GraceOver,
     Heartbeat,
+    PaceOver,
     Input,
     Message,
     Payload,
@@ -81,6 +82,7 @@ class Config:
     longest_timeout: int = 20_000
     heartbeat: int = 1_000
     vote_grace: int = 0  # how long a collector with a quorum waits for more votes
+    pace: int = 0  # between two blocks with batches, unless the network was idle
 
 
 class Machine:
@@ -113,6 +115,7 @@ class Machine:
             config.instance,
             config.index,
             config.heartbeat,
+            config.pace,
             leaders=leaders,
             forest=self._forest,
             pacemaker=self._pacemaker,
@@ -130,6 +133,11 @@ class Machine:
     @property
     def view(self) -> int:
         return self._pacemaker.view
+
+    @property
+    def given_up(self) -> int:
+        """How many views have ended with a timeout certificate since this start."""
+        return self._pacemaker.given_up
 
     @property
     def high_qc(self) -> VerifiedQC:
@@ -387,6 +395,8 @@ class Machine:
             self._time_out()
         elif isinstance(event.timer, Heartbeat):
             self._effects += self._proposer.heartbeat_over(event.timer)
+        elif isinstance(event.timer, PaceOver):
+            self._effects += self._proposer.pace_over(event.timer)
         elif isinstance(event.timer, GraceOver):
             self._on_formed(self._votes.close(event.timer.view, event.timer.block))
 

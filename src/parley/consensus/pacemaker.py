@@ -21,6 +21,7 @@ class Pacemaker:
         self._longest = longest_timeout
         self._failures = 0
         self._most_failures = TOLERATED_FAILURES + _steps(view_timeout, longest_timeout)
+        self.given_up = 0  # views that a TC ended, for those who watch
         self.high_qc = high_qc
         self.high_tc = high_tc
         # One after the newest certificate: a laggard jumps, it does not step (T12).
@@ -47,6 +48,7 @@ class Pacemaker:
             return False
         self.high_tc = tc
         self.view = tc.view + 1
+        self.given_up += 1
         # What brings no longer wait is not counted, or it would have to be worked off after healing.
         self._failures = min(self._failures + 1, self._most_failures)
         return True

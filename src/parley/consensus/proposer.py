@@ -1,4 +1,8 @@
-"""When a leader proposes and what: at once if there is something to order or to certify, else after a heartbeat (P2)."""
+"""When a leader proposes and what: at once if there is something to order or to certify, else after a heartbeat (P2).
+
+Under load every block costs the same whatever it holds, so blocks with batches that follow each other keep a pace: the
+faster batches come, the larger blocks get. After a pause, and to certify what was ordered, nobody waits.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from parley.consensus.events import (
     Broadcast,
     Effect,
     Heartbeat,
+    PaceOver,
     Payload,
     RequestPayload,
     SetTimer,
@@ -29,6 +34,7 @@ class Proposer:
         instance: Instance,
         index: int,
         heartbeat: int,
+        pace: int,
         *,
         leaders: LeaderScheme,
         forest: Forest,
@@ -38,13 +44,14 @@ class Proposer:
         self._instance = instance
         self._index = index
         self._heartbeat = heartbeat
+        self._pace = pace
         self._leaders = leaders
         self._forest = forest
         self._pacemaker = pacemaker
         self._results = results
         self._asked = False  # for a payload in this view
         self._waiting = False  # for something to propose
-        self._due = False  # the heartbeat is over
+        self._due = False  # the heartbeat or the pace is over
 
     def enter_view(self) -> None:
         self._asked = self._waiting = self._due = False
@@ -67,6 +74,12 @@ class Proposer:
         self._due = True
         return self._ask_again()
 
+    def pace_over(self, timer: PaceOver) -> list[Effect]:
+        if timer.view != self._pacemaker.view:
+            return []
+        self._due = True
+        return self._ask_again()
+
     def on_payload(self, payload: Payload, now: int, *, formed_qc: bool) -> Block | list[Effect]:
         """The block to propose, or what to do while there is nothing to propose."""
         ground = self._ground()
@@ -75,6 +88,8 @@ class Proposer:
             return []
         parent, roots = ground
         uncovered = parent.last_payload > parent.block.header.executed_height
+        if payload.batches and not self._due and (early := self._early(parent, now)):
+            return [SetTimer(PaceOver(payload.view), early)]  # and what comes until then, comes with it
         if payload.batches or uncovered or self._due:
             self._waiting = False
             return Block(self._header(parent, roots, payload.batches, now), payload.batches)
@@ -85,6 +100,12 @@ class Proposer:
         if formed_qc:  # nobody else knows it yet
             effects.append(Broadcast(Certificates(self._pacemaker.high_qc.qc, None)))
         return effects
+
+    def _early(self, parent: Node, now: int) -> int:
+        """How long to wait, because the parent holds batches and is young by the clocks of both proposers."""
+        if not parent.block.batches:
+            return 0
+        return min(max(parent.block.header.time + self._pace - now, 0), self._pace)
 
     def _ask_again(self) -> list[Effect]:
         self._asked = False  # `ask` sees whether it still may: a higher QC may have come while it waited

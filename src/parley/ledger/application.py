@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from parley.consensus.types import Block
 
 __all__ = ["Admitted", "Application", "Erasure", "KeyValue", "Outcome", "Receipt", "Writes"]
@@ -23,16 +25,14 @@ class KeyValue(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """A batch that may be stored: its name in blocks, and whose it is (empty: nobody's in particular)."""
 
     digest: bytes
     author: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What the application did with one ordered batch."""
 
     batch: bytes

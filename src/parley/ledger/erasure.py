@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from parley.crypto import merkle
+from parley.model import leaves
 from parley.model.batches import Batch, BatchHeader, digest_of, is_signed
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Hash, Signature
@@ -37,7 +37,7 @@ def remains_of(body: bytes) -> bytes:
         batch = _batches.decode(body)
     except DECODE_ERRORS as error:
         raise RemainsError(f"the body cannot be read, so nothing of it can stay: {error}") from None
-    root = merkle.root([message.leaf() for message in batch.messages])
+    root = leaves.root(leaves.leaves_of(batch.messages))
     return _encode(Remains(batch.header, root, batch.signature))
 
 

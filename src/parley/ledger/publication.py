@@ -11,8 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
+from parley.model import leaves
 from parley.model.batches import BatchHeader, Message, decode_message_header, digest_of, is_signed
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Refusal
@@ -28,7 +28,7 @@ __all__ = [
     "encode_publication",
 ]
 
-FORMAT = "parley publication proof 1"
+FORMAT = "parley publication proof 2"
 MAX_PROOF = 4 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class MessageProof(Struct, frozen=True, forbid_unknown_fields=True):
     """One message of the batch, with the path to the batch's root."""
 
     message: Message
-    path: merkle.Proof
+    path: leaves.LeafProof
 
 
 class PublicationProof(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,9 +115,9 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
     if proof.epochs:
         raise ProofError("the file names governance epochs, which this network does not have")
     certified = trust.certified(proof.anchor)
-    leaves = certified.leaves(proof.receipt)
-    leaf = leaves[0]
-    if len(leaves) != 1 or not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
+    shown = certified.leaves(proof.receipt)
+    leaf = shown[0]
+    if len(shown) != 1 or not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
         raise ProofError("the receipt is not that of one published batch")
     if leaf.digest != digest_of(proof.batch, proof.root):
         raise ProofError("the batch is not the one that the receipt names")
@@ -134,9 +134,7 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
 def _check_message(proof: PublicationProof) -> None:
     message = proof.message
     assert message is not None
-    if message.path.size != proof.batch.count:
-        raise ProofError("the message's path is of a batch of another size")
-    if not merkle.verify(proof.root, message.message.leaf(), message.path):
+    if not leaves.verify(proof.root, message.message.leaf(), proof.batch.count, message.path):
         raise ProofError("the message is not in the batch")
     try:
         decode_message_header(message.message.header)

@@ -1,4 +1,8 @@
-"""The replica's local store on disk, on RocksDB: atomic writes, synced where an effect says so, and bounded memory."""
+"""The replica's local store on disk, on RocksDB: atomic writes, synced where an effect says so, and bounded memory.
+
+Writes that need no sync are gathered in memory, where reads see them, and reach RocksDB as one with the next that does:
+each call of RocksDB costs as much as many entries.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 WRITE_BUFFERS = 3
 OPEN_FILES = 512
+GATHERED_BYTES = 1024 * 1024  # of writes that wait for the next sync
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 
 FORMAT = b"parley store 2"
@@ -59,6 +64,8 @@ class Store:
         self._open = True
         self._views: WeakSet[Frozen] = WeakSet()
         self._broken: Exception | None = None
+        self._gathered: dict[bytes, bytes | None] = {}
+        self._gathered_bytes = 0
 
     @classmethod
     def open(cls, path: Path, *, create: bool, cache_bytes: int = CACHE_BYTES) -> Store:
@@ -77,6 +84,8 @@ class Store:
         return store
 
     def get(self, key: bytes) -> bytes | None:
+        if key in self._gathered:
+            return self._gathered[key]
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
@@ -89,6 +98,7 @@ class Store:
 
     def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Like `scan`, but only the entries from the key `start` on."""
+        self._hand_on()
         try:
             entries = self._db.iter()
             entries.seek(max(prefix, start, _FIRST_KEY))
@@ -99,6 +109,7 @@ class Store:
     def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         """The entry under `prefix` with the highest key that is not above `key`, which lies under `prefix` itself."""
         assert key.startswith(prefix), "what is not under the prefix says nothing of it"
+        self._hand_on()
         try:
             entries = self._db.iter()
             entries.seek_for_prev(key)
@@ -112,6 +123,7 @@ class Store:
 
     def frozen(self) -> Frozen:
         """All that is written now, whatever is written later."""
+        self._hand_on()
         try:
             # An iterator reads the store as of its creation. (rocksdict's own snapshots see later writes in raw mode.)
             view = Frozen(self, self._db.iter())
@@ -124,24 +136,34 @@ class Store:
         """All entries or none; a value of None deletes. `sync`: they and all writes before them are on disk on return."""
         if self._broken is not None:
             raise self.failure(f"takes no writes since one failed: {self._broken}")
-        batch = WriteBatch(raw_mode=True)
+        gathered = self._gathered
         for key, value in entries:
             assert not key.startswith(b"\0"), "keys that begin with a zero byte are the store's own"
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
-        self._write(batch, sync=sync)
+            gathered[key] = value
+            self._gathered_bytes += len(key) + len(value or b"")
+        if sync or self._gathered_bytes > GATHERED_BYTES:
+            self._hand_on(sync=sync)
 
     def sync(self) -> None:
         """All writes so far are on disk on return: one wait for many of them."""
         if self._broken is not None:
             raise self.failure(f"takes no writes since one failed: {self._broken}")
+        if self._gathered:
+            self._hand_on(sync=True)
+            return
         try:
             self._db.flush_wal(sync=True)
         except Exception as error:
             self._broken = error
             raise self.failure(f"could not be written: {error}") from error
+
+    def measured(self, name: str) -> int | None:
+        """One of RocksDB's own numbers, by the name that it has there; None if it does not tell."""
+        try:
+            found: int | None = self._db.property_int_value(name)
+        except Exception as error:
+            raise self.failure(f"cannot be measured: {error}") from error
+        return found
 
     def close(self) -> None:
         """Everything written is kept. Frozen views end; a scan that is still going on keeps the directory in use until it
@@ -152,6 +174,8 @@ class Store:
         for view in self._views:
             view.close()
         try:
+            if self._broken is None:
+                self._hand_on()
             self._db.close()
         except Exception as error:
             if self._broken is None:  # or the caller has been told already
@@ -167,12 +191,28 @@ class Store:
     ) -> None:
         self.close()
 
+    def _hand_on(self, *, sync: bool = False) -> None:
+        """What was gathered becomes one write of RocksDB."""
+        if not self._gathered:
+            return
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in self._gathered.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        self._write(batch, sync=sync)
+        self._gathered = {}
+        self._gathered_bytes = 0
+
     def _write(self, batch: WriteBatch, *, sync: bool) -> None:
         try:
             self._db.write(batch, _SYNCED if sync else _UNSYNCED)
         except Exception as error:
             # What a disk kept of a failed write is unknown, and a second sync may succeed without having written it.
             self._broken = error
+            self._gathered = {}
             raise self.failure(f"could not be written: {error}") from error
 
     def _entries(self, entries: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

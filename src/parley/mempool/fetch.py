@@ -11,6 +11,7 @@ from parley.mempool.messages import BatchesRequest
 
 __all__ = ["BatchTimer", "Effect", "Fetches", "Ready", "TooLarge"]
 
+FETCH_GRACE = 20  # ms in which announced batches may still overtake the block that names them
 FETCH_RETRY = 300  # ms before the next member is asked, at first
 MAX_DOUBLINGS = 4
 MAX_FETCHES = 64  # blocks whose batches are being fetched
@@ -74,7 +75,9 @@ class Fetches:
         self._running[block.id] = fetch
         for name in missing:
             self._wanted[name] = self._wanted.get(name, 0) + 1
-        return self._ask(block.id, fetch)
+        if room is None:  # nobody announces what was committed
+            return self._ask(block.id, fetch)
+        return [SetTimer(BatchTimer(block.id, fetch.attempt), FETCH_GRACE)]
 
     def arrived(self, name: bytes, size: int) -> list[Effect]:
         """A batch is here, by whatever way it came."""

@@ -10,6 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES, Block
@@ -58,8 +60,7 @@ class Limits:
     expiry: int = 10_000  # heights
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """A stored batch that waits for order."""
 
     entry: int  # the broker it came from
@@ -68,8 +69,7 @@ class Pending:
     author: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreBatch:
+class StoreBatch(Struct, frozen=True):
     """Write a batch. `sync`: before what follows, because an announcement or a vote depends on it.
 
     `waits`: it is to be proposed here; if not, it is kept only because a block names it.
@@ -126,6 +126,14 @@ class Pool:
         self._holds: dict[bytes, _Hold] = {}
         self._height = 0
         self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait for order."""
+        return sum(share.size for share in self._shares)
 
     def restore(self, batches: Iterable[tuple[bytes, Pending]]) -> None:
         """Take up what was waiting before a restart, oldest first."""

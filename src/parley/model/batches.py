@@ -6,16 +6,17 @@ committed to apart and salted, so that either can be shown, withheld or erased w
 
 from __future__ import annotations
 
-import hashlib
+import struct
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
-from parley.crypto import ed25519, merkle
-from parley.crypto.encoding import enc, u32, u64
-from parley.crypto.hashing import digest, domain_prefix
+from parley.crypto import ed25519
+from parley.crypto.encoding import enc
+from parley.crypto.hashing import digest
+from parley.model import leaves as tree
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code, Refusal, malformed
 from parley.model.expressions import ExpressionError, parse_rule
@@ -50,11 +51,14 @@ __all__ = [
     "digest_of",
     "encode",
     "is_signed",
+    "leaves_of",
     "open_batch",
     "sign_batch",
 ]
 
 FORMAT = 1
+_BEFORE_TOPIC = struct.Struct(">III32sIII")
+_AFTER_TOPIC = struct.Struct(">III32sI16sIQIIIQ")
 PUBLISH = 0
 CONTROL = 1
 MAX_BATCH_BYTES = 1024 * 1024
@@ -78,17 +82,26 @@ class BatchHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     not_after: U64  # the last height at which it may be applied
 
     def encode(self) -> bytes:
-        return enc(
-            u32(self.format),
-            self.chain,
-            u32(self.kind),
-            self.topic.encode(),
-            u32(self.partition),
-            self.publisher,
-            self.session,
-            u64(self.sequence),
-            u32(self.count),
-            u64(self.not_after),
+        """What `enc` makes of these fields; all but one have a fixed size, and every batch is hashed under it."""
+        topic = self.topic.encode()
+        before = _BEFORE_TOPIC.pack(4, self.format, 32, self.chain, 4, self.kind, len(topic))
+        return (
+            before
+            + topic
+            + _AFTER_TOPIC.pack(
+                4,
+                self.partition,
+                32,
+                self.publisher,
+                16,
+                self.session,
+                8,
+                self.sequence,
+                4,
+                self.count,
+                8,
+                self.not_after,
+            )
         )
 
 
@@ -112,11 +125,7 @@ class Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     payload: bytes
 
     def leaf(self) -> bytes:
-        sha256, salt = hashlib.sha256, self.salt
-        hc = sha256(_HC + salt + len(self.header).to_bytes(4, "big") + self.header).digest()
-        pc = sha256(_PC + salt + len(self.payload).to_bytes(4, "big") + self.payload).digest()
-        rule = self.rule.encode()
-        return sha256(_LEAF + hc + len(rule).to_bytes(4, "big") + rule + _HASH + pc).digest()
+        return tree.leaves_of((self,))[0]
 
     def withheld(self) -> Withheld:
         """What a reader who may not see it gets: enough to check the order and the rule, never the salt (P7)."""
@@ -144,9 +153,22 @@ class Batch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     signature: Signature
 
 
+class Leafed(Protocol):
+    """What has a leaf: a message, or what is shown instead of it."""
+
+    def leaf(self) -> bytes: ...
+
+
+def leaves_of(contents: Sequence[Leafed]) -> list[bytes]:
+    """The leaves of many, as `leaf` gives them."""
+    if all(type(content) is Message for content in contents):
+        return tree.leaves_of(contents)  # type: ignore[arg-type]
+    return [content.leaf() for content in contents]
+
+
 def batch_digest(header: BatchHeader, leaves: Sequence[bytes]) -> bytes:
     """The name of a batch in blocks and receipts; it can be computed again after the bodies are erased (P21)."""
-    return digest_of(header, merkle.root(leaves))
+    return digest_of(header, tree.root(leaves))
 
 
 def digest_of(header: BatchHeader, root: bytes) -> bytes:
@@ -162,7 +184,7 @@ def sign_batch(
     header: BatchHeader, messages: tuple[Message, ...], key: ed25519.SecretKey
 ) -> tuple[bytes, bytes]:
     """The digest and the bytes of a signed batch."""
-    name = batch_digest(header, [message.leaf() for message in messages])
+    name = batch_digest(header, leaves_of(messages))
     return name, encode(Batch(header, messages, key.sign(_signed(header.chain, name))))
 
 
@@ -197,7 +219,7 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
         raise Refusal(
             Code.MALFORMED, f"the batch has {len(rules)} different access rules; {MAX_RULES} are allowed"
         )
-    name = batch_digest(header, [message.leaf() for message in batch.messages])
+    name = batch_digest(header, leaves_of(batch.messages))
     if not is_signed(header, name, batch.signature):
         raise Refusal(Code.BAD_SIGNATURE, "the batch is not signed by the key that it names")
     for rule in sorted(rules):
@@ -240,9 +262,3 @@ _batches = msgspec.msgpack.Decoder(Batch)
 _message_headers = msgspec.msgpack.Decoder(MessageHeader)
 _EMPTY = MessageHeader()
 _EMPTY_HEADER = encode(_EMPTY)
-
-# digest("message/header", salt, header) and so on, laid out once: these are hashed for every message at every broker.
-_HASH = u32(32)
-_HC = domain_prefix("message/header") + u32(16)
-_PC = domain_prefix("message/payload") + u32(16)
-_LEAF = domain_prefix("message/leaf") + _HASH

@@ -71,7 +71,10 @@ def check_credential(credential: Credential, genesis: Genesis, now: int) -> None
     if organisation is None:
         raise CredentialError(f"organisation {credential.organisation} is not part of this network")
     if now > credential.not_after:
-        raise CredentialError("it has expired; ask your organisation for a new one")
+        raise CredentialError(
+            f"it has expired; an administrator of {credential.organisation} can renew it: parley client renew "
+            f"{credential.name}"
+        )
     message = _signed(
         credential.chain, credential.organisation, credential.name, credential.key, credential.not_after
     )

@@ -97,6 +97,7 @@ class FrameStream:
         secured: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
         address: tuple[str, int] | str | None = writer.get_extra_info("peername")
         self.peer_certificate = secured.getpeercert(binary_form=True) if secured else None
+        self.peer_certificate_ends = _end_of(secured) if self.peer_certificate else None
         self.source = source_of(address[0]) if isinstance(address, tuple) else ""
 
     @property
@@ -225,6 +226,12 @@ class FrameStream:
         with suppress(OSError):  # a connection that broke is closed as well
             await self._writer.wait_closed()
         cut.cancel()
+
+
+def _end_of(secured: ssl.SSLObject | None) -> int | None:
+    """When the certificate that the other side showed ends, in ms since 1970."""
+    found = secured.getpeercert() if secured else None
+    return ssl.cert_time_to_seconds(str(found["notAfter"])) * 1_000 if found else None
 
 
 def reason_of(error: OSError) -> str:

@@ -55,9 +55,8 @@ class Listener:
         handshake_seconds: float,
     ) -> None:
         self._listening = listening
-        self._context = context
+        self._front = context, serve
         self._door = door
-        self._serve = serve
         self._handshake_seconds = handshake_seconds
         self._connections: set[asyncio.Task[None]] = set()
         host, port = listening.getsockname()[:2]
@@ -65,6 +64,13 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._resume()
+
+    def present(self, context: ssl.SSLContext, serve: Callable[[FrameStream], Awaitable[None]]) -> None:
+        """Meet whoever comes from now on with another certificate; those who are there keep the one that they were shown.
+
+        Both change at once, so that `serve` can know which certificate its connection was opened with.
+        """
+        self._front = context, serve
 
     async def close(self) -> None:
         """Accept no more, cancel whatever serves a connection, and return when all are closed."""
@@ -98,18 +104,24 @@ class Listener:
         accepted.setblocking(False)
         with suppress(OSError):  # it may be gone already, and then the handshake says so
             keep_alive(accepted)
-        task = self._loop.create_task(self._welcome(accepted, source))
+        task = self._loop.create_task(self._welcome(accepted, source, *self._front))
         self._connections.add(task)
         task.add_done_callback(self._ended)
 
-    async def _welcome(self, accepted: socket.socket, source: str) -> None:
+    async def _welcome(
+        self,
+        accepted: socket.socket,
+        source: str,
+        context: ssl.SSLContext,
+        serve: Callable[[FrameStream], Awaitable[None]],
+    ) -> None:
         try:
-            stream = await self._handshake(accepted)
+            stream = await self._handshake(accepted, context)
         except OSError as error:
             self._door.failed(source, reason_of(error))
         else:
             try:
-                await self._serve(stream)
+                await serve(stream)
             finally:
                 await stream.wait_closed()
         finally:
@@ -121,13 +133,13 @@ class Listener:
         if error is not None:  # reported at once, not when the task is collected
             self._loop.call_exception_handler({"message": "serving a connection failed", "exception": error})
 
-    async def _handshake(self, accepted: socket.socket) -> FrameStream:
+    async def _handshake(self, accepted: socket.socket, context: ssl.SSLContext) -> FrameStream:
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await self._loop.connect_accepted_socket(
             lambda: protocol,
             accepted,
-            ssl=self._context,
+            ssl=context,
             ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=CLOSE_SECONDS,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.model.batches import MAX_BATCH_BYTES, MAX_MESSAGES, BatchHeader, Message, Withheld
@@ -21,6 +21,7 @@ from parley.model.names import U32, U64, Hash, Name, Position, Signature
 __all__ = [
     "MAX_ANSWER",
     "MAX_QUESTION",
+    "MAX_RECEIPTS",
     "MAX_STREAMS",
     "MAX_TOLD",
     "MAX_WORDS",
@@ -46,6 +47,8 @@ __all__ = [
     "Opening",
     "PeerHello",
     "PeerStatus",
+    "PreparedBlock",
+    "PreparedDelivery",
     "Prove",
     "Proven",
     "Question",
@@ -69,6 +72,7 @@ MAX_WORDS = 4096  # characters of a sentence in a status
 MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
+MAX_RECEIPTS = 256  # that one answer shows
 VERSION = 1
 
 T = TypeVar("T")
@@ -199,11 +203,12 @@ class Failure(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
 
 class Receipted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=31):
-    """The batch's receipt is the proof's only leaf."""
+    """The receipts of batches that came in one block: the proof's leaves are those of `id` and then of `others`."""
 
     id: Id
     anchor: Anchor
     proof: BlockProof
+    others: Annotated[tuple[Id, ...], Meta(max_length=MAX_RECEIPTS - 1)] = ()
 
 
 class Skipped(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
@@ -255,6 +260,22 @@ class Delivery(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     anchor: Anchor
     reader: StateEntry | None
     blocks: Annotated[tuple[DeliveredBlock, ...], Meta(min_length=1)]
+
+
+class PreparedBlock(Struct, frozen=True, array_like=True):
+    """A `DeliveredBlock` whose parts were encoded before, because many are sent the same."""
+
+    proof: Raw
+    contents: Raw
+
+
+class PreparedDelivery(Struct, frozen=True, array_like=True, tag=33):
+    """A `Delivery` of such blocks; nobody can tell the two apart once they are sent."""
+
+    id: int
+    anchor: Raw
+    reader: StateEntry | None
+    blocks: tuple[PreparedBlock, ...]
 
 
 class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=34):

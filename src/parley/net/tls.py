@@ -27,6 +27,7 @@ __all__ = [
     "TlsError",
     "TlsFault",
     "Unreachable",
+    "authority_end",
     "certificate_hash",
     "client_context",
     "connect",
@@ -164,6 +165,12 @@ def load_certificate(path: Path) -> bytes:
         raise ContextError(f"the certificate file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ContextError(f"the certificate file {path} is not in PEM form") from error
+
+
+def authority_end(ca: bytes) -> int:
+    """When an organisation's authority ends, in ms since 1970."""
+    (found,) = _context(ssl.PROTOCOL_TLS_CLIENT, [ca]).get_ca_certs()
+    return ssl.cert_time_to_seconds(str(found["notAfter"])) * 1_000
 
 
 def server_context(certificate: Path, key: Path, cas: Sequence[bytes]) -> ssl.SSLContext:

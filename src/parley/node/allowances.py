@@ -16,6 +16,7 @@ from parley.net.limits import Entry, Strikes, TokenBucket
 from parley.net.messages import MAX_QUESTION
 from parley.node.config import Limits
 from parley.node.logs import Log, Throttled
+from parley.node.telemetry.tally import HANDSHAKE, Tally
 
 __all__ = [
     "HANDSHAKES",
@@ -139,12 +140,19 @@ class Door:
     """
 
     def __init__(
-        self, log: Log, ticks: Callable[[], int], *, brokers: frozenset[str] = frozenset(), kept: int = 0
+        self,
+        log: Log,
+        ticks: Callable[[], int],
+        *,
+        brokers: frozenset[str] = frozenset(),
+        kept: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         self._log = log
         self._ticks = ticks
         self._brokers = brokers
         self._kept = kept
+        self._tally = tally or Tally()
         self._newcomers: Counter[str] = Counter()
         self._throttled = Throttled()
         self.strikes = Strikes(limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=MAX_STRUCK)
@@ -152,6 +160,7 @@ class Door:
     def enter(self, source: str) -> bool:
         entry = self._entry(source)
         if entry is not Entry.ADMITTED:
+            self._tally.turned_away[entry.name.lower()] += 1
             self._say("connection_refused", source, entry.value)
             return False
         self._newcomers[source] += 1
@@ -163,6 +172,7 @@ class Door:
             del self._newcomers[source]
 
     def failed(self, source: str, reason: str) -> None:
+        self._tally.turned_away[HANDSHAKE] += 1
         self._say("handshake_failed", source, reason)
 
     @contextmanager

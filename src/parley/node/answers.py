@@ -22,6 +22,7 @@ from parley.model.records import (
 )
 from parley.net.messages import (
     MAX_KEYS,
+    MAX_RECEIPTS,
     Answer,
     Content,
     Delivery,
@@ -49,12 +50,16 @@ from parley.node.access import (
 from parley.node.view import View
 
 __all__ = [
+    "KEY_WORK",
     "MAX_SHOWN_BYTES",
     "MAX_SHOWN_MESSAGES",
     "MESSAGE_COST",
+    "MESSAGE_WORK",
     "PROOF_COST",
     "RULE_COST",
+    "RULE_WORK",
     "Reading",
+    "by_block",
     "fetched",
     "has_arrived",
     "listed",
@@ -110,9 +115,26 @@ class Reading:
         return self.view.entry(client_key(self.client.key)) if self.withheld else None
 
 
-def receipted(view: View, id_: int, place: Position) -> Receipted:
-    height, position = place
-    return Receipted(id_, view.anchor, view.leaves(height, [position]))
+Ready = tuple[int, Position]  # a question, and the place of the receipt that answers it
+
+
+def by_block(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
+    """What one answer can show together: receipts of one block, no position twice, not too many."""
+    group: list[Ready] = []
+    for one in sorted(ready, key=lambda one: one[1]):
+        last = group[-1][1] if group else one[1]
+        if group and (one[1][0] != last[0] or one[1] == last or len(group) == MAX_RECEIPTS):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def receipted(view: View, group: list[Ready]) -> Receipted:
+    (first, (height, _)), *others = group
+    proof = view.leaves(height, [position for _, (_, position) in group])
+    return Receipted(first, view.anchor, proof, tuple(id_ for id_, _ in others))
 
 
 def proven(view: View, asker: Asker, question: Prove) -> Proven:

@@ -10,17 +10,16 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, listen
-from parley.net.tls import certificate_hash, server_context, tls_name
 from parley.node.allowances import Door, Unsent, places_for_brokers
 from parley.node.archive import Archive
 from parley.node.authentication import Authenticator
-from parley.node.certificates import PeerRefused, expires, identify_peer
 from parley.node.clients import Clients
 from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError, reload_faults
@@ -35,8 +34,12 @@ from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
 from parley.node.room import Room
 from parley.node.sessions import Services
+from parley.node.shown import Showing, Shown
 from parley.node.status import StatusReport
 from parley.node.storage import Storage, StorageError, open_storage, replica_config
+from parley.node.telemetry.health import Life
+from parley.node.telemetry.site import Telemetry
+from parley.node.telemetry.tally import Tally
 from parley.pubsub.application import PubSub
 from parley.replica.participants import awaken
 from parley.replica.ports import Found
@@ -46,8 +49,7 @@ __all__ = ["run"]
 CLOCK_SECONDS = 1.0  # between two looks at the clock
 CLOCK_QUIET_MS = ROOM_QUIET_MS = 60_000
 ROOM_SECONDS = 1.0  # between two looks at the disk
-DAY_MS = EXPIRY_QUIET_MS = 86_400_000
-EXPIRY_WARNING_MS = 30 * DAY_MS
+EXPIRY_QUIET_MS = 86_400_000
 
 
 async def run(config: Config, stop: asyncio.Event | None = None) -> int:
@@ -58,12 +60,17 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
             closing.callback(log_file.close)
         now = WallClock()
         require_descriptors(config)
-        _require_certificate(config, now())
-        switches = _switches(config, log, closing)
+        switches, showing = _told_by_signal(config, log, now, closing)
         stop = stop or _stopped_by_signal(closing)
         found: deque[Found] = deque(maxlen=MAX_FOUND)  # also what one life found and another has mended
-        while (code := await _live(config, switches, log, now, stop, found=found)) is None:
-            gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
+        telemetry = Telemetry(config)
+        async with telemetry.served(config.metrics_listen, log):
+            while (
+                code := await _live(
+                    config, switches, log, now, stop, showing=showing, telemetry=telemetry, found=found
+                )
+            ) is None:
+                gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
         return code
 
 
@@ -74,6 +81,8 @@ async def _live(
     now: WallClock,
     stop: asyncio.Event,
     *,
+    showing: Showing,
+    telemetry: Telemetry,
     found: deque[Found],
 ) -> int | None:
     """One life of the broker; None: another is to follow, on what this one has left on disk."""
@@ -82,7 +91,11 @@ async def _live(
             raise StorageError(why)
         storage = open_storage(config)
         closing.callback(storage.close)
-        return await _Node(config, storage, switches, log, now, found=found).run(stop)
+        node = _Node(
+            config, storage, switches, log, now, showing=showing, tally=telemetry.tally, found=found
+        )
+        with telemetry.showing(node.life):
+            return await node.run(stop)
 
 
 class _Node:
@@ -96,10 +109,12 @@ class _Node:
         log: Log,
         now: WallClock,
         *,
+        showing: Showing,
+        tally: Tally,
         found: deque[Found],
     ) -> None:
         genesis, limits = config.genesis, config.limits
-        self._config, self._log, self._now = config, log, now
+        self._config, self._showing, self._log, self._now = config, showing, log, now
         self._room = Room(config.data, config.storage.max_bytes)
 
         self._feed = Feed()
@@ -111,7 +126,7 @@ class _Node:
         switches.changed = self._ledger.switch
 
         self._clock = ClockWatch(len(genesis.brokers), config.index)
-        self._peers = Peers(config, self._clock, log, now)
+        self._peers = Peers(config, showing.current, self._clock, log, now)
         signer = Ed25519Signer(config.index, config.consensus_key)
         self._links = FaultyLinks(
             self._peers, switches, signer, replica_config(config).instance, application.open, archive.key_of
@@ -135,10 +150,15 @@ class _Node:
             blame=self._peers.blame,
             seen=lambda certified: self._clock.saw(certified.header.proposer, certified.header.time, now()),
             found=found,
+            tally=tally,
         )
 
         self._door = Door(
-            log, monotonic, brokers=_sources(config), kept=places_for_brokers(len(genesis.brokers))
+            log,
+            monotonic,
+            brokers=_sources(config),
+            kept=places_for_brokers(len(genesis.brokers)),
+            tally=tally,
         )
         status = StatusReport(
             config,
@@ -151,7 +171,7 @@ class _Node:
             self._room,
             lambda: self._clients.count,
             now,
-            lambda at: _expiry(config, at),
+            showing.expiry,
         )
         services = Services(
             self._driver,
@@ -165,14 +185,16 @@ class _Node:
             Faults(switches, self._ledger, genesis.timeouts.freshness),
             now,
             monotonic,
+            tally,
         )
-        authenticator = Authenticator(genesis, config.broker.name, certificate_hash(config.certificate_der))
-        self._clients = Clients(services, authenticator, limits, self._door, log)
+        self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
+        self.life = Life(status, storage.store, application, lambda: showing.current.ends)
 
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log
         failure, restart = self._driver.failure, self._driver.restart
         listener = self._listen()
+        self._showing.changed = partial(self._present, listener)
         tasks: list[asyncio.Task[Any]] = []
         try:
             with _announced(config, listener, stays=lambda: restart.done() and not stop.is_set()):
@@ -197,18 +219,21 @@ class _Node:
         return None if restart.done() and not stop.is_set() else 0
 
     def _listen(self) -> Listener:
-        config = self._config
-        authorities = [organisation.tls_ca for organisation in config.genesis.organisations]
-        context = server_context(config.certificate, config.certificate_key, authorities)
-        return listen(config.listen, context, self._door, self._serve)
+        shown = self._showing.current
+        return listen(self._config.listen, shown.server, self._door, partial(self._serve, shown))
 
-    async def _serve(self, stream: FrameStream) -> None:
-        """A broker shows a certificate, a client does not."""
+    def _present(self, listener: Listener, shown: Shown) -> None:
+        listener.present(shown.server, partial(self._serve, shown))
+        self._peers.present(shown)
+
+    async def _serve(self, shown: Shown, stream: FrameStream) -> None:
+        """A broker shows a certificate, a client does not. `shown`: what this broker showed when it was opened."""
         try:
             if stream.peer_certificate is not None:
                 await self._peers.serve(stream, stream.peer_certificate, self._door)
             else:
-                await self._clients.serve(stream)
+                genesis, broker = self._config.genesis, self._config.broker
+                await self._clients.serve(stream, Authenticator(genesis, broker.name, shown.hash))
         except Exception as error:  # noqa: BLE001 - one connection's fault must not become everybody's
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
@@ -230,33 +255,9 @@ class _Node:
                 self._log.error("clock_off", offset_ms=offset, why=advice(offset))
             if (why := self._now.set_back()) and clock.count("clock_set_back", None, monotonic()):
                 self._log.error("clock_set_back", why=why)
-            if (why := _expiry(self._config, self._now())) and certificate.count("expiry", None, monotonic()):
+            if (why := self._showing.expiry(self._now())) and certificate.count("expiry", None, monotonic()):
                 self._log.warning("certificate_expires", why=why)
             await asyncio.sleep(CLOCK_SECONDS)
-
-
-def _require_certificate(config: Config, now: int) -> None:
-    """What other brokers would refuse is said here, where it can be mended."""
-    broker = config.broker
-    organisation = config.genesis.organisation(broker.organisation)
-    assert organisation is not None, "a genesis file is consistent"
-    own = tls_name(broker.name, broker.organisation)
-    try:
-        found = identify_peer(config.certificate_der, {own: organisation.tls_ca}, now=now)
-        assert found == own
-    except PeerRefused as refused:
-        raise ConfigError(
-            config.path, "certificate", f"other brokers would refuse this broker: {refused.fault.value}"
-        ) from None
-
-
-def _expiry(config: Config, now: int) -> str:
-    """What to tell an operator whose broker's certificate ends soon."""
-    left = expires(config.certificate_der) - now
-    if left >= EXPIRY_WARNING_MS:
-        return ""
-    when = f"ends in {left // DAY_MS} days" if left > 0 else "has ended"
-    return f"The certificate of this broker {when}; without a new one no other broker and no client can reach it."
 
 
 def _sources(config: Config) -> frozenset[str]:
@@ -290,25 +291,34 @@ def _announced(config: Config, listener: Listener, stays: Callable[[], bool]) ->
                 path.unlink(missing_ok=True)
 
 
-def _switches(config: Config, log: Log, closing: ExitStack) -> Switches:
-    """The faults that the configuration asks for, and again whenever SIGHUP says that it has changed."""
+def _told_by_signal(config: Config, log: Log, now: WallClock, closing: ExitStack) -> tuple[Switches, Showing]:
+    """The faults and the certificate that the files ask for, and again whenever SIGHUP says that these have changed."""
     switches = Switches(config.faults)
-
-    def change() -> None:
-        try:
-            switches.set(reload_faults(config))
-        except ConfigError as error:
-            log.warning("faults_refused", why=str(error))
-        else:
-            log.warning("faults", faults=", ".join(switches.faults) or "none")
-
     if config.faults:
         log.warning("faults", faults=", ".join(config.faults))
     loop = asyncio.get_running_loop()
+
+    def change() -> None:
+        _read_faults(config, switches, log)
+        showing.reload()
+
     with suppress(ValueError, RuntimeError):  # signals are for the main thread
         loop.add_signal_handler(signal.SIGHUP, change)
         closing.callback(loop.remove_signal_handler, signal.SIGHUP)
-    return switches
+    # Read only now: whoever replaces the files and then tells us is either early enough or heard.
+    showing = Showing(config, log, now)
+    return switches, showing
+
+
+def _read_faults(config: Config, switches: Switches, log: Log) -> None:
+    try:
+        wanted = reload_faults(config)
+    except ConfigError as error:
+        log.warning("faults_refused", why=str(error))
+        return
+    if config.genesis.allow_faults:
+        switches.set(wanted)
+        log.warning("faults", faults=", ".join(wanted) or "none")
 
 
 def _stopped_by_signal(closing: ExitStack) -> asyncio.Event:

@@ -51,7 +51,7 @@ class Authenticator:
 
     genesis: Genesis
     broker: str
-    certificate: bytes  # the hash of this broker's own
+    certificate: bytes  # the hash of this broker's own, as it was when the connection was opened
     seconds: float = AUTHENTICATION_SECONDS
 
     async def welcome(self, stream: FrameStream, now: int) -> Asker:

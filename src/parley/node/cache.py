@@ -30,10 +30,23 @@ class Cache(Generic[K, V]):
             self._kept.move_to_end(key)
             return found[0]
         value, cost = make()
-        if cost <= self._budget:
-            self._kept[key] = (value, cost)
-            self.cost += cost
-            while self.cost > self._budget:
-                _, (_, freed) = self._kept.popitem(last=False)
-                self.cost -= freed
+        self.put(key, value, cost)
         return value
+
+    def find(self, key: K) -> V | None:
+        """The kept value, if there is one."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        self._kept.move_to_end(key)
+        return found[0]
+
+    def put(self, key: K, value: V, cost: int) -> None:
+        if cost > self._budget:
+            return
+        _, before = self._kept.pop(key, (None, 0))
+        self._kept[key] = (value, cost)
+        self.cost += cost - before
+        while self.cost > self._budget:
+            _, (_, freed) = self._kept.popitem(last=False)
+            self.cost -= freed

@@ -29,10 +29,13 @@ __all__ = [
     "Issued",
     "PeerFault",
     "PeerRefused",
+    "certify",
     "create_authority",
     "expires",
     "identify_peer",
     "issue",
+    "load_key",
+    "new_key",
 ]
 
 AUTHORITY_DAYS = 3_650
@@ -109,23 +112,32 @@ def create_authority(organisation: str, *, now: int, days: int = AUTHORITY_DAYS)
 def issue(
     authority: Authority, broker: str, organisation: str, *, now: int, days: int = BROKER_DAYS
 ) -> Issued:
-    """A certificate with which a broker both serves and dials."""
+    """A new key for a broker, and a certificate with which it both serves and dials."""
+    key = new_key()
+    public = load_key(key).public_key()
+    return Issued(certify(authority, broker, organisation, public, now=now, days=days), key)
+
+
+def certify(
+    authority: Authority,
+    broker: str,
+    organisation: str,
+    key: ec.EllipticCurvePublicKey,
+    *,
+    now: int,
+    days: int | None = None,
+) -> bytes:
+    """The same for a key that there is, in PEM form. Unless `days` are said, for a year or up to the authority's end."""
     name = x509.DNSName(tls_name(broker, organisation))
     ca = x509.load_der_x509_certificate(authority.certificate)
-    ca_key = load_pem_private_key(authority.key, password=None)
+    ca_key = load_key(authority.key)
     owners = [str(part.value) for part in ca.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     if owners != [organisation]:
         raise IssueError(f"the authority is of {', '.join(owners) or 'nobody'}, not of {organisation}")
-    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca_key.public_key() != ca.public_key():
+    if ca_key.public_key() != ca.public_key():
         raise IssueError(f"the key is not the one of the authority of {organisation}")
-    start, end = _validity(now, days)
-    if end > ca.not_valid_after_utc:
-        raise IssueError(
-            f"the authority of {organisation} ends on {ca.not_valid_after_utc:%Y-%m-%d}, before the certificate "
-            f"would: issue it for fewer than {days} days"
-        )
-    key = ec.generate_private_key(_CURVE)
-    builder = _builder(_subject(organisation, broker), ca.subject, key.public_key(), start, end)
+    start, end = _within(ca, organisation, now, days)
+    builder = _builder(_subject(organisation, broker), ca.subject, key, start, end)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(authority=False), critical=True)
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -133,8 +145,24 @@ def issue(
     builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     builder = builder.add_extension(identifier, critical=False)
-    certificate = builder.sign(ca_key, hashes.SHA256())
-    return Issued(certificate.public_bytes(Encoding.PEM), _pem(key))
+    return builder.sign(ca_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def new_key() -> bytes:
+    """A broker's secret for its certificate, in PEM form."""
+    return _pem(ec.generate_private_key(_CURVE))
+
+
+def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IssueError(
+            "the key is not a private key in PEM form without a password, or it is damaged"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IssueError("the key is not a P-256 key, which brokers and authorities use")
+    return key
 
 
 def identify_peer(der: bytes, brokers: Mapping[str, bytes], *, now: int) -> str:
@@ -229,6 +257,19 @@ def _validity(now: int, days: int) -> tuple[datetime, datetime]:
         raise IssueError(f"a certificate is issued for 1 to {MAX_DAYS} days, not {days}")
     moment = _moment(now)
     return moment - BACKDATE, moment + timedelta(days=days)
+
+
+def _within(ca: x509.Certificate, organisation: str, now: int, days: int | None) -> tuple[datetime, datetime]:
+    start, end = _validity(now, BROKER_DAYS if days is None else days)
+    last = ca.not_valid_after_utc
+    if last <= _moment(now):
+        raise IssueError(f"the authority of {organisation} has ended, on {last:%Y-%m-%d}: plan a new network")
+    if days is not None and end > last:
+        raise IssueError(
+            f"the authority of {organisation} ends on {last:%Y-%m-%d}, before the certificate "
+            f"would: issue it for fewer than {days} days"
+        )
+    return start, min(end, last)
 
 
 def _moment(now: int) -> datetime:

@@ -24,13 +24,9 @@ class Clients:
     An organisation may make any number of clients, so each has its share of all places and no more.
     """
 
-    def __init__(
-        self, services: Services, authenticator: Authenticator, limits: Limits, door: Door, log: Log
-    ) -> None:
-        organisations = len(authenticator.genesis.organisations)
+    def __init__(self, services: Services, organisations: int, limits: Limits, door: Door, log: Log) -> None:
         self._places = Quota(-(-limits.connections // organisations), limits.connections)
         self._services = services
-        self._authenticator = authenticator
         self._limits = limits
         self._door = door
         self._log = log
@@ -42,19 +38,19 @@ class Clients:
     def count(self) -> int:
         return len(self._by_client)
 
-    async def serve(self, stream: FrameStream) -> None:
+    async def serve(self, stream: FrameStream, authenticator: Authenticator) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
-            asker = await self._authenticator.welcome(stream, self._services.now())
+            asker = await authenticator.welcome(stream, self._services.now())
             self._require_welcome(asker)
             with self._door.known(stream.source), self._place(asker):
                 await self._admitted(stream, asker)
         except Refusal as refusal:
-            say_failure(stream, 0, refusal)
+            self._refuse(stream, refusal)
             self._say("client_refused", stream.source, source=stream.source, why=refusal.detail)
         except FrameError as error:
             if (told := refusal_of(error)) is not None:
-                say_failure(stream, 0, told)
+                self._refuse(stream, told)
 
     @contextmanager
     def _place(self, asker: Asker) -> Iterator[None]:
@@ -86,6 +82,10 @@ class Clients:
                 self._by_client.leave(asker.key)
             if shared is not None:
                 self._by_source.leave(stream.source)
+
+    def _refuse(self, stream: FrameStream, refusal: Refusal) -> None:
+        self._services.tally.refused[refusal.code] += 1
+        say_failure(stream, 0, refusal)
 
     # -- what sessions report -----------------------------------------------------------------------------------
 

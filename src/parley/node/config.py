@@ -21,10 +21,11 @@ from parley.node.faults.switches import FaultError, checked
 from parley.node.keys import check_tls_key, read_key
 from parley.node.secrets import SecretError
 
-__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Storage", "load", "reload_faults"]
+__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Metrics", "Storage", "load", "reload_faults"]
 
 MAX_FILE = 64 * 1024
 MAX_SHOWN = 60  # characters of a wrong value
+LOOPBACK = "127.0.0.1"
 
 S = TypeVar("S", bound=Struct)
 T = TypeVar("T")
@@ -63,6 +64,19 @@ class Storage(Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 0  # that the data directory may take; 0: all there is
 
 
+class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
+    """How this broker leads. The size of a block is in the genesis file, that of a batch is its publisher's choice."""
+
+    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 25  # between two blocks with batches, under load
+
+
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    """`listen` empty: nowhere. A port alone is one of the loopback interface; another has to be named."""
+
+    listen: Annotated[str, Meta(max_length=4096)] = ""
+    topics: bool = False  # whether their names are told, and not only hashes
+
+
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`file` empty: standard error."""
 
@@ -86,7 +100,9 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     peers: dict[str, Text] = {}
     limits: Limits = Limits()
     storage: Storage = Storage()
+    ordering: Ordering = Ordering()
     log: LogSettings = LogSettings()
+    metrics: Metrics = Metrics()
 
 
 @dataclass(frozen=True)
@@ -101,14 +117,16 @@ class Config:
     consensus_key: ed25519.SecretKey
     certificate: Path
     certificate_key: Path
-    certificate_der: bytes
     data: Path
     safety: Path
     faults: tuple[str, ...]  # that it shows on purpose
     limits: Limits
     storage: Storage
+    ordering: Ordering
     log: LogSettings
     log_file: Path | None
+    metrics: Metrics
+    metrics_listen: Address | None
 
     @property
     def broker(self) -> Broker:
@@ -119,18 +137,23 @@ class Config:
         return self.path.parent
 
 
-def load(path: Path) -> Config:
-    """Read and check a broker's configuration. Raises `ConfigError`, and nothing else, for whatever is wrong with it."""
-    return _Loader(path, _convert(path, "", _File, _read_toml(path))).config()
+def load(path: Path, *, renewing: bool = False) -> Config:
+    """Read and check a broker's configuration. Raises `ConfigError`, and nothing else, for whatever is wrong with it.
+
+    `renewing`: the certificate and its key are not looked at, because they are about to be replaced.
+    """
+    return _Loader(path, _convert(path, "", _File, _read_toml(path))).config(renewing=renewing)
 
 
 def reload_faults(config: Config) -> tuple[str, ...]:
     """What the file says of faults now; nothing else of it is read again. Raises `ConfigError`."""
-    _require_allowed(config.path, config.genesis)
     try:
-        return read_faults(config.path)
+        faults = read_faults(config.path)
     except (FaultError, OSError) as error:
         raise ConfigError(config.path, "faults", str(error)) from error
+    if faults:
+        _require_allowed(config.path, config.genesis)
+    return faults
 
 
 def _require_allowed(path: Path, genesis: Genesis) -> None:
@@ -145,7 +168,7 @@ class _Loader:
         self._path = path
         self._file = file
 
-    def config(self) -> Config:
+    def config(self, *, renewing: bool) -> Config:
         file = self._file
         genesis = self._checked("genesis", self._genesis)
         index = self._index(genesis)
@@ -155,7 +178,9 @@ class _Loader:
                 "consensus_key",
                 f"is not the key that the genesis file names for {file.broker}; {self._place('consensus_key')} is damaged or another's",
             )
-        self._checked("certificate_key", lambda: check_tls_key(self._place("certificate_key")))
+        if not renewing:
+            self._checked("certificate_key", lambda: check_tls_key(self._place("certificate_key")))
+            self._checked("certificate", lambda: load_certificate(self._place("certificate")))
         return Config(
             path=self._path,
             genesis=genesis,
@@ -165,16 +190,16 @@ class _Loader:
             consensus_key=key,
             certificate=self._place("certificate"),
             certificate_key=self._place("certificate_key"),
-            certificate_der=self._checked(
-                "certificate", lambda: load_certificate(self._place("certificate"))
-            ),
             data=self._place("data"),
             safety=self._place("safety"),
             faults=self._faults(genesis),
             limits=self._limits(),
             storage=file.storage,
+            ordering=file.ordering,
             log=file.log,
             log_file=self._resolved("log.file", file.log.file) if file.log.file else None,
+            metrics=file.metrics,
+            metrics_listen=self._checked("metrics.listen", lambda: _watched(file.metrics.listen)),
         )
 
     def _genesis(self) -> Genesis:
@@ -287,6 +312,8 @@ def _expected(kind: object) -> str:
             return f"an integer between {low} and {high}"
         case inspect.StrType():
             return "a text that is not empty"
+        case inspect.BoolType():
+            return "true or false"
         case inspect.LiteralType(values=values):
             return _one_of([str(value) for value in values])
         case inspect.VarTupleType():
@@ -310,6 +337,14 @@ def _unknown(name: str, names: list[str]) -> str:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+
+
+def _watched(text: str) -> Address | None:
+    """Where numbers are told: they are told in clear, so only to this machine unless the file says otherwise."""
+    if not text:
+        return None
+    port = text.removeprefix(":")
+    return _listening(f"{LOOPBACK}:{port}" if port.isascii() and port.isdigit() else text)
 
 
 def _listening(text: str) -> Address:

@@ -7,6 +7,7 @@ import resource
 from parley.ledger.store import OPEN_FILES
 from parley.node.allowances import HANDSHAKES, places_for_brokers
 from parley.node.config import Config, ConfigError
+from parley.node.telemetry.server import MAX_CONNECTIONS
 
 __all__ = ["needed", "require_descriptors"]
 
@@ -16,7 +17,8 @@ OTHERS = 64  # the log, the safety record, the loop's own, names that are looked
 def needed(config: Config) -> int:
     """Descriptors that this broker may have open at once."""
     brokers = places_for_brokers(len(config.genesis.brokers))
-    return config.limits.connections + HANDSHAKES + brokers + OPEN_FILES + OTHERS
+    watchers = 0 if config.metrics_listen is None else MAX_CONNECTIONS
+    return config.limits.connections + HANDSHAKES + brokers + watchers + OPEN_FILES + OTHERS
 
 
 def require_descriptors(config: Config) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from parley.consensus.errors import Reason
+from parley.ledger import layout
 from parley.ledger.proofs import Anchor
 from parley.node.clock import monotonic
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled
 from parley.node.storage import Storage
+from parley.node.telemetry.tally import Tally
 from parley.replica.ports import (
     Applied,
     Broadcast,
@@ -35,10 +37,11 @@ from parley.replica.ports import (
     Write,
 )
 
-__all__ = ["MAX_FOUND", "Driver", "Links"]
+__all__ = ["MAX_FOUND", "Driver", "Links", "Receive"]
 
 GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
 MAX_UNANNOUNCED = 256
+_STATE = (layout.STATE, layout.NODE)  # what can be read as it was: the rest is only added to
 MAX_FOUND = 64  # damaged entries that are remembered for those who ask
 
 
@@ -48,6 +51,12 @@ class Links(Protocol):
     def send(self, to: int, data: bytes) -> None: ...
 
     def broadcast(self, data: bytes) -> None: ...
+
+
+class Receive(Protocol):
+    """Takes what another broker has sent."""
+
+    def __call__(self, sender: int, /, *messages: bytes) -> None: ...
 
 
 class Driver:
@@ -65,6 +74,7 @@ class Driver:
         blame: Callable[[int, Reason], None],
         seen: Callable[[Certified], None],
         found: deque[Found] | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._replica = replica
         self._storage = storage
@@ -84,6 +94,7 @@ class Driver:
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
         self.found: deque[Found] = deque(maxlen=MAX_FOUND) if found is None else found
+        self._tally = tally or Tally()
         self.restart: asyncio.Future[str] = self._loop.create_future()
 
     @property
@@ -100,8 +111,8 @@ class Driver:
         """Nothing more goes in; timers that are still set do nothing."""
         self._stopped = True
 
-    def receive(self, sender: int, data: bytes) -> None:
-        self._step(lambda: self._replica.receive(self._now(), sender, data))
+    def receive(self, sender: int, *messages: bytes) -> None:
+        self._step(lambda: self._replica.receive(self._now(), sender, *messages))
 
     def submit(self, batch: bytes) -> Refused | None:
         """A client's batch is stored and on its way, or refused for the reason returned."""
@@ -134,7 +145,8 @@ class Driver:
         match effect:
             case Write():
                 if effect.applies is not None:
-                    self._storage.recent.before_write(effect.applies, effect.entries)
+                    state = [entry for entry in effect.entries if entry[0].startswith(_STATE)]
+                    self._storage.recent.before_write(effect.applies, state)
                 self._storage.store.write(effect.entries, sync=effect.sync)
                 if effect.sync:
                     self._dirty = False
@@ -209,6 +221,7 @@ class Driver:
                 self._log.critical("halted", why=effect.why)
             case Found():
                 self.found.append(effect)
+                self._tally.damage[effect.mended] += 1
                 self._log.error("damage", entry=effect.entry, what=effect.what, mended=effect.mended)
 
     def _on_restart(self, why: str) -> None:

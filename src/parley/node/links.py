@@ -104,6 +104,10 @@ class Link:
         self._outbox.put(data)
         self._filled.set()
 
+    def present(self, context: ssl.SSLContext) -> None:
+        """What to dial with from now on; a connection that is open stays."""
+        self._context = context
+
     def dial_now(self) -> None:
         """The broker is known to be there: do not wait out the pause.
 

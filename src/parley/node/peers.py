@@ -15,14 +15,16 @@ from parley.model.errors import Code, Refusal
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota, Strikes
 from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
-from parley.net.tls import peer_context, tls_name
+from parley.net.tls import tls_name
 from parley.node.allowances import PLACES_PER_BROKER, Door, places_for_brokers
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.certificates import PeerRefused, identify_peer
 from parley.node.clock import ClockWatch, monotonic
 from parley.node.config import Config
+from parley.node.driver import Receive
 from parley.node.links import Link
 from parley.node.logs import Log, Throttled
+from parley.node.shown import Shown
 from parley.replica.wire import MAX_MESSAGE
 
 __all__ = ["GARBAGE", "Peers"]
@@ -53,7 +55,9 @@ GARBAGE = frozenset(
 class Peers:
     """All brokers but this one, by their index."""
 
-    def __init__(self, config: Config, clock: ClockWatch, log: Log, now: Callable[[], int]) -> None:
+    def __init__(
+        self, config: Config, shown: Shown, clock: ClockWatch, log: Log, now: Callable[[], int]
+    ) -> None:
         genesis = config.genesis
         self._chain = genesis.chain
         self._clock = clock
@@ -63,6 +67,7 @@ class Peers:
         self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
         self._throttled = Throttled()
         self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
+        self._organisations = [broker.organisation for broker in genesis.brokers]
         authorities = {organisation.name: organisation.tls_ca for organisation in genesis.organisations}
         self._authorities = {
             name: authorities[broker.organisation]
@@ -73,15 +78,11 @@ class Peers:
             limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=len(self._names)
         )
         self._incoming: dict[int, FrameStream] = {}
-        contexts = {
-            name: peer_context(config.certificate, config.certificate_key, authority)
-            for name, authority in authorities.items()
-        }
         self._links = {
             index: Link(
                 self._names[index],
                 config.addresses[index],
-                contexts[broker.organisation],
+                shown.peers[broker.organisation],
                 hello=self._hello,
                 log=log,
                 ticks=monotonic,
@@ -89,11 +90,11 @@ class Peers:
             for index, broker in enumerate(genesis.brokers)
             if index != config.index
         }
-        self._receive: Callable[[int, bytes], None] = lambda _sender, _data: None
+        self._receive: Receive = lambda _sender, *_messages: None
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def start(self, receive: Callable[[int, bytes], None]) -> list[asyncio.Task[None]]:
+    def start(self, receive: Receive) -> list[asyncio.Task[None]]:
         """Dial everybody; what arrives goes to `receive`. The tasks run until they are cancelled."""
         self._receive = receive
         return [asyncio.create_task(link.run()) for link in self._links.values()]
@@ -105,6 +106,11 @@ class Peers:
     def broadcast(self, data: bytes) -> None:
         for link in self._links.values():
             link.send(data)
+
+    def present(self, shown: Shown) -> None:
+        """Dial with another certificate from now on."""
+        for index, link in self._links.items():
+            link.present(shown.peers[self._organisations[index]])
 
     def connected(self, index: int) -> bool:
         return index in self._links and self._links[index].connected
@@ -203,8 +209,7 @@ class Peers:
     async def _listen(self, stream: FrameStream, index: int) -> None:
         while frames := await stream.read_many():
             for start in range(0, len(frames), TURN):
-                for data in frames[start : start + TURN]:
-                    self._receive(index, data)
+                self._receive(index, *frames[start : start + TURN])
                 await asyncio.sleep(0)
                 if self._incoming.get(index) is not stream or self._strikes.banned(
                     self._names[index], self._ticks()

@@ -49,6 +49,7 @@ __all__ = [
     "create_organisation",
     "identity_path",
     "provision_network",
+    "read_authority",
     "read_genesis",
     "write_context",
     "write_genesis",
@@ -84,15 +85,19 @@ def create_broker(
 ) -> Broker:
     """A consensus key, a certificate and a configuration; `listen` differs from `address` behind a translated address."""
     folder = _private(broker_directory(directory, _named(name, "broker")))
-    home = _organisation(directory, organisation)
-    authority = Authority(load_certificate(home / "ca.crt"), read_secret(home / "ca.key"))
-    issued = issue(authority, name, organisation, now=now)
+    issued = issue(read_authority(directory, organisation), name, organisation, now=now)
     key = ed25519.SecretKey.generate()
     write_key(folder / "consensus.key", key)
     write_secret(folder / "tls.key", issued.key)
     _write(folder / "tls.crt", issued.certificate)
     _write(folder / "broker.toml", _configuration(name, listen or address).encode())
     return Broker(name, organisation, key.public, address)
+
+
+def read_authority(directory: Path, organisation: str) -> Authority:
+    """What `create_organisation` made. Raises `SecretError` where its secret is not kept."""
+    home = _organisation(directory, organisation)
+    return Authority(load_certificate(home / "ca.crt"), read_secret(home / "ca.key"))
 
 
 def write_genesis(directory: Path, genesis: Genesis) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Room"]
+__all__ = ["Room", "bytes_in"]
 
 NEARLY_PERCENT = 90  # of what is allowed
 LOW_BYTES = 64 * 1024 * 1024  # free on the file system, below which it is nearly full
@@ -25,23 +25,23 @@ class Room:
 
     def __init__(self, data: Path, max_bytes: int, free: Callable[[Path], int] = _free) -> None:
         self._data = data
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._find_free = free
         self._used = 0
-        self._free = LOW_BYTES
+        self.free = LOW_BYTES
         self.look()
 
     def look(self) -> None:
         """Measure again. What cannot be measured now is as it was."""
         with suppress(OSError):
-            if self._max_bytes:  # a large store has many files, and only a limit asks for them
-                self._used = sum(_sizes(self._data))
-            self._free = self._find_free(self._data)
+            if self.max_bytes:  # a large store has many files, and only a limit asks for them
+                self._used = bytes_in(self._data)
+            self.free = self._find_free(self._data)
 
     @property
     def refusal(self) -> str:
         """Why publications are refused; empty: they are taken."""
-        if not self._is_beyond(NEARLY_PERCENT) and self._free >= LOW_BYTES:
+        if not self._is_beyond(NEARLY_PERCENT) and self.free >= LOW_BYTES:
             return ""
         return (
             f"this broker's disk is nearly full ({self._told()}); free space or raise storage.max_bytes; other brokers take "
@@ -51,7 +51,7 @@ class Room:
     @property
     def full(self) -> str:
         """Why this broker must not go on; empty: it may."""
-        if not self._is_beyond(100) and self._free >= FULL_BYTES:
+        if not self._is_beyond(100) and self.free >= FULL_BYTES:
             return ""
         return (
             f"The disk of this broker is full ({self._told()}), so it does not run: its store would fail in the middle of a "
@@ -65,13 +65,18 @@ class Room:
         return f"{why[0].upper()}{why[1:]}." if why else ""
 
     def _is_beyond(self, percent: int) -> bool:
-        return bool(self._max_bytes) and self._used * 100 >= self._max_bytes * percent
+        return bool(self.max_bytes) and self._used * 100 >= self.max_bytes * percent
 
     def _told(self) -> str:
-        free = f"{self._free / MIB:.1f} MiB are free in {self._data}"
-        if not self._max_bytes:
+        free = f"{self.free / MIB:.1f} MiB are free in {self._data}"
+        if not self.max_bytes:
             return free
-        return f"{self._used / MIB:.1f} of {self._max_bytes / MIB:.1f} MiB of storage.max_bytes are in use, {free}"
+        return f"{self._used / MIB:.1f} of {self.max_bytes / MIB:.1f} MiB of storage.max_bytes are in use, {free}"
+
+
+def bytes_in(path: Path) -> int:
+    """Of all files in a folder."""
+    return sum(_sizes(path))
 
 
 def _sizes(path: Path) -> Iterator[int]:

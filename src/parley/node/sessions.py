@@ -8,9 +8,9 @@ disconnected if that goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from parley.net.messages import (
     Answer,
     CloseStream,
     Credit,
+    Delivery,
     Fetch,
     ListKeys,
     OpenStream,
@@ -46,12 +47,14 @@ from parley.node.feed import Feed
 from parley.node.room import Room
 from parley.node.streams import UNFINISHED, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
+from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger, View
 
 __all__ = ["Keeper", "Services", "Session"]
 
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
+TURN_FRAMES, TURN_BYTES = 16, 64 * 1024  # questions that are taken in one turn; a larger one has a turn of its own
 LOOK_SECONDS = 0.1  # between two looks at what others have to change first
 
 # What no client sends that means well: counted, and too much of it ends in a ban.
@@ -73,6 +76,7 @@ class Services:
     faults: Faults
     now: Callable[[], int]  # ms since 1970, for what is dated
     ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
+    tally: Tally = field(default_factory=Tally)
 
 
 class Keeper(Protocol):
@@ -128,6 +132,7 @@ class Session:
             no_room=lambda: services.room.refusal,
             ticks=services.ticks,
             wake=self._wake.set,
+            receipted=services.tally.receipts.add,
         )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}
@@ -153,25 +158,26 @@ class Session:
             await task()
         except FrameError as error:
             if (told := refusal_of(error)) is not None:
-                say_failure(self._stream, 0, told)
+                self._refuse(0, told)
         except _Expired:
             told = Refusal(Code.NOT_AUTHENTICATED, "the credential of this connection has expired since")
-            say_failure(self._stream, 0, told)
+            self._refuse(0, told)
         except _CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
             self._keeper.broken(self._asker, error)
             told = Refusal(Code.NOT_READY, "this broker failed to answer; ask another one")
-            say_failure(self._stream, 0, told)
+            self._refuse(0, told)
         self._stream.close()
 
     # -- questions -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
-            for frame in frames:
-                async with self._turn(frame):
-                    await self._take(frame)
+            for group in _turns(frames):
+                async with self._turn(*group):
+                    for frame in group:
+                        await self._take(frame)
 
     @asynccontextmanager
     async def _turn(self, *frames: bytes) -> AsyncIterator[None]:
@@ -191,7 +197,7 @@ class Session:
         try:
             question = decode_question(frame)
         except WireError as error:
-            say_failure(self._stream, 0, Refusal(Code.MALFORMED, f"not a question: {error}"))
+            self._refuse(0, Refusal(Code.MALFORMED, f"not a question: {error}"))
             self._strike(str(error))
             return
         if isinstance(question, Submit):
@@ -199,7 +205,7 @@ class Session:
         try:
             answer = self._answer(question)
         except Refusal as refusal:
-            say_failure(self._stream, question.id, refusal)
+            self._refuse(question.id, refusal)
             if isinstance(question, Submit) and refusal.code in _GARBAGE:
                 self._strike(refusal.detail)
         else:
@@ -216,6 +222,8 @@ class Session:
 
     async def _registration(self) -> None:
         """A client may be known to another broker a moment before it is known to this one."""
+        if self._submissions.is_registered():
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(REGISTRATION_SECONDS):
                 while not self._submissions.is_registered():  # noqa: ASYNC110 - the replica tells of blocks, not of clients
@@ -328,7 +336,7 @@ class Session:
     def _give_up_receipts(self) -> None:
         for id_ in self._submissions.give_up():
             why = f"the batch got no receipt within {RECEIPT_MS // 1_000} s; send it again, unchanged"
-            say_failure(self._stream, id_, Refusal(Code.BUSY, why))
+            self._refuse(id_, Refusal(Code.BUSY, why))
 
     async def _answer_polls(self) -> None:
         for poll in list(self._polls.values()):
@@ -372,21 +380,27 @@ class Session:
             message = stream.next(view, self._services.ticks())
         except Refusal as refusal:
             self._streams.pop(stream.id, None)
-            say_failure(self._stream, stream.id, refusal)
+            self._refuse(stream.id, refusal)
             return False
         if isinstance(message, Unfinished):
             return message
         if message is not None:
             self._send(message)
+            if isinstance(message, Delivery):
+                self._services.tally.deliveries += sum(len(block.contents) for block in message.blocks)
         return message is not None
 
     # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, id_: int, refusal: Refusal) -> None:
+        self._services.tally.refused[refusal.code] += 1
+        say_failure(self._stream, id_, refusal)
 
     def _attempt(self, id_: int, build: Callable[[], Answer]) -> None:
         try:
             self._send(build())
         except Refusal as refusal:
-            say_failure(self._stream, id_, refusal)
+            self._refuse(id_, refusal)
 
     def _send(self, answer: Answer) -> None:
         if self._services.faults.active:
@@ -407,6 +421,8 @@ class Session:
     async def _within_budget(self) -> None:
         """Wait while this client leaves most unread of all, and all together too much."""
         unsent, account = self._services.unsent, self._accounts[0]
+        if unsent.allows(account):
+            return
         try:
             async with asyncio.timeout(self._limits.unread_seconds):
                 while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
@@ -427,3 +443,17 @@ class Session:
                     self._keeper.slow(self._asker)
                     raise _CutOff from None
             unread = self._stream.write_buffer_bytes
+
+
+def _turns(frames: list[bytes]) -> Iterator[list[bytes]]:
+    """Consecutive frames that may be answered without others in between."""
+    group: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if group and (len(group) == TURN_FRAMES or size + len(frame) > TURN_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(frame)
+        size += len(frame)
+    if group:
+        yield group

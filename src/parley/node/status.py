@@ -78,7 +78,7 @@ class StatusReport:
     def state(self) -> str:
         if self.driver.halted is not None:
             return "halted"
-        if self._abstaining():
+        if self.abstaining():
             return "recovering"
         if any(self.store.get(mark) is not None for mark in (layout.JOINING, layout.BACKFILL)):
             return "rebuilding"
@@ -91,7 +91,7 @@ class StatusReport:
 
     def note(self) -> str:
         """What an operator should know, if anything."""
-        notes = [self.driver.halted or self._abstaining()]
+        notes = [self.driver.halted or self.abstaining()]
         if self.switches.active:
             notes.append(f"Faults are switched on: {', '.join(self.switches.faults)}.")
         if offset := self.clock.wrong_by():
@@ -99,6 +99,7 @@ class StatusReport:
         notes += [self.now.set_back(), self.expiry(self.now()), self.room.note]
         return " ".join(filter(None, notes))[:MAX_WORDS]
 
-    def _abstaining(self) -> str:
+    def abstaining(self) -> str:
+        """Why this broker signs nothing; empty if it takes part."""
         replica = self.driver.replica
         return replica.abstaining if isinstance(replica, Replica) else ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor
-from parley.model.batches import Message, Withheld
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.receipts import Closed, Match
@@ -23,23 +22,15 @@ from parley.model.records import (
     constraint_key,
     partition_key,
 )
-from parley.net.messages import DeliveredBlock, Delivery, Head, OpenStream
+from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
 from parley.node.access import Asker, require_reader, require_reading, require_topic
-from parley.node.answers import (
-    MAX_SHOWN_BYTES,
-    MAX_SHOWN_MESSAGES,
-    MESSAGE_COST,
-    PROOF_COST,
-    RULE_COST,
-    Reading,
-)
-from parley.node.archive import Archive
+from parley.node.answers import KEY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, Reading
+from parley.node.pieces import Piece, Shelf
 from parley.node.view import View
 
-__all__ = ["UNFINISHED", "Stream", "Unfinished"]
+__all__ = ["UNFINISHED", "Pushed", "Stream", "Unfinished"]
 
 MAX_CREDIT = 2_000_000
-_BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to show
 
 
 @dataclass(slots=True)
@@ -59,68 +50,33 @@ class Unfinished:
 UNFINISHED = Unfinished()
 
 
-@dataclass(slots=True)
-class _Piece:
-    """What one block adds to an order, looked at message by message with the eyes of `reading`."""
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What to send, what it took, and how many messages it holds; `more`: there may be more to say at once."""
 
-    height: int
-    position: int
-    leaf: Match | Closed
-    reading: Reading
-    contents: list[Message | Withheld] = field(default_factory=list)
-    receipts: list[int] = field(default_factory=list)
-    size: int = PROOF_COST
-
-    @property
-    def is_whole(self) -> bool:
-        return isinstance(self.leaf, Closed) or len(self.contents) == len(self.leaf.items)
-
-    def look(self, archive: Archive, work: int) -> int:
-        """At some more messages, about as many as `work` says; how many is left of it."""
-        known, start = len(self.reading.verdicts), self._offset
-        for first, place in archive.batches_from(self.leaf.topic, self.leaf.partition, start):
-            batch = archive.batch(place.digest)
-            while work > 0 and not self.is_whole and first <= self._offset < first + batch.header.count:
-                if self.receipts[-1:] != [place.position]:
-                    self.receipts.append(place.position)
-                self._show(batch.messages[self._offset - first])
-                work -= 1
-            work -= batch.header.count // _BATCH_SHARE  # after it: every turn shows at least one
-            if work <= 0 or self.is_whole:
-                self.size += RULE_COST * (len(self.reading.verdicts) - known)
-                return work
-        raise Refusal(Code.NOT_READY, f"this broker does not hold offset {self._offset}; ask another one")
-
-    @property
-    def _offset(self) -> int:
-        """Of the next message."""
-        assert isinstance(self.leaf, Match), "an end has no messages"
-        return self.leaf.items[len(self.contents)][0]
-
-    def _show(self, message: Message) -> None:
-        self.contents.append(self.reading.show(message))
-        self.size += MESSAGE_COST + len(message.header) + len(message.rule) + len(message.payload)
-
-    def block(self, view: View) -> DeliveredBlock:
-        return DeliveredBlock(view.leaves(self.height, [*self.receipts, self.position]), tuple(self.contents))
+    answer: PreparedDelivery | Head
+    work: int  # in bytes of what its client may use besides the answer's own
+    messages: int
+    more: bool
 
 
 class Stream:
     """Made from the question; `next` gives what to send, None for nothing now, and raises `Refusal` at its end."""
 
-    def __init__(self, question: OpenStream, asker: Asker, head_interval: int) -> None:
+    def __init__(self, question: OpenStream, asker: Asker, head_interval: int, shelf: Shelf) -> None:
         self.id = question.id
         self._topic = question.topic
         self._constraint = question.constraint
         self._asker = asker
         self._head_interval = head_interval
+        self._shelf = shelf
         self._credit = question.credit
         self._orders = [_Order(one.partition, one.incarnation, one.next_ps) for one in question.positions]
         self._judged: Anchor | None = None  # the header under which the reader's right was looked at last
         self._shown: Anchor | None = None  # the header of the last head
         self._head_due = 0
         self._turn = 0
-        self._unfinished: _Piece | None = None
+        self._unfinished: Piece | None = None
 
     def add_credit(self, messages: int) -> None:
         self._credit = min(self._credit + messages, MAX_CREDIT)
@@ -139,7 +95,13 @@ class Stream:
                 )
             self._require_known(view, order)
 
-    def next(self, view: View, ticks: int) -> Delivery | Head | Unfinished | None:
+    def has_news(self, view: View, ticks: int) -> bool:
+        """Whether there is anything to look at: mostly there is not, and this is cheap."""
+        if self._unfinished is not None or (view.anchor is not self._shown and ticks >= self._head_due):
+            return True
+        return any(order.closed or not self._is_current(view, order) for order in self._orders)
+
+    def next(self, view: View, ticks: int) -> Pushed | Unfinished | None:
         reading = self._reading(view)
         with _elsewhere():
             delivery = self._delivery(reading)
@@ -153,7 +115,7 @@ class Stream:
             return None
         self._shown, self._head_due = view.anchor, ticks + self._head_interval
         keys = [constraint_key(self._topic, order.partition, self._constraint) for order in self._orders]
-        return Head(self.id, view.anchor, tuple(map(view.entry, keys)))
+        return Pushed(Head(self.id, view.anchor, tuple(map(view.entry, keys))), KEY_WORK * len(keys), 0, more=False)
 
     def _reading(self, view: View) -> Reading:
         """The reader's eyes under this view. What was allowed may have been taken away since (P7)."""
@@ -165,29 +127,45 @@ class Stream:
             self._judged = view.anchor
         return Reading(view, client)
 
-    def _delivery(self, reading: Reading) -> Delivery | Unfinished | None:
-        if self._unfinished is not None and self._unfinished.height > reading.view.height:
+    def _delivery(self, reading: Reading) -> Pushed | Unfinished | None:
+        view = reading.view
+        if self._unfinished is not None and self._unfinished.height > view.height:
             return None  # this broker shows an earlier state than before
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         size, work = 0, MAX_SHOWN_MESSAGES
         self._turn = (self._turn + 1) % len(self._orders)  # another partition comes first each time
         for order in self._orders[self._turn :] + self._orders[: self._turn]:
             while size < MAX_SHOWN_BYTES and work > 0 and (piece := self._piece(reading, order)) is not None:
-                if not piece.is_whole:
-                    work = piece.look(reading.view.archive, work)
+                piece, work = self._looked_at(piece, reading, work)
                 if not piece.is_whole:
                     self._unfinished = piece
                     break
                 pieces.append(piece)
                 size += piece.size
-        if pieces:
-            # Before the reader: what was withheld in earlier turns is proved by this view, too.
-            reading.withheld = any(piece.reading.withheld for piece in pieces)
-            blocks = tuple(piece.block(reading.view) for piece in pieces)
-            return Delivery(self.id, reading.view.anchor, reading.reader(), blocks)
-        return None if self._unfinished is None else UNFINISHED
+        if not pieces:
+            return None if self._unfinished is None else UNFINISHED
+        # What was withheld in earlier turns is proved by this view, too.
+        reading.withheld = any(piece.reading is not None and piece.reading.withheld for piece in pieces)
+        blocks = tuple(PreparedBlock(view.proof(piece.height, piece.positions), piece.encoded()) for piece in pieces)
+        return Pushed(
+            PreparedDelivery(self.id, view.encoded_anchor, reading.reader(), blocks),
+            sum(piece.work for piece in pieces),
+            sum(piece.count for piece in pieces),
+            more=self._unfinished is not None or size >= MAX_SHOWN_BYTES or work <= 0,
+        )
 
-    def _piece(self, reading: Reading, order: _Order) -> _Piece | None:
+    def _looked_at(self, piece: Piece, reading: Reading, work: int) -> tuple[Piece, int]:
+        """The piece, some more of it put together; the reader's own, once it turns out that it is not for everybody."""
+        archive = reading.view.archive
+        if not piece.is_whole:
+            work = piece.look(archive, work)
+            self._shelf.advanced(piece)
+        if piece.ruled:
+            piece = Piece(piece.height, piece.position, piece.leaf, reading)
+            work = piece.look(archive, work)
+        return piece, work
+
+    def _piece(self, reading: Reading, order: _Order) -> Piece | None:
         """What comes next: what was begun, or what one block added to the order from where the stream stands."""
         if (begun := self._resumed(reading)) is not None:
             return begun
@@ -202,7 +180,7 @@ class Stream:
         leaf = view.archive.block(place.height).leaf(place.position)
         if isinstance(leaf, Closed):
             order.closed = True
-            return _Piece(place.height, place.position, leaf, reading)
+            return Piece(place.height, place.position, leaf, reading)
         assert isinstance(leaf, Match), "an order's index names its own leaves"
         end = leaf.first_ps + len(leaf.items)
         # A block's messages go together, so the last ones may overdraw the credit.
@@ -211,13 +189,13 @@ class Stream:
         self._require_kept(view, order.partition, leaf.items[0][0])
         order.next_ps = end
         self._credit -= len(leaf.items)
-        return _Piece(place.height, place.position, leaf, reading)
+        return self._shelf.piece(place.height, place.position, leaf, reading)
 
-    def _resumed(self, reading: Reading) -> _Piece | None:
+    def _resumed(self, reading: Reading) -> Piece | None:
         """The piece that earlier turns have begun: anew, if its reader has become another since."""
         piece, self._unfinished = self._unfinished, None
-        if piece is not None and piece.reading.client != reading.client:
-            return _Piece(piece.height, piece.position, piece.leaf, reading)
+        if piece is not None and piece.reading is not None and piece.reading.client != reading.client:
+            return Piece(piece.height, piece.position, piece.leaf, reading)
         return piece
 
     def _is_current(self, view: View, order: _Order) -> bool:

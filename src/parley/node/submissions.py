@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from parley.consensus.errors import Reason
+from parley.ledger.proofs import Anchor
 from parley.model.batches import PUBLISH, Batch
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
@@ -32,7 +33,7 @@ _CODES = {
 
 
 class Submissions:
-    """`wake` is called when a receipt has become ready, or has to be waited for."""
+    """`wake` is called when a receipt has become ready, or has to be waited for; `receipted` is told how many ms one took."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Submissions:
         no_room: Callable[[], str],
         ticks: Callable[[], int],
         wake: Callable[[], None],
+        receipted: Callable[[int], None],
     ) -> None:
         self._asker = asker
         self._driver = driver
@@ -55,6 +57,8 @@ class Submissions:
         self._no_room = no_room
         self._ticks = ticks
         self._wake = wake
+        self._receipted = receipted
+        self._judged_by: Anchor | None = None  # the header by which the client was in good standing
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
         self._ready: list[tuple[int, Position]] = []
 
@@ -119,7 +123,9 @@ class Submissions:
 
     def _require_standing(self) -> None:
         """What execution would refuse anyway is not stored first: every broker keeps what is ordered for ever."""
-        asker = self._asker
+        asker, anchor = self._asker, self._feed.anchor
+        if anchor is not None and anchor is self._judged_by:
+            return
         if not self.is_registered():
             raise Refusal(
                 Code.UNKNOWN_CLIENT,
@@ -131,6 +137,7 @@ class Submissions:
             return
         if client is not None and client.revoked:
             raise Refusal(Code.REVOKED, f"{asker.title} was revoked at height {client.changed}")
+        self._judged_by = anchor
 
     def _await(self, id_: int, name: bytes, place: Position | None = None) -> None:
         """The receipt at `place`, or the next one that the batch gets, once it is certified."""
@@ -143,7 +150,8 @@ class Submissions:
         self._wake()
 
     def _on_receipt(self, id_: int, place: Position) -> None:
-        self._tickets.pop(id_, None)
+        if (waited := self._tickets.pop(id_, None)) is not None:
+            self._receipted(self._ticks() - waited[1] + RECEIPT_MS)
         self._ready.append((id_, place))
         self._wake()
 

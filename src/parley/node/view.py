@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from parley.ledger import layout, recent, state_map
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.ledger.recent import HeightError, RecentStates
 from parley.model.errors import Code, Refusal
 from parley.model.records import decode_record
+from parley.net.messages import encode
 from parley.node.archive import Archive
 from parley.node.feed import Feed
 
@@ -20,6 +22,7 @@ __all__ = ["Ledger", "View"]
 T = TypeVar("T", bound=Struct)
 
 MAX_REMEMBERED = 4_096  # records and proofs of one view
+MAX_REMEMBERED_PROOFS = 64  # of blocks; each may be as large as what matched in its block
 
 
 class View:
@@ -32,6 +35,7 @@ class View:
         self._state = state
         self._records: dict[bytes, Struct | None] = {}
         self._entries: dict[bytes, StateEntry] = {}
+        self._proofs: dict[tuple[int, tuple[int, ...]], Raw] = {}
 
     @property
     def time(self) -> int:
@@ -67,6 +71,19 @@ class View:
     def leaves(self, height: int, positions: Sequence[int]) -> BlockProof:
         """Receipts of a block up to the certified height, at ascending positions."""
         return self.archive.block(height).prove(positions, self.archive.history(height, self.height))
+
+    def proof(self, height: int, positions: tuple[int, ...]) -> Raw:
+        """The same, encoded: many are sent the same."""
+        found = self._proofs.get((height, positions))
+        if found is None:
+            found = Raw(encode(self.leaves(height, positions)))
+            if len(self._proofs) < MAX_REMEMBERED_PROOFS:
+                self._proofs[height, positions] = found
+        return found
+
+    @cached_property
+    def encoded_anchor(self) -> Raw:
+        return Raw(encode(self.anchor))
 
 
 class Ledger:

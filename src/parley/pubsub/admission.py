@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parley.model.batches import CONTROL, Batch, open_batch
 from parley.model.errors import malformed
@@ -25,8 +26,7 @@ MAX_KEPT_BYTES = 64 * 1024 * 1024
 _MESSAGE_COST = 256  # bytes that an opened message takes besides its own
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A batch that passed every check that needs no state; control batches with their operation."""
 
     digest: bytes

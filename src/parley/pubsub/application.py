@@ -21,6 +21,7 @@ from parley.pubsub import endings, erasing, expiry, retention, subscriptions
 from parley.pubsub.admission import Admission
 from parley.pubsub.budget import Budget
 from parley.pubsub.deadlines import Deadlines
+from parley.pubsub.executed import Executed
 from parley.pubsub.execution import execute, in_turn
 from parley.pubsub.indexing import places
 from parley.pubsub.interests import Interests
@@ -51,6 +52,12 @@ class PubSub:
         self._interests = Interests()
         self._deadlines = Deadlines()
         self._height: int | None = None  # of the state that these are derived from
+        self.executed = Executed()
+
+    @property
+    def subscriptions(self) -> int | None:
+        """How many there are; None until the first block since this start has been executed."""
+        return None if self._height is None else len(self._interests)
 
     def genesis(self) -> Outcome:
         """The empty state: organisations and administrators are those of the genesis file (P26)."""
@@ -80,6 +87,7 @@ class PubSub:
         root, nodes = state_map.update(_Nodes(state), changes)
         settled = frozenset(receipt.digest for receipt in receipts if receipt.code not in _NOT_SETTLED)
         self._admission.forget(settled)
+        self.executed.block(leaves, {name: len(body) for name, body in batches})
         self._height = block.height
         return Outcome(
             writes=(

@@ -36,6 +36,9 @@ class Interests:
         self._due: list[tuple[int, Interest]] = []
         self._queued: set[Interest] = set()
 
+    def __len__(self) -> int:
+        return len(self._leases)
+
     @classmethod
     def load(cls, store: KeyValue) -> Interests:
         interests = cls()

@@ -6,6 +6,7 @@ line keeps its newest 64 in its own record; full chunks get keys of their own an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct as Layout
 
 from msgspec.structs import replace
@@ -112,14 +113,12 @@ class Line:
 
 
 def line_id(header: BatchHeader) -> bytes:
-    return digest(
-        "pubsub/line",
-        header.publisher,
-        header.session,
-        u32(header.kind),
-        header.topic.encode(),
-        u32(header.partition),
-    )
+    return _line_id(header.publisher, header.session, header.kind, header.topic, header.partition)
+
+
+@lru_cache(maxsize=4_096)  # a session's batches come one after the other
+def _line_id(publisher: bytes, session: bytes, kind: int, topic: str, partition: int) -> bytes:
+    return digest("pubsub/line", publisher, session, u32(kind), topic.encode(), u32(partition))
 
 
 def expire(state: State, key: bytes, listed: int, height: int) -> None:

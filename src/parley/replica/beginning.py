@@ -29,6 +29,7 @@ class ReplicaConfig:
     longest_timeout: int = 20_000
     heartbeat: int = 1_000
     vote_grace: int = 0
+    pace: int = 0
     genesis_time: int = 0
     leaders: str = "round-robin"
     limits: pool.Limits = field(default_factory=pool.Limits)

@@ -124,8 +124,11 @@ class Joiner:
             effects.append(Write(((layout.JOINING, u64(0)),), sync=True))
         return effects + self._seek()
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+    def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]:
         """Whatever is not about the snapshot is ignored: others ask each other, or again later."""
+        return [effect for data in messages for effect in self._receive(now, sender, data)]
+
+    def _receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
         self._now = now
         if self._halted:
             return []

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from parley.consensus.errors import Reason
 from parley.consensus.events import Evidence
 from parley.consensus.events import Timer as ConsensusTimer
@@ -77,15 +79,14 @@ class Participant(Protocol):
 
     def start(self, now: int) -> list[Effect]: ...
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]: ...
+    def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]: ...
 
     def submit(self, now: int, batch: bytes) -> list[Effect]: ...
 
     def fire(self, now: int, timer: Timer) -> list[Effect]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """One atomic write; a value of None deletes. `sync`: it and all writes before it are on disk before what follows.
 
     `applies` is the height whose results it holds, if it is the one write of an executed block.
@@ -104,14 +105,12 @@ class PersistSafety:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     to: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(Struct, frozen=True):
     """To every other member."""
 
     data: bytes
@@ -125,8 +124,7 @@ class SetTimer:
     delay: int
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """A committed block has been executed and its results are on disk."""
 
     block: Block

@@ -6,7 +6,7 @@ Inputs: `start`, `receive`, `submit`, `fire`. Each returns the effects to execut
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from parley.consensus import events, machine
@@ -44,6 +44,7 @@ from parley.replica.chain import (
     store_batch,
     store_block,
 )
+from parley.replica.commit_times import CommitTimes
 from parley.replica.evidence import Shelf
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
@@ -126,6 +127,7 @@ class Replica:
                 config.longest_timeout,
                 config.heartbeat,
                 config.vote_grace,
+                config.pace,
             ),
             safety=SafetyRules(config.instance, signer, state),
             scheme=scheme,
@@ -185,6 +187,7 @@ class Replica:
         self._sender: int | None = None
         self._halted = False
         self.counters: Counter[Reason] = Counter()
+        self.commits = CommitTimes()
 
     @property
     def view(self) -> int:
@@ -199,6 +202,26 @@ class Replica:
         return self._executed
 
     @property
+    def behind(self) -> int:
+        """How many blocks are final elsewhere and not executed here, as far as the newest certificate tells. Where its
+        block is not here yet, views are counted instead: there are as many blocks at most.
+        """
+        newest, root = self._machine.high_qc, self._machine.root
+        block = self._machine.block(newest.block)
+        certified = root.height + newest.view - root.view if block is None else block.height
+        return max(0, certified - self._config.depth + 1 - self._executed)
+
+    @property
+    def given_up(self) -> int:
+        """How many views have ended with a timeout certificate since this start."""
+        return self._machine.given_up
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many batches wait for order here, and their bytes."""
+        return len(self._pool), self._pool.size
+
+    @property
     def abstaining(self) -> str:
         """Why this broker signs nothing; empty if it takes part."""
         if self._recovery is None:
@@ -210,9 +233,9 @@ class Replica:
     def start(self, now: int) -> list[Effect]:
         return self._step(now, None, lambda: self._start(now))
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        """Bytes from another broker; the transport has authenticated `sender`."""
-        return self._step(now, sender, lambda: self._on_message(sender, wire.decode(data)))
+    def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]:
+        """Messages of another broker, in their order; the transport has authenticated `sender`."""
+        return self._step(now, sender, lambda: self._on_messages(sender, messages))
 
     def submit(self, now: int, batch: bytes) -> list[Effect]:
         """A batch from a client of this broker."""
@@ -258,6 +281,19 @@ class Replica:
         if sender is not None and not 0 <= sender < self._config.instance.size:
             raise Refusal(Reason.UNKNOWN_SIGNER, f"sender {sender}")
 
+    def _on_messages(self, sender: int, messages: Sequence[bytes]) -> None:
+        """A message that is refused takes none of the others with it."""
+        for data in messages:
+            if self._halted:
+                return
+            try:
+                message = wire.decode(data)
+                self._on_message(sender, message)
+                if not isinstance(message, BatchMessage):  # those only wait here
+                    self._drive()
+            except Refusal as refusal:
+                self._refuse(refusal.reason, refusal.detail)
+
     def _on_message(self, sender: int, message: wire.WireMessage) -> None:
         match message:
             case Proposal() | Vote() | Timeout() | Certificates():
@@ -288,7 +324,7 @@ class Replica:
                 self._emit_all(
                     self._sync.on_timer(timer, self.committed_height, self._arrived, paused=self._busy)
                 )
-            case events.ViewTimer() | events.Heartbeat() | events.GraceOver():
+            case events.ViewTimer() | events.Heartbeat() | events.PaceOver() | events.GraceOver():
                 self._inputs.append(events.TimerFired(timer))
             case CareTimer():
                 self._emit_all(self._caretaker.on_timer(timer, self._now))
@@ -312,7 +348,7 @@ class Replica:
     def _execute(self, effect: events.Effect) -> None:
         match effect:
             case events.StoreBlock():
-                self._write(store_block(effect.block), sync=effect.sync)
+                self._store_block(effect)
             case events.PersistSafety():
                 self._verifier.remember_own(effect.state.last_vote)
                 self._sequence += 1
@@ -330,6 +366,7 @@ class Replica:
             case events.RequestBlocks():
                 self._get_blocks(effect.qc)
             case events.Commit():
+                self.commits.committed(effect.blocks, self._now)
                 self._unexecuted.extend(effect.blocks)
                 self._execute_blocks()
             case events.Prune():
@@ -340,6 +377,11 @@ class Replica:
                 self._refuse(effect.reason, effect.detail)
             case events.Diverged():
                 self._on_divergence(effect)
+
+    def _store_block(self, effect: events.StoreBlock) -> None:
+        if effect.sync:  # it is to be voted for now
+            self.commits.proposed(effect.block, self._now)
+        self._write(store_block(effect.block), sync=effect.sync)
 
     def _report(self, evidence: events.Evidence) -> None:
         if entries := self._evidence.keep(evidence):
@@ -363,6 +405,7 @@ class Replica:
         return in_chain.union(*(block.batches for block in self._unexecuted))
 
     def _prune(self, blocks: tuple[bytes, ...]) -> None:
+        self.commits.abandoned(blocks)
         for block in blocks:
             self._pool.abandon(block)
         self._write([(layout.uncommitted(block), None) for block in blocks], sync=False)
@@ -432,8 +475,8 @@ class Replica:
             match effect:
                 case pool.StoreBatch():
                     self._write(store_batch(effect), sync=effect.sync)
-                    if effect.waits:
-                        self._inputs.append(events.PayloadAvailable())
+                    if effect.waits and _AVAILABLE not in self._inputs:
+                        self._inputs.append(_AVAILABLE)
                 case pool.TooLarge():
                     self._refuse(Reason.OVERSIZED, f"batches of block {effect.block.hex()}")
                 case pool.Ready():
@@ -571,6 +614,8 @@ class Replica:
         self._halted = True
         self._effects.append(Halt(why))
 
+
+_AVAILABLE = events.PayloadAvailable()
 
 _Outgoing = (
     Send

@@ -18,15 +18,13 @@ from parley.crypto.qc import Signer
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.model.batches import Batch
 from parley.model.errors import Refusal
-from parley.node.driver import Links
+from parley.node.driver import Links, Receive
 from parley.node.faults.switches import EQUIVOCATE, Switches
 from parley.replica import wire
 
-__all__ = ["FaultyLinks", "Receive", "twin"]
+__all__ = ["FaultyLinks", "twin"]
 
 MAX_ASKED = 8 * 1_024  # batches that this broker has asked for itself
-
-Receive = Callable[[int, bytes], None]
 
 
 @dataclass
@@ -57,9 +55,11 @@ class FaultyLinks:
     def hearing(self, receive: Receive) -> Receive:
         """Like `receive`, but deaf to batches of censored clients."""
 
-        def hear(sender: int, data: bytes) -> None:
-            if not (self.switches.censored and self._is_censored(data)):
-                receive(sender, data)
+        def hear(sender: int, *messages: bytes) -> None:
+            if self.switches.censored:
+                messages = tuple(data for data in messages if not self._is_censored(data))
+            if messages:
+                receive(sender, *messages)
 
         return hear
 

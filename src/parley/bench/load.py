@@ -1,0 +1,86 @@
+"""`python -m parley.bench.load`: a process that publishes or subscribes as it is told on its standard input.
+
+It is a process of its own so that its CPU time can be told from that of whoever measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Protocol
+
+import msgspec
+import uvloop
+
+from parley.bench.errors import Unavailable
+from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window
+from parley.bench.publishing import PublishingLoad
+from parley.bench.subscribing import SubscribingLoad
+from parley.client.errors import ParleyError
+
+__all__ = ["main"]
+
+
+class Load(Protocol):
+    begun: asyncio.Event  # something was published, or everybody got something
+
+    async def prepare(self) -> None:
+        """Connect, so that nothing of it is measured."""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+
+    async def finish(self, window: Window) -> Report: ...
+
+
+async def work(lines: asyncio.StreamReader) -> None:
+    job = msgspec.json.decode(await lines.readline(), type=Job)
+    load: Load = PublishingLoad(job) if job.role == "publish" else SubscribingLoad(job)
+    await load.prepare()
+    _say(READY)
+    if await lines.readline() != GO:
+        return  # whoever started this has gone
+    running = asyncio.create_task(load.run())
+    telling = asyncio.create_task(_tell_begun(load))
+    asked = asyncio.create_task(lines.readline())
+    try:
+        await asyncio.wait([running, asked], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        line = await asked
+    finally:
+        for task in (running, telling):
+            task.cancel()
+        await asyncio.gather(running, telling, return_exceptions=True)
+    if line:
+        _say(msgspec.json.encode(await load.finish(msgspec.json.decode(line, type=Window))) + b"\n")
+
+
+async def _tell_begun(load: Load) -> None:
+    await load.begun.wait()
+    _say(BEGUN)
+
+
+def _say(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+async def _read_and_work() -> None:
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
+    )
+    await work(lines)
+
+
+def main() -> None:
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_read_and_work())
+    except (ParleyError, Unavailable) as error:
+        sys.exit(str(error))  # on standard error, where whoever started this looks for it
+
+
+if __name__ == "__main__":
+    main()

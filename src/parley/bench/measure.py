@@ -1,0 +1,92 @@
+"""One measurement: load processes at a running network, time to warm up, and a window with readings at both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from parley.bench.errors import Unavailable
+from parley.bench.figures import Readings
+from parley.bench.jobs import Job, Window
+from parley.bench.network import Network
+from parley.bench.workers import Crew
+
+__all__ = ["TOPIC", "WARM_UP", "Meanwhile", "enough_in_flight", "measure", "publisher_jobs"]
+
+TOPIC = "bench"
+IN_FLIGHT = 3_200  # messages: enough to keep every broker busy; in batches, within
+FEWEST, MOST = 4, 256
+IN_FLIGHT_BYTES = 8 * 1024 * 1024
+WARM_UP = 2.0  # seconds
+
+# What else is done during a window; it ends with whatever comes later.
+Meanwhile = Callable[[Crew], Awaitable[None]]
+
+
+async def measure(
+    network: Network,
+    jobs: Sequence[tuple[str, Job]],
+    seconds: float,
+    *,
+    warm_up: float = WARM_UP,
+    meanwhile: Meanwhile | None = None,
+) -> Readings:
+    """Start the load, wait until it has warmed up, and read what it does and costs for so many seconds."""
+    async with Crew(network.directory, jobs) as crew:
+        await crew.go()
+        await asyncio.sleep(warm_up)
+        begin, brokers, workers = time.monotonic(), network.usage(), crew.usage()
+        end = begin + seconds
+        if meanwhile is not None:
+            await meanwhile(crew)
+        await asyncio.sleep(max(0.0, end - time.monotonic()))
+        end, brokers_after, workers_after = time.monotonic(), network.usage(), crew.usage()
+        reports = await crew.reports(Window(begin, end))
+    readings = Readings(end - begin, (brokers, brokers_after), (workers, workers_after), reports)
+    if not any(report.publications for report in reports):
+        problem = next((report.problem for report in reports if report.problem), "")
+        raise Unavailable(
+            f"Nothing was acknowledged within {seconds:g} s{f': {problem}' if problem else ''}. Give it more --seconds, or "
+            "look into the brokers' logs with --dir."
+        )
+    return readings
+
+
+def enough_in_flight(size: int, batch: int) -> int:
+    """Batches of which the network is full: more of them would only wait longer."""
+    return max(FEWEST, min(MOST, IN_FLIGHT // batch, IN_FLIGHT_BYTES // (size * batch)))
+
+
+def publisher_jobs(
+    network: Network,
+    identities: Sequence[Path],
+    *,
+    topics: Sequence[str] = (TOPIC,),
+    size: int,
+    batch: int,
+    in_flight: int,
+    rate: float = 0.0,
+    tags: dict[str, str] | None = None,
+    progress: Path | None = None,
+) -> list[tuple[str, Job]]:
+    """A process for each identity; they share what is to be in flight and the rate evenly."""
+    return [
+        (
+            f"client-{number}",
+            Job(
+                role="publish",
+                genesis=str(network.directory / "genesis.json"),
+                identities=[str(path)],
+                topics=list(topics),
+                size=size,
+                batch=batch,
+                in_flight=max(1, in_flight // len(identities)),
+                rate=rate / len(identities),
+                tags=tags or {},
+                progress="" if progress is None else str(progress),
+            ),
+        )
+        for number, path in enumerate(identities, 1)
+    ]

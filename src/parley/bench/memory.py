@@ -1,0 +1,123 @@
+"""`bench memory`: whether brokers under steady load grow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from parley.bench.figures import MB, Case, Readings
+from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_jobs
+from parley.bench.network import Network
+from parley.bench.workers import Crew
+
+__all__ = ["GOAL", "Plan", "Result", "Sample", "grow"]
+
+GOAL = 1.1  # at the end, as a multiple of what it was earlier
+EARLY = 0.4  # of the time: minute 2 of 5
+SAMPLES = 60  # over the whole time
+
+
+@dataclass(frozen=True)
+class Plan:
+    minutes: float = 5.0
+    rate_share: float = 0.5
+    peak_seconds: float = 10.0
+    brokers: int = 4
+    size: int = 128
+    batch: int = 100
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Sample(Struct):
+    seconds: float
+    rss_mb: dict[str, float]
+
+
+class Result(Struct):
+    """What `bench memory` prints: a case for each broker, whose baseline is its size at `early_seconds`."""
+
+    results: list[Case]
+    largest_ratio: float
+    goal: float
+    peak_publications_per_s: float
+    publications_per_s: float
+    wanted_publications_per_s: float
+    early_seconds: float
+    seconds: float
+    samples: list[Sample]
+
+
+async def grow(home: Path, plan: Plan, advance: Callable[[int], None], *, keep: bool = False) -> Result:
+    """Find the peak with one network, then load another one with a share of it. `advance` is told of each sample."""
+    peak = _rate(await _run(home / "peak", plan, plan.peak_seconds, keep=keep))
+    advance(1)
+    samples: list[Sample] = []
+    rate, seconds = plan.rate_share * peak, plan.minutes * 60
+    steady = await _run(
+        home / "steady", plan, seconds, rate=rate, samples=samples, advance=advance, keep=keep
+    )
+    early = min(samples, key=lambda sample: abs(sample.seconds - EARLY * seconds))
+    cases = [
+        Case(name, mb, "MB", early.rss_mb[name], round(mb / early.rss_mb[name], 3), 0.0)
+        for name, mb in samples[-1].rss_mb.items()
+    ]
+    return Result(
+        results=cases,
+        largest_ratio=max(one.ratio or 0.0 for one in cases),
+        goal=GOAL,
+        peak_publications_per_s=peak,
+        publications_per_s=_rate(steady),
+        wanted_publications_per_s=round(rate, 1),
+        early_seconds=early.seconds,
+        seconds=samples[-1].seconds,
+        samples=samples,
+    )
+
+
+async def _run(
+    home: Path,
+    plan: Plan,
+    seconds: float,
+    *,
+    rate: float = 0.0,
+    samples: list[Sample] | None = None,
+    advance: Callable[[int], None] | None = None,
+    keep: bool,
+) -> Readings:
+    network = Network(home, plan.brokers, plan.settings)
+
+    async def watch(_crew: Crew) -> None:
+        begin = time.monotonic()
+        for number in range(1, SAMPLES + 1):
+            await asyncio.sleep(max(0.0, begin + number * seconds / SAMPLES - time.monotonic()))
+            held = {name: round(one.rss / MB, 1) for name, one in network.usage().items()}
+            assert samples is not None and advance is not None, "who wants samples says where they go"  # noqa: PT018
+            samples.append(Sample(round(time.monotonic() - begin, 1), held))
+            advance(1)
+
+    try:
+        async with network:
+            await network.create_topics([TOPIC])
+            identities = await network.register("load", 1)
+            jobs = publisher_jobs(
+                network,
+                identities,
+                size=plan.size,
+                batch=plan.batch,
+                in_flight=enough_in_flight(plan.size, plan.batch),
+                rate=rate,
+            )
+            return await measure(network, jobs, seconds, meanwhile=None if samples is None else watch)
+    finally:
+        if not keep:
+            network.remove()
+
+
+def _rate(readings: Readings) -> float:
+    return round(sum(report.publications for report in readings.reports) / readings.seconds, 1)

@@ -1,0 +1,94 @@
+"""What can be compared: the interface of a system, and Parley itself as one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import parley
+from parley.bench.network import Network
+from parley.bench.peers.jobs import Job, SystemName
+from parley.bench.peers.needs import Need
+from parley.bench.usage import Usage
+
+__all__ = ["BATCH", "Parley", "Running", "System", "Variant"]
+
+BATCH = 100  # messages, where clients hand over batches
+BROKERS = 4
+BATCHES_IN_FLIGHT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to publish to a system that runs."""
+
+    name: str
+    batch: int = 0
+    in_flight: int = 0
+    synced: bool = False  # asked for where it is a property of a topic
+
+    def job(self, system: SystemName, servers: list[str], size: int) -> Job:
+        return Job(
+            system=system,
+            servers=servers,
+            target=f"{self.name}-{size}",
+            size=size,
+            messages=0,
+            warm_up=0,
+            batch=self.batch,
+            in_flight=self.in_flight,
+            synced=self.synced,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Servers that were started; they may not be ready yet, which a client finds out by asking."""
+
+    usage: Callable[[], Mapping[str, Usage]]
+    job: Callable[[Variant, int], Job]  # for a size; it lacks the numbers of messages
+
+
+class System(Protocol):
+    @property
+    def name(self) -> SystemName: ...
+
+    @property
+    def variants(self) -> tuple[Variant, ...]: ...
+
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+    def version(self) -> str:
+        """Of the servers and of the client."""
+
+    def running(self, directory: Path, sizes: tuple[int, ...]) -> AbstractAsyncContextManager[Running]:
+        """Servers on free ports of the loopback interface, with all they write in this folder."""
+
+
+class Parley:
+    """Brokers with TLS, which check every signature; a batch is acknowledged when its receipt is certified."""
+
+    name: SystemName = "parley"
+    variants = (Variant("parley", batch=BATCH, in_flight=BATCHES_IN_FLIGHT),)
+    needs: tuple[Need, ...] = ()
+
+    def version(self) -> str:
+        return f"parley {parley.__version__}"
+
+    @asynccontextmanager
+    async def running(self, directory: Path, sizes: tuple[int, ...]) -> AsyncIterator[Running]:
+        async with Network(directory, BROKERS) as network:
+            topics = [f"{variant.name}-{size}" for variant in self.variants for size in sizes]
+            await network.create_topics(topics)
+            (identity,) = await network.register("load", 1)
+
+            def job(variant: Variant, size: int) -> Job:
+                made = variant.job(self.name, [str(directory / "genesis.json")], size)
+                made.identity = str(identity)
+                return made
+
+            yield Running(network.usage, job)

@@ -1,0 +1,133 @@
+"""`bench pub`: how many publications a second become certified, how soon, and at which cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from parley.bench.figures import Run, run_of, spread
+from parley.bench.measure import TOPIC, WARM_UP, Meanwhile, measure, publisher_jobs
+from parley.bench.network import Network
+from parley.bench.profile import Profiler
+from parley.bench.usage import filesystem
+from parley.bench.workers import Crew
+
+__all__ = ["Plan", "Result", "publish"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is published to what kind of network."""
+
+    brokers: int = 4
+    size: int = 128
+    batch: int = 100
+    seconds: float = 20.0
+    runs: int = 5
+    preset: str = "bps"
+    clients: int = 1
+    in_flight: int = 32  # batches
+    warm_up: float = WARM_UP
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Result(Struct):
+    """What `bench pub` prints: the figures of the best run, and those of all runs."""
+
+    publications_per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us_per_publication: float
+    cpu_us_client: float
+    cpu_us_brokers: float
+    rss_mb: float
+    brokers: int
+    size: int
+    batch: int
+    preset: str
+    solo: bool
+    clients: int
+    in_flight: int
+    seconds: float
+    spread: float
+    median_publications_per_s: float
+    filesystem: str
+    runs: list[Run]
+
+
+async def publish(
+    home: Path,
+    plan: Plan,
+    advance: Callable[[], None],
+    *,
+    profiler: Profiler | None = None,
+    keep: bool = False,
+) -> Result:
+    """Every run on a network of its own: none finds the ledger of another, nor what another left in memory.
+
+    With a profiler one more run is made, which is slower; its figures do not count.
+    """
+    kind = filesystem(home)
+    runs = []
+    for number in range(1, plan.runs + 1):
+        runs.append(await _run(home / f"run-{number}", plan, keep=keep))
+        advance()
+    if profiler is not None:
+        await _run(home / "run-profiled", plan, keep=keep, profiler=profiler)
+        advance()
+    best = max(runs, key=lambda run: run.publications_per_s)
+    rates = [run.publications_per_s for run in runs]
+    return Result(
+        publications_per_s=best.publications_per_s,
+        p50_ms=best.p50_ms,
+        p99_ms=best.p99_ms,
+        cpu_us_per_publication=best.cpu_us_per_publication,
+        cpu_us_client=best.cpu_us_client,
+        cpu_us_brokers=best.cpu_us_brokers,
+        rss_mb=best.rss_mb,
+        brokers=plan.brokers,
+        size=plan.size,
+        batch=plan.batch,
+        preset=plan.preset,
+        solo=plan.brokers == 1,
+        clients=plan.clients,
+        in_flight=plan.in_flight,
+        seconds=plan.seconds,
+        spread=spread(rates),
+        median_publications_per_s=round(statistics.median(rates), 1),
+        filesystem=kind,
+        runs=runs,
+    )
+
+
+async def _run(home: Path, plan: Plan, *, keep: bool, profiler: Profiler | None = None) -> Run:
+    network = Network(home, plan.brokers, plan.settings)
+    try:
+        async with network:
+            await network.create_topics([TOPIC], plan.preset)
+            identities = await network.register("load", plan.clients)
+            jobs = publisher_jobs(
+                network, identities, size=plan.size, batch=plan.batch, in_flight=plan.in_flight
+            )
+            meanwhile = None if profiler is None else _profiled(profiler, network)
+            readings = await measure(network, jobs, plan.seconds, warm_up=plan.warm_up, meanwhile=meanwhile)
+    finally:
+        if not keep:
+            network.remove()
+    return run_of(readings)
+
+
+def _profiled(profiler: Profiler, network: Network) -> Meanwhile:
+    """The broker that takes the first client's batches, one that does not, and the client."""
+
+    async def record(crew: Crew) -> None:
+        names = [network.brokers[0].name, network.brokers[-1].name]
+        client = crew.workers[0]
+        await profiler.record({name: network.pids[name] for name in names} | {client.name: client.pid})
+
+    return record

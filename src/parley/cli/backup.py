@@ -1,0 +1,193 @@
+"""`parley node backup` and `parley node restore`: a copy of a running broker's ledger, and the way back from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parley.cli import output
+from parley.cli.contexts import ContextName, Directory
+from parley.cli.local_folder import provisioning, require_node_extra
+from parley.cli.output import ExitCode, fail
+from parley.cli.recover import broker_config
+
+if TYPE_CHECKING:  # an extra
+    from parley.node.backup import Restored
+    from parley.node.backup_file import Manifest
+    from parley.node.config import Config
+
+__all__ = ["backup", "restore"]
+
+Broker = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="BROKER",
+        help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
+    ),
+]
+
+
+def backup(
+    *,
+    broker: Broker = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="The backup to write, a tar file.")] = None,
+    verify: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check a backup instead: is it whole?")
+    ] = None,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Copy a broker's ledger into one file, whether the broker runs or not: no keys, and no safety record.
+
+    It holds all that was published, readable by you alone. Keys are kept elsewhere: see docs/operate.md.
+    """
+    require_node_extra("node backup")
+    from parley.node import config as configuration  # noqa: PLC0415 - an extra
+    from parley.node.backup import make_backup  # noqa: PLC0415
+    from parley.node.backup_file import verify_backup  # noqa: PLC0415
+
+    if (to is None) == (verify is None):
+        raise typer.BadParameter("say --to FILE to make a backup, or --verify FILE.", param_hint="--to")
+    with _stopping_with_a_sentence():
+        if verify is not None:
+            with _Bar("Checking the backup") as bar:
+                manifest = verify_backup(verify, bar.reached)
+            output.emit(
+                _result(verify, manifest), f"{_told(verify, manifest)}\nEvery file is whole.", as_json=json
+            )
+        elif to is not None:
+            config = configuration.load(broker_config(broker, directory, context))
+            with _Bar("Writing the backup") as bar:
+                manifest = make_backup(config, to, bar.reached)
+            output.emit(_result(to, manifest), _told(to, manifest), as_json=json)
+
+
+def restore(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup of this broker.")],
+    broker: Broker = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Put a backup into the empty data folder of a stopped broker; the others bring it what happened since.
+
+    A safety record never comes from a backup. If it is lost, the broker gets one that abstains, as from `node recover`.
+    """
+    require_node_extra("node restore")
+    from parley.node import backup as backups  # noqa: PLC0415 - an extra
+    from parley.node import config as configuration  # noqa: PLC0415
+
+    with _stopping_with_a_sentence():
+        config = configuration.load(broker_config(broker, directory, context))
+        manifest, record_lost = backups.check_restorable(config, file)
+        output.note(_explained(config, manifest, record_lost=record_lost))
+        if not yes:
+            _ask(as_json=json)
+        with _Bar("Restoring") as bar:
+            done = backups.restore_backup(config, file, bar.reached)
+    result = {
+        **_result(file, manifest),
+        "record": "new" if done.recovered.record else "kept",
+        "data": str(config.data),
+    }
+    output.emit(result, lambda: _restored(config, done), as_json=json)
+
+
+@contextmanager
+def _stopping_with_a_sentence() -> Iterator[None]:
+    from parley.consensus.errors import SafetyRecordError  # noqa: PLC0415
+    from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
+    from parley.node.backup_file import BackupError  # noqa: PLC0415
+
+    try:
+        with provisioning():
+            yield
+    except BackupError as error:
+        fail(str(error).rstrip("."))
+    except (SafetyRecordError, StoreError) as error:
+        fail(str(error).rstrip("."), ExitCode.WRONG_USE)
+
+
+def _ask(*, as_json: bool) -> None:
+    try:
+        agreed = not as_json and typer.confirm("Go on?", err=True)
+    except typer.Abort:  # there is no answer
+        agreed = False
+    if not agreed:
+        fail("nothing was changed; say --yes if that is what you want", ExitCode.WRONG_USE)
+
+
+def _result(path: Path, manifest: Manifest) -> dict[str, object]:
+    return {
+        "file": str(path),
+        "network": manifest.network,
+        "chain": manifest.chain,
+        "broker": manifest.broker,
+        "height": manifest.height,
+        "block": manifest.block,
+        "time": manifest.time,
+        "bytes": manifest.bytes,
+        "files": len(manifest.files),
+    }
+
+
+def _told(path: Path, manifest: Manifest) -> str:
+    made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.time // 1_000))
+    return (
+        f"{path}: the ledger of {manifest.broker} of network {manifest.network} up to height {manifest.height}, "
+        f"{manifest.bytes} bytes, {made}.\n"
+        f"Block {manifest.block}"
+    )
+
+
+def _explained(config: Config, manifest: Manifest, *, record_lost: bool) -> str:
+    name = config.broker.name
+    lines = [
+        f"{config.data} gets the ledger of {name} up to height {manifest.height}; the rest comes from the others."
+    ]
+    if record_lost:
+        lines.append(
+            f"The safety record {config.safety} is lost. {name} gets a new one, with which it signs nothing until the others "
+            f"have gone on past all that it may have signed. Until then it counts among the faulty."
+        )
+    else:
+        lines.append(
+            f"The safety record {config.safety} stays. It must be the newest one: if it comes from a backup or an old snapshot "
+            f"of the machine, restore nothing and run `parley node recover --stale-record`."
+        )
+    lines.append("Make sure that this broker runs nowhere else.")
+    return "\n".join(lines)
+
+
+def _restored(config: Config, done: Restored) -> str:
+    data, name = config.data, config.broker.name
+    lines = [f"{data} holds the ledger up to height {done.manifest.height}."]
+    lines.append(f"{name} can be started: parley node {config.path}")
+    if done.recovered.record:
+        lines.append("Until it votes again `parley status` calls it recovering.")
+    return "\n".join(lines)
+
+
+class _Bar(ExitStack):
+    """Shown once it is known how much there is to do."""
+
+    _advance: output.Advance | None = None
+    _done = 0
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+
+    def reached(self, done: int, total: int) -> None:
+        if self._advance is None:
+            self._advance = self.enter_context(output.progress(self._words, total))
+        self._advance(done - self._done)
+        self._done = done

@@ -1,0 +1,140 @@
+"""What commands that measure a network of their own share: a folder for it, how it ends, and options."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+import tomllib
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.table import Table
+
+from parley.cli import output
+from parley.cli.local_folder import provisioning, require_node_extra, require_own
+from parley.cli.network import INTERRUPTED
+
+if TYPE_CHECKING:
+    from parley.bench.figures import Case
+
+__all__ = [
+    "Batch",
+    "Brokers",
+    "Home",
+    "Keep",
+    "Runs",
+    "Seconds",
+    "Set",
+    "Size",
+    "cases",
+    "measured",
+    "parse_settings",
+    "require_fitting",
+]
+
+T = TypeVar("T")
+Home = Callable[[Path], Coroutine[Any, Any, T]]
+
+MAX_BATCH_BYTES = 1_000_000  # of values: what brokers take of a batch, without what surrounds the values
+OVERHEAD = 96  # bytes of a message besides its value, at most
+
+Brokers = Annotated[int, typer.Option(min=1, max=32, help="Brokers, each a process of its own organisation.")]
+Size = Annotated[int, typer.Option(min=1, max=900_000, help="Bytes of a message.")]
+Batch = Annotated[int, typer.Option(min=1, max=10_000, help="Messages in a batch.")]
+Seconds = Annotated[float, typer.Option(min=0.5, max=86_400, help="Length of a window, after the warm-up.")]
+Runs = Annotated[int, typer.Option(min=1, max=100, help="Windows, each on a new network.")]
+Keep = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Keep the networks with their logs and ledgers in this new folder."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of broker.toml, such as storage.cache_bytes=1048576."
+    ),
+]
+
+
+def measured(command: str, directory: Path | None, work: Home[T]) -> T:
+    """Run the measurement in a folder of its own. Nothing of it is left, neither processes nor, without --dir, files."""
+    require_node_extra(f"bench {command}")
+    from parley.bench.errors import Unavailable  # noqa: PLC0415 - needs the extra `node`
+    from parley.bench.usage import is_available  # noqa: PLC0415
+
+    if not is_available():
+        output.fail("CPU time is read from /proc, which this system does not have", output.ExitCode.WRONG_USE)
+    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
+    if directory is not None:
+        require_own(directory)
+    home = directory or Path(tempfile.mkdtemp(prefix="parley-bench-"))
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with _interruptible(), provisioning():
+            return asyncio.run(work(home))
+    except Unavailable as error:
+        output.fail(str(error).rstrip("."), output.ExitCode.UNREACHABLE)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if directory is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and a polite kill end the measurement in order; a pipe to a process that has ended does not kill."""
+    before = {
+        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
+        signal.SIGTERM: signal.getsignal(signal.SIGTERM),
+    }
+    try:
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def parse_settings(words: list[str] | None) -> dict[str, Any]:
+    """`table.key=value` and `key=value` as they would be read from a file."""
+    found: dict[str, Any] = {}
+    for word in words or []:
+        path, _, value = word.partition("=")
+        try:
+            read: dict[str, Any] = tomllib.loads(f"{path} = {value}\n")
+        except tomllib.TOMLDecodeError:
+            read = {}
+        if len(read) != 1:
+            raise typer.BadParameter(
+                f"{word!r} is not KEY=VALUE as in broker.toml; words need quotes: --set 'log.level=\"debug\"'.",
+                param_hint="--set",
+            )
+        for key, one in read.items():
+            found[key] = {**found.get(key, {}), **one} if isinstance(one, dict) else one
+    return found
+
+
+def require_fitting(size: int, batch: int) -> None:
+    if (size + OVERHEAD) * batch > MAX_BATCH_BYTES:
+        most = max(1, MAX_BATCH_BYTES // (size + OVERHEAD))
+        raise typer.BadParameter(
+            f"a batch takes at most {MAX_BATCH_BYTES} bytes, that is {most} messages of {size} bytes.",
+            param_hint="--batch",
+        )
+
+
+def cases(title: str, results: Iterable[Case]) -> Table:
+    """The lines of a result for people."""
+    table = Table(title=title, title_justify="left")
+    for column in ("case", "value", "unit", "baseline", "ratio", "spread"):
+        table.add_column(column, justify="left" if column in {"case", "unit"} else "right")
+    for one in results:
+        goal = ("", "") if one.baseline is None else (f"{one.baseline:,.10g}", f"{one.ratio or 0.0:.2f}")
+        table.add_row(one.case, f"{one.value:,.10g}", one.unit, *goal, f"{one.spread:.0%}")
+    return table

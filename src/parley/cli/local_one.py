@@ -1,0 +1,74 @@
+"""Single brokers of a folder, as `parley up BROKER` and `parley down BROKER` start and stop them while the others run."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from parley.cli import contexts, output
+from parley.cli.contexts import meant
+from parley.cli.local_folder import locked
+from parley.cli.network import observing, run, states
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import read_genesis
+from parley.node.processes import LocalBroker, local_brokers, stop
+
+__all__ = ["chosen", "start"]
+
+START_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+
+def chosen(brokers: Sequence[LocalBroker], names: Sequence[str], home: Path) -> list[LocalBroker]:
+    """Those that are named, or the end of the command with a sentence on what there is."""
+    known = {broker.name: broker for broker in brokers}
+    for name in names:
+        if name not in known:
+            fail(f"{home} has no broker {name!r}{meant(name, list(known))}", ExitCode.WRONG_USE)
+    return [known[name] for name in names]
+
+
+def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
+    """Start those of them that do not run, leave them running, and say how they are once they answer."""
+    if not (home / "genesis.json").is_file():
+        fail(f"{home} holds no network; to make one, name no broker", ExitCode.WRONG_USE)
+    brokers = chosen(local_brokers(home, read_genesis(home / "genesis.json")), names, home)
+    with locked(home):
+        children = {broker: broker.start() for broker in brokers if broker.pid() is None}
+        try:
+            found = run(_answering(home, brokers, children))
+        except BaseException:
+            stop(children)
+            raise
+    result = {
+        "directory": str(home),
+        "started": [broker.name for broker in children],
+        "brokers": [{"name": one.name, "state": found[one.name], "pid": one.pid()} for one in brokers],
+    }
+    words = [
+        f"{one.name} {'is started' if one in children else 'was running'}: {found[one.name]}"
+        for one in brokers
+    ]
+    output.emit(result, "\n".join(words), as_json=as_json)
+
+
+async def _answering(
+    home: Path, brokers: Sequence[LocalBroker], children: dict[LocalBroker, subprocess.Popen[bytes]]
+) -> dict[str, str]:
+    """How the brokers are, when all of them say so."""
+    async with observing(contexts.find(home, None)) as client:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while True:
+                    for broker, process in children.items():
+                        if process.poll() is not None:
+                            fail(f"{broker.name} ended at once:\n{broker.tail()}", ExitCode.UNREACHABLE)
+                    found = await states(client)
+                    if all(found.get(broker.name, "down") != "down" for broker in brokers):
+                        return found
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
+            fail(f"no answer after {START_SECONDS:.0f} s\n{tails}", ExitCode.UNREACHABLE)

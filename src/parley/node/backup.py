@@ -1,0 +1,201 @@
+"""Backups of a broker's ledger: made while it runs, and put back into an empty folder.
+
+They hold no key and no safety record: an older record than the newest would let the broker sign twice in one view (P10), so
+restoring never brings one back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import parley
+from parley.ledger import layout
+from parley.ledger.store import Store, StoreError
+from parley.node.backup_file import (
+    DATA,
+    FORMAT,
+    BackupError,
+    Manifest,
+    Progress,
+    StoredFile,
+    nobody,
+    pack,
+    read_manifest,
+    unpack,
+)
+from parley.node.config import Config
+from parley.node.live_copy import LiveCopyError, copy_store
+from parley.node.recovery import Recovered, examine, recover_storage
+from parley.node.storage import holds_something, sync_directory
+from parley.replica import chain
+from parley.replica.chain import Chain
+
+__all__ = ["Restored", "check_restorable", "make_backup", "restore_backup"]
+
+KEPT_FREE = 128 * 1024 * 1024  # on the disk that the backup goes to: a broker may need it (node/room.py)
+
+_LEFT_OUT = re.compile(r"LOCK|LOG|LOG\.old\.\d+")  # not part of what is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    manifest: Manifest
+    recovered: Recovered
+
+
+# -- making ---------------------------------------------------------------------------------------------------------
+
+
+def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Manifest:
+    """Write a backup of the broker's store as it is now, whether the broker runs or not. Raises `BackupError`."""
+    if path.exists():
+        raise BackupError(f"{path} exists already and is not overwritten; choose another name.")
+    try:
+        with _workshop(config) as folder:
+            copy_store(config.data, folder / DATA)
+            height, block = _head(config, folder / DATA)
+            manifest = _described(config, folder / DATA, height, block)
+            _require_room(path, manifest.bytes)
+            pack(path, folder / DATA, manifest, progress)
+    except LiveCopyError as error:
+        raise BackupError(str(error)) from error
+    except OSError as error:
+        where = error.filename or path
+        raise BackupError(f"the backup {path} cannot be made: {where}: {error.strerror}.") from error
+    return manifest
+
+
+@contextmanager
+def _workshop(config: Config) -> Iterator[Path]:
+    """A folder beside the store, where its tables can be linked instead of copied; one backup at a time uses it."""
+    data = config.data.resolve()
+    folder = data.with_name(f".{data.name}.backup")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(
+                f"another backup of {config.broker.name} is being made; let it finish."
+            ) from None
+        shutil.rmtree(folder / DATA, ignore_errors=True)  # of one that was interrupted
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)
+
+
+def _head(config: Config, data: Path) -> tuple[int, bytes]:
+    """The last executed block of a store of this network that is whole as far as can be told at a glance."""
+    try:
+        with Store.open(data, create=False) as store:
+            if store.get(layout.JOINING) is not None or store.get(layout.BACKFILL) is not None:
+                raise BackupError(
+                    f"{config.broker.name} is rebuilding its store and has not everything yet (see `parley status`); back it up "
+                    f"later, or back up another broker."
+                )
+            found = Chain(store)
+            height = found.head().height
+            first, last = found.block(0), found.block(height)
+    except (StoreError, chain.StoreError) as error:
+        raise BackupError(
+            f"the store of {config.broker.name} cannot be read, so it is no backup: {error}"
+        ) from error
+    if first is None or last is None:
+        raise BackupError(
+            f"the store of {config.broker.name} lacks its {'first' if first is None else 'last'} block, so it is damaged; the "
+            f"broker mends it while it runs, or run `parley node recover`."
+        )
+    if first.header.chain != config.genesis.chain:
+        raise BackupError(f"the store of {config.broker.name} belongs to another network than {config.path}.")
+    return height, last.id
+
+
+def _described(config: Config, data: Path, height: int, block: bytes) -> Manifest:
+    paths = sorted(path for path in data.iterdir() if not _LEFT_OUT.fullmatch(path.name))
+    return Manifest(
+        format=FORMAT,
+        version=parley.__version__,
+        network=config.genesis.network,
+        chain=config.genesis.chain.hex(),
+        broker=config.broker.name,
+        height=height,
+        block=block.hex(),
+        time=time.time_ns() // 1_000_000,
+        files=tuple(StoredFile(path.name, path.stat().st_size, _sha256(path)) for path in paths),
+    )
+
+
+def _require_room(path: Path, size: int) -> None:
+    free = shutil.disk_usage(path.absolute().parent).free
+    if free < size + KEPT_FREE:
+        raise BackupError(
+            f"the backup takes {size} bytes and {path.absolute().parent} has {free} free, of which {KEPT_FREE} are left alone; "
+            f"choose another disk."
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- putting back ---------------------------------------------------------------------------------------------------
+
+
+def check_restorable(config: Config, path: Path) -> tuple[Manifest, bool]:
+    """What would be restored, and whether the safety record is lost, too; raises if it cannot or must not be."""
+    manifest = read_manifest(path)
+    name, chain_id = config.broker.name, config.genesis.chain.hex()
+    if manifest.chain != chain_id:
+        raise BackupError(
+            f"{path} is of another network: {manifest.network}, {manifest.chain}, and not {chain_id}."
+        )
+    if manifest.broker != name:
+        raise BackupError(f"{path} is a backup of {manifest.broker}, not of {name}; use one of its own.")
+    if holds_something(config.data):
+        raise BackupError(
+            f"{config.data} is not empty, and nothing is overwritten. If the store is good, just start the broker; if it is "
+            f"damaged, move it away first."
+        )
+    return manifest, bool(examine(config).record)
+
+
+def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> Restored:
+    """Put the store back, and a record that abstains in place of a lost one. Interrupted, it leaves nothing that could
+    start wrongly: without a record no broker starts.
+    """
+    check_restorable(config, path)
+    fresh = next(one for number in count(1) if not (one := _numbered(config.data, number)).exists())
+    try:
+        fresh.mkdir(mode=0o700)
+        manifest = unpack(path, fresh, progress)
+        if _head(config, fresh) != (manifest.height, bytes.fromhex(manifest.block)):
+            raise BackupError(f"{path} does not hold the block that its manifest names; do not use it.")
+        sync_directory(fresh)
+        with suppress(FileNotFoundError):
+            config.data.rmdir()  # fails unless it is empty
+        fresh.rename(config.data)
+        sync_directory(config.data.parent)
+    except OSError as error:
+        raise BackupError(f"{error.filename or config.data} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Restored(manifest, recover_storage(config))
+
+
+def _numbered(data: Path, number: int) -> Path:
+    return data.with_name(f"{data.name}.restoring-{number}")

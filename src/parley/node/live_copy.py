@@ -1,0 +1,85 @@
+"""A copy of a store that may be in use: RocksDB's files, taken so that together they are one moment's.
+
+RocksDB's own checkpoints need the process that has the store open. From outside it goes like this: a table never changes,
+and no file that the manifest needs is deleted before a newer manifest is on disk. So if the manifest is the same before and
+after all else was taken, nothing was missing; the log's last records may be, as after a crash at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["LiveCopyError", "copy_store"]
+
+ROUNDS = 100  # each takes only what the one before has not
+PAUSE_SECONDS = 0.05
+
+_COPIED = ("IDENTITY", "OPTIONS-*", "rocksdict-config.json")
+
+
+class LiveCopyError(Exception):
+    """The store cannot be copied now."""
+
+
+def copy_store(source: Path, target: Path) -> None:
+    """Make `target`, a store as it was at some moment during this call. Tables are linked where the disk allows it."""
+    if not (source / "CURRENT").is_file():
+        raise LiveCopyError(f"{source} holds no store; check the path.")
+    target.mkdir(mode=0o700)
+    for _ in range(ROUNDS):
+        if _taken(source, target):
+            return
+        time.sleep(PAUSE_SECONDS)
+    raise LiveCopyError(
+        f"{source} was rewritten faster than it could be copied, {ROUNDS} times; try again when there is less to do."
+    )
+
+
+def _taken(source: Path, target: Path) -> bool:
+    """One round; False: the store has moved on meanwhile."""
+    try:
+        before = _manifest(source)
+        _take_all(source, target)
+        if _manifest(source) != before:
+            return False
+    except FileNotFoundError:  # the store has tidied up between two of our steps
+        return False
+    name, size = before
+    shutil.copyfile(source / name, target / name)
+    os.truncate(target / name, size)
+    (target / "CURRENT").write_text(f"{name}\n")
+    return True
+
+
+def _manifest(source: Path) -> tuple[str, int]:
+    """Which one is in force, and its length: it only grows."""
+    name = (source / "CURRENT").read_text().strip()
+    return name, (source / name).stat().st_size
+
+
+def _take_all(source: Path, target: Path) -> None:
+    for old in (*target.glob("*.log"), *target.glob("MANIFEST-*"), *target.glob("OPTIONS-*")):
+        old.unlink()
+    for table in source.glob("*.sst"):
+        _take_table(table, target / table.name)
+    for pattern in _COPIED:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, target / path.name)
+    # The oldest first, from one listing: what is in one of them was written before what is in the next.
+    for log in sorted(source.glob("*.log"), key=lambda path: int(path.stem)):
+        shutil.copyfile(log, target / log.name)
+
+
+def _take_table(table: Path, target: Path) -> None:
+    # One that is still being written is not in the manifest yet: opening the copy removes it, or it is taken again.
+    if target.exists() and target.stat().st_size == table.stat().st_size:
+        return
+    target.unlink(missing_ok=True)
+    with suppress(OSError):  # another file system, or one without links
+        target.hardlink_to(table)
+        return
+    shutil.copyfile(table, target)

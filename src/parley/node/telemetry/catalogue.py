@@ -1,0 +1,218 @@
+"""Every number that a broker tells, by name: nothing else is exported, and docs/metrics.md describes all of them.
+
+Names follow the conventions of Prometheus: one prefix, base units, `_total` for what only grows. No label has values
+that clients can choose, except topics, which are few, and hashed unless the operator wants their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from parley.replica.commit_times import BOUNDS, Durations
+
+__all__ = ["CATALOGUE", "Entry", "Sample"]
+
+Value = int | float | Durations
+Sample = tuple[tuple[str, ...], Value]  # the values of the labels, then the number
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    public: bool = False  # told on /public_metrics, too
+
+    def family(self, samples: Iterable[Sample]) -> Metric:
+        match self.kind:
+            case "counter":
+                counter = CounterMetricFamily(self.name, self.help, labels=self.labels)
+                for labels, value in samples:
+                    assert not isinstance(value, Durations), "a counter is a number"
+                    counter.add_metric(labels, value)
+                return counter
+            case "gauge":
+                gauge = GaugeMetricFamily(self.name, self.help, labels=self.labels)
+                for labels, value in samples:
+                    assert not isinstance(value, Durations), "a gauge is a number"
+                    gauge.add_metric(labels, value)
+                return gauge
+            case "histogram":
+                histogram = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+                for labels, value in samples:
+                    assert isinstance(value, Durations), "a histogram is of durations"
+                    histogram.add_metric(labels, _buckets(value), value.total / 1_000)
+                return histogram
+
+
+def _buckets(durations: Durations) -> list[tuple[str, float]]:
+    ends = [str(bound / 1_000) for bound in BOUNDS] + ["+Inf"]
+    return list(zip(ends, accumulate(durations.counts), strict=True))
+
+
+_SHARD = ("shard",)
+
+CATALOGUE = (
+    Entry(
+        "parley_build_info",
+        "gauge",
+        "Always 1; the labels say what runs.",
+        ("version", "python"),
+        public=True,
+    ),
+    Entry("parley_ready", "gauge", "1 while the broker takes part and serves, as /readyz says.", public=True),
+    Entry(
+        "parley_loop_lag_seconds",
+        "gauge",
+        "By how much the event loop was late, at worst, in the last minute.",
+    ),
+    # -- throughput
+    Entry(
+        "parley_publications_total", "counter", "Publications that were ordered and executed.", public=True
+    ),
+    Entry(
+        "parley_publication_bytes_total",
+        "counter",
+        "Bytes of the batches of publications that were executed.",
+        public=True,
+    ),
+    Entry(
+        "parley_batches_total",
+        "counter",
+        "Batches that were executed, by the code of their receipt.",
+        ("result",),
+    ),
+    Entry(
+        "parley_topic_publications_total", "counter", "Publications that were executed, by topic.", ("topic",)
+    ),
+    Entry(
+        "parley_matches_total", "counter", "Places that publications were given in the orders of constraints."
+    ),
+    Entry(
+        "parley_deliveries_total",
+        "counter",
+        "Messages that were sent to subscribers, withheld ones included.",
+    ),
+    # -- latency
+    Entry(
+        "parley_publish_latency_seconds",
+        "histogram",
+        "From the submission of a batch at this broker to its certified receipt.",
+        public=True,
+    ),
+    Entry(
+        "parley_commit_latency_seconds",
+        "histogram",
+        "From the proposal of a block, as seen here, to its commit.",
+        _SHARD,
+    ),
+    # -- consensus
+    Entry("parley_view", "gauge", "The view that consensus is in.", _SHARD),
+    Entry(
+        "parley_view_changes_total", "counter", "Views that ended with a timeout instead of a block.", _SHARD
+    ),
+    Entry(
+        "parley_committed_height",
+        "gauge",
+        "The height of the last block that is final here.",
+        _SHARD,
+        public=True,
+    ),
+    Entry(
+        "parley_executed_height",
+        "gauge",
+        "The height of the last block that was executed.",
+        _SHARD,
+        public=True,
+    ),
+    Entry(
+        "parley_certified_height",
+        "gauge",
+        "The height up to which results are certified and can be proven.",
+        _SHARD,
+    ),
+    Entry(
+        "parley_replica_lag_blocks",
+        "gauge",
+        "Blocks that are final elsewhere and not executed here, as far as the newest certificate tells.",
+        _SHARD,
+        public=True,
+    ),
+    Entry(
+        "parley_quorum_size", "gauge", "Brokers that a quorum needs, this one included.", _SHARD, public=True
+    ),
+    Entry("parley_peers_connected", "gauge", "Other brokers that this one can send to now.", public=True),
+    Entry("parley_mempool_batches", "gauge", "Batches that wait for order.", _SHARD),
+    Entry("parley_mempool_bytes", "gauge", "Bytes of the batches that wait for order.", _SHARD),
+    Entry(
+        "parley_messages_dropped_total",
+        "counter",
+        "Messages to other brokers that were dropped from full queues.",
+    ),
+    # -- clients
+    Entry("parley_clients_connected", "gauge", "Clients that are connected, each counted once.", public=True),
+    Entry("parley_subscriptions", "gauge", "Subscriptions whose lease lasts."),
+    Entry(
+        "parley_requests_refused_total",
+        "counter",
+        "What clients asked and did not get, by code.",
+        ("reason",),
+    ),
+    Entry(
+        "parley_connections_refused_total",
+        "counter",
+        "Connections that ended before it was known who came.",
+        ("reason",),
+    ),
+    # -- storage
+    Entry("parley_storage_bytes", "gauge", "Bytes that the files of the store take."),
+    Entry(
+        "parley_storage_limit_bytes",
+        "gauge",
+        "Bytes that they may take, from storage.max_bytes; 0: all there is.",
+    ),
+    Entry("parley_storage_free_bytes", "gauge", "Bytes that are free on the file system of the store."),
+    Entry("parley_rocksdb_block_cache_bytes", "gauge", "Bytes in the block cache of RocksDB."),
+    Entry("parley_rocksdb_memtable_bytes", "gauge", "Bytes in the memtables of RocksDB."),
+    Entry("parley_rocksdb_sst_bytes", "gauge", "Bytes in the table files of RocksDB."),
+    Entry("parley_rocksdb_pending_compaction_bytes", "gauge", "Bytes that RocksDB still has to compact."),
+    Entry("parley_rocksdb_running_compactions", "gauge", "Compactions that run now."),
+    Entry("parley_rocksdb_write_stopped", "gauge", "1 while RocksDB takes no writes until it has tidied up."),
+    # -- security and care
+    Entry(
+        "parley_byzantine_evidence_total",
+        "counter",
+        "Records in the store that prove that a broker signed two contradicting things.",
+        ("kind",),
+        public=True,
+    ),
+    Entry(
+        "parley_messages_refused_total",
+        "counter",
+        "Messages of other brokers that were refused.",
+        ("reason",),
+    ),
+    Entry(
+        "parley_damage_total",
+        "counter",
+        "Damaged entries of the store: told when found, and when mended.",
+        ("mended",),
+    ),
+    Entry(
+        "parley_certificate_expiry_seconds",
+        "gauge",
+        "When the broker's TLS certificate ends, in seconds since 1970.",
+        public=True,
+    ),
+    Entry(
+        "parley_clock_offset_seconds",
+        "gauge",
+        "By how much the clocks of the other brokers are ahead of this one.",
+    ),
+)

@@ -1,0 +1,145 @@
+"""Reads a broker's numbers when they are asked for, from the parts that keep them: watching costs nothing else."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+from prometheus_client.core import Metric
+
+import parley
+from parley.consensus.committee import quorum
+from parley.consensus.errors import Reason
+from parley.crypto.hashing import digest
+from parley.model.errors import Code
+from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
+from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
+from parley.node.telemetry.tally import TURNED_AWAY, Tally
+from parley.replica import evidence
+from parley.replica.replica import Replica
+
+__all__ = ["BrokerCollector", "topic_label"]
+
+SHARD = ("0",)  # there is one so far
+KINDS: tuple[str, ...] = get_args(evidence.Kind)
+OTHER = "other"  # all topics beyond those that are counted by name
+
+_ROCKSDB = {
+    "parley_rocksdb_block_cache_bytes": "rocksdb.block-cache-usage",
+    "parley_rocksdb_memtable_bytes": "rocksdb.cur-size-all-mem-tables",
+    "parley_rocksdb_sst_bytes": "rocksdb.total-sst-files-size",
+    "parley_rocksdb_pending_compaction_bytes": "rocksdb.estimate-pending-compaction-bytes",
+    "parley_rocksdb_running_compactions": "rocksdb.num-running-compactions",
+    "parley_rocksdb_write_stopped": "rocksdb.is-write-stopped",
+}
+_Reading = tuple[str, tuple[str, ...], Value]  # name, labels, number
+
+
+def topic_label(chain: bytes, topic: str) -> str:
+    """Equal at all brokers of a network; a name that can be guessed can be found out by trying it."""
+    return digest("metrics/topic", chain, topic.encode()).hex()[:16]
+
+
+@dataclass(eq=False)
+class BrokerCollector:
+    """A collector of prometheus_client. Between two lives of a broker only the process's own numbers are there."""
+
+    tally: Tally
+    pulse: Pulse
+    chain: bytes
+    clear_topics: bool
+    life: Life | None = None
+    storage_bytes: int | None = None  # measured by whoever asks, because it takes a while
+
+    def collect(self) -> Iterator[Metric]:
+        found: defaultdict[str, list[Sample]] = defaultdict(list)
+        for name, labels, value in self._readings():
+            found[name].append((labels, value))
+        for entry in CATALOGUE:
+            yield entry.family(found.pop(entry.name, ()))
+        assert not found, f"not in the catalogue: {', '.join(found)}"
+
+    def describe(self) -> list[Metric]:
+        return [entry.family(()) for entry in CATALOGUE]
+
+    def _readings(self) -> Iterator[_Reading]:
+        yield from self._of_process()
+        if self.life is not None:
+            yield from self._of_ledger(self.life)
+            yield from _of_consensus(self.life)
+            yield from self._of_storage(self.life)
+            yield from _of_care(self.life)
+
+    def _of_process(self) -> Iterator[_Reading]:
+        tally = self.tally
+        yield "parley_build_info", (parley.__version__, platform.python_version()), 1
+        yield "parley_ready", (), int(not obstacles(self.life))
+        yield "parley_loop_lag_seconds", (), self.pulse.worst / 1_000
+        yield "parley_publish_latency_seconds", (), tally.receipts
+        yield "parley_deliveries_total", (), tally.deliveries
+        for code in Code:
+            if code not in (Code.OK, Code.DUPLICATE):
+                yield "parley_requests_refused_total", (code.value,), tally.refused[code]
+        for reason in TURNED_AWAY:
+            yield "parley_connections_refused_total", (reason,), tally.turned_away[reason]
+        for mended in (False, True):
+            yield "parley_damage_total", (str(mended).lower(),), tally.damage[mended]
+
+    def _of_ledger(self, life: Life) -> Iterator[_Reading]:
+        executed = life.application.executed
+        yield "parley_publications_total", (), executed.publications
+        yield "parley_publication_bytes_total", (), executed.bytes
+        yield "parley_matches_total", (), executed.matches
+        for code in Code:
+            yield "parley_batches_total", (code.value,), executed.batches[code]
+        for topic, count in executed.topics.items():
+            label = topic if self.clear_topics else topic_label(self.chain, topic)
+            yield "parley_topic_publications_total", (label,), count
+        if executed.of_other_topics:
+            yield "parley_topic_publications_total", (OTHER,), executed.of_other_topics
+        if (subscriptions := life.application.subscriptions) is not None:
+            yield "parley_subscriptions", (), subscriptions
+
+    def _of_storage(self, life: Life) -> Iterator[_Reading]:
+        room = life.status.room
+        if self.storage_bytes is not None:
+            yield "parley_storage_bytes", (), self.storage_bytes
+        yield "parley_storage_limit_bytes", (), room.max_bytes
+        yield "parley_storage_free_bytes", (), room.free
+        for name, property_ in _ROCKSDB.items():
+            if (value := life.store.measured(property_)) is not None:
+                yield name, (), value
+
+
+def _of_consensus(life: Life) -> Iterator[_Reading]:
+    status = life.status
+    replica = status.driver.replica
+    yield "parley_view", SHARD, replica.view
+    yield "parley_committed_height", SHARD, replica.committed_height
+    yield "parley_executed_height", SHARD, replica.executed_height
+    yield "parley_certified_height", SHARD, status.feed.height
+    yield "parley_quorum_size", SHARD, quorum(len(status.config.genesis.brokers))
+    yield "parley_peers_connected", (), connected_peers(status)
+    yield "parley_clients_connected", (), status.clients()
+    yield "parley_messages_dropped_total", (), status.peers.dropped
+    if isinstance(replica, Replica):  # while a snapshot is fetched there is none
+        batches, size = replica.waiting
+        yield "parley_mempool_batches", SHARD, batches
+        yield "parley_mempool_bytes", SHARD, size
+        yield "parley_replica_lag_blocks", SHARD, replica.behind
+        yield "parley_view_changes_total", SHARD, replica.given_up
+        yield "parley_commit_latency_seconds", SHARD, replica.commits.took
+        for reason in Reason:
+            yield "parley_messages_refused_total", (reason.name.lower(),), replica.counters[reason]
+
+
+def _of_care(life: Life) -> Iterator[_Reading]:
+    held: Counter[str] = Counter(accusation.kind for accusation in evidence.held(life.store))
+    for kind in KINDS:
+        yield "parley_byzantine_evidence_total", (kind,), held[kind]
+    yield "parley_certificate_expiry_seconds", (), life.certificate_ends() // 1_000
+    if (offset := life.status.clock.offset()) is not None:
+        yield "parley_clock_offset_seconds", (), offset / 1_000

@@ -1,0 +1,119 @@
+"""Whether a broker lives, and whether it takes part: two questions, because a supervisor restarts on the first only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from parley.consensus.committee import quorum
+from parley.ledger.store import Store
+from parley.node.status import FAR_BEHIND, StatusReport
+from parley.pubsub.application import PubSub
+
+__all__ = ["Life", "Pulse", "ailment", "connected_peers", "obstacles"]
+
+BEAT_MS = 1_000
+BEATS = 60  # that are remembered
+STANDS_MS = 5_000  # by which the loop may be late before it counts as standing still
+
+
+@dataclass(frozen=True)
+class Life:
+    """The parts of one life of a broker that tell how it is."""
+
+    status: StatusReport
+    store: Store
+    application: PubSub
+    certificate_ends: Callable[[], int]  # in ms since 1970
+
+
+class Pulse:
+    """Beats as long as the event loop turns; `ticks` are those of a clock that nobody sets, in ms."""
+
+    def __init__(self, ticks: Callable[[], int]) -> None:
+        self._ticks = ticks
+        self._last = ticks()
+        self._late: deque[int] = deque(maxlen=BEATS)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(BEAT_MS / 1_000)
+            self.beat()
+
+    def beat(self) -> None:
+        self._late.append(self.late)
+        self._last = self._ticks()
+
+    @property
+    def late(self) -> int:
+        """By how many ms the next beat is late now."""
+        return max(0, self._ticks() - self._last - BEAT_MS)
+
+    @property
+    def worst(self) -> int:
+        """Of the last minute, in ms."""
+        return max(self.late, *self._late, 0)
+
+
+def ailment(pulse: Pulse, life: Life | None) -> str:
+    """Why this process is of no more use as it is; empty: it lives."""
+    if pulse.late > STANDS_MS:
+        return f"The event loop has stood still for {pulse.late / 1_000:.1f} s."
+    if life is not None and life.status.driver.failure.done():
+        return "The broker has failed and is about to end; its log says why."
+    return ""
+
+
+def obstacles(life: Life | None) -> list[str]:
+    """Why this broker should not be sent to now, a line for each reason; none: it takes part."""
+    if life is None:
+        return ["It is starting."]
+    return [" ".join(why.split()) for why in (*_of_replica(life), *_of_surroundings(life)) if why]
+
+
+def connected_peers(status: StatusReport) -> int:
+    return sum(map(status.peers.connected, range(len(status.config.genesis.brokers))))
+
+
+def _of_replica(life: Life) -> Iterator[str]:
+    status = life.status
+    replica = status.driver.replica
+    match status.state():
+        case "halted":
+            yield status.driver.halted or "It has halted."
+        case "recovering":
+            yield f"It is recovering. {status.abstaining()}"
+        case "rebuilding":
+            yield "It fetches a certified snapshot, or fills in its history after one."
+        case "starting":
+            yield "Nothing has been certified since it started."
+        case "lagging":
+            behind = replica.committed_height - replica.executed_height
+            if behind > FAR_BEHIND:
+                yield f"It is behind: {behind} blocks wait for execution."
+            else:
+                yield "It is behind, or the network stands still: its newest certified header is too old to serve from."
+        case _:
+            return
+
+
+def _of_surroundings(life: Life) -> Iterator[str]:
+    status = life.status
+    brokers = status.config.genesis.brokers
+    connected, needed = connected_peers(status), quorum(len(brokers)) - 1
+    if connected < needed:
+        missing = [
+            one.name
+            for index, one in enumerate(brokers)
+            if index != status.config.index and not status.peers.connected(index)
+        ]
+        yield (
+            f"It is connected to {connected} other brokers, and a quorum needs {needed}. Not connected: "
+            f"{', '.join(missing)}."
+        )
+    yield status.room.note
+    if status.now() >= life.certificate_ends():
+        yield "Its certificate has ended: no other broker and no client can reach it."

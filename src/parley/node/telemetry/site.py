@@ -1,0 +1,118 @@
+"""The broker's pages for machines that watch: /metrics, /public_metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from parley.net.tls import Address
+from parley.node.clock import monotonic
+from parley.node.config import Config
+from parley.node.logs import Log
+from parley.node.room import bytes_in
+from parley.node.telemetry.catalogue import CATALOGUE
+from parley.node.telemetry.collector import BrokerCollector
+from parley.node.telemetry.health import Life, Pulse, ailment, obstacles
+from parley.node.telemetry.server import Answer, listen_http
+from parley.node.telemetry.tally import Tally
+
+__all__ = ["Telemetry", "is_loopback"]
+
+_PUBLIC = frozenset(entry.name.removesuffix("_total") for entry in CATALOGUE if entry.public)
+
+
+class Telemetry:
+    """One for the process; it shows the life of the broker that is going on, if one is."""
+
+    def __init__(self, config: Config) -> None:
+        self._data = config.data
+        self._pulse = Pulse(monotonic)
+        self.tally = Tally()
+        self._collector = BrokerCollector(
+            self.tally, self._pulse, config.genesis.chain, config.metrics.topics
+        )
+        # A registry of its own: the library's global one would show whatever else is imported.
+        self._registry = CollectorRegistry()
+        self._registry.register(self._collector)
+        ProcessCollector(registry=self._registry)
+
+    @contextmanager
+    def showing(self, life: Life) -> Iterator[None]:
+        """While this life goes on."""
+        self._collector.life = life
+        try:
+            yield
+        finally:
+            self._collector.life = self._collector.storage_bytes = None
+
+    @asynccontextmanager
+    async def served(self, address: Address | None, log: Log) -> AsyncIterator[None]:
+        """Meanwhile the pages can be had at the address, if there is one. Raises `ListenError`."""
+        if address is None:
+            yield
+            return
+        server = await listen_http(address, self.page, log)
+        beating = asyncio.create_task(self._pulse.run())
+        log.info("metrics", address=str(server.address))
+        if not is_loopback(address):
+            why = "it answers in clear and asks nobody who they are: let only those who watch reach it"
+            log.warning("metrics_open", address=str(server.address), why=why)
+        try:
+            yield
+        finally:
+            beating.cancel()
+            await server.close()
+            await asyncio.wait([beating])
+
+    async def page(self, path: str) -> Answer | None:
+        match path:
+            case "/metrics":
+                return await self._numbers()
+            case "/public_metrics":
+                return _shown(_Public(self._registry))
+            case "/healthz":
+                why = ailment(self._pulse, self._collector.life)
+                return _judged([why] if why else [])
+            case "/readyz":
+                return _judged(obstacles(self._collector.life))
+            case _:
+                return None
+
+    async def _numbers(self) -> Answer:
+        with suppress(OSError):  # what cannot be measured now is as it was
+            self._collector.storage_bytes = await asyncio.to_thread(bytes_in, self._data)
+        return _shown(self._registry)
+
+
+class _Public:
+    """The few numbers that say how a broker is and not what it does for whom."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        return (family for family in self._registry.collect() if family.name in _PUBLIC)
+
+
+def is_loopback(address: Address) -> bool:
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
+def _shown(registry: CollectorRegistry | _Public) -> Answer:
+    return Answer(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _judged(reasons: list[str]) -> Answer:
+    if not reasons:
+        return Answer(HTTPStatus.OK, b"ok\n")
+    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{why}\n" for why in reasons).encode())

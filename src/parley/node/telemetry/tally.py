@@ -1,0 +1,28 @@
+"""What happened at a broker's edges since its process began: plain numbers, one addition for an event or a batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from parley.model.errors import Code
+from parley.net.limits import Entry
+from parley.replica.commit_times import Durations
+
+__all__ = ["HANDSHAKE", "TURNED_AWAY", "Tally"]
+
+HANDSHAKE = "handshake"
+TURNED_AWAY = (*(entry.name.lower() for entry in Entry if entry is not Entry.ADMITTED), HANDSHAKE)
+
+
+@dataclass(eq=False, slots=True)
+class Tally:
+    """It outlives the lives of a broker: what ends one of them must still be seen in the next."""
+
+    receipts: Durations = field(
+        default_factory=Durations
+    )  # from a batch's submission to its certified receipt
+    deliveries: int = 0  # messages that streams have sent
+    refused: Counter[Code] = field(default_factory=Counter)  # what clients asked
+    turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
+    damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended
