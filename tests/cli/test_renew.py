@@ -19,7 +19,7 @@ from tests.node.raw_client import client, reach
 from tests.ops.guides import commands
 
 from parley.cli.output import ExitCode
-from parley.client.contexts import read_identity
+from parley.client.contexts import read_identity, renewed
 from parley.crypto.ed25519 import SecretKey
 from parley.model.credentials import Identity, issue_credential
 from parley.node.certificates import create_authority, issue
@@ -269,6 +269,13 @@ def test_it_needs_what_a_broker_needs(home: Path, monkeypatch: pytest.MonkeyPatc
     assert 'pip install "parley[node]"' in ended.err
 
 
+def test_a_broker_that_has_just_ended_need_not_be_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = broker_directory(home / ".parley", BROKER)
+    (folder / "address").write_text("127.0.0.1:1\n")
+    monkeypatch.setattr(LocalBroker, "pid", lambda _: 2**22 + 1)  # more than the system gives
+    assert tell(load(folder / "broker.toml")) is None
+
+
 # -- credentials ------------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +288,19 @@ def test_an_identity_in_the_folder_is_renewed_without_a_network(home: Path) -> N
     assert after.credential.not_after == told["ends"] > before.credential.not_after
     assert (after.seed, after.credential.key) == (before.seed, before.credential.key)
     assert '"seed"' not in Path(home / told["credential"]).read_text()
+
+
+def test_a_client_takes_from_its_file_what_lasts_longer_and_is_its_own(home: Path) -> None:
+    alice, bob = (identity_path(home / ".parley", "alpha", name) for name in ("alice", "admin"))
+    old = read_identity(alice)
+    assert renewed(old, None) is old
+    assert renewed(old, home / "nowhere") is old
+    parley("client", "renew", "admin", "--days", "700", home=home, code=0)
+    assert renewed(old, bob) is old
+    parley("client", "renew", "alice", "--days", "10", home=home, code=0)
+    assert renewed(old, alice) is old
+    parley("client", "renew", "alice", "--days", "700", home=home, code=0)
+    assert renewed(old, alice) == read_identity(alice) != old
 
 
 def test_a_credential_is_renewed_only_where_the_anchor_is(home: Path) -> None:

@@ -36,13 +36,21 @@ def build(
     roots: dict[int, Roots] | None = None,
     leaders: LeaderScheme | None = None,
     vote_grace: int = 0,
+    pace: int = 0,
 ) -> tuple[Machine, SafetyRules]:
     """A machine as a replica assembles it from its record and its chain."""
     verifier = committee.verifier()
     safety = SafetyRules(committee.instance, committee.authority.signer(index), state)
     machine = Machine(
         Config(
-            committee.instance, index, committee.depth, VIEW_TIMEOUT, LONGEST_TIMEOUT, HEARTBEAT, vote_grace
+            committee.instance,
+            index,
+            committee.depth,
+            VIEW_TIMEOUT,
+            LONGEST_TIMEOUT,
+            HEARTBEAT,
+            vote_grace,
+            pace,
         ),
         safety=safety,
         scheme=committee.scheme,
@@ -91,6 +99,7 @@ class Solo:
         roots: dict[int, Roots] | None = None,
         leaders: LeaderScheme | None = None,
         vote_grace: int = 0,
+        pace: int = 0,
         now: int = 0,
     ) -> None:
         self.committee = committee
@@ -98,7 +107,14 @@ class Solo:
         self.now = now
         state = state or initial_state(committee.instance, index, committee.genesis_qc)
         self.machine, self.safety = build(
-            committee, index, state, history=history, roots=roots, leaders=leaders, vote_grace=vote_grace
+            committee,
+            index,
+            state,
+            history=history,
+            roots=roots,
+            leaders=leaders,
+            vote_grace=vote_grace,
+            pace=pace,
         )
         self.started = self.machine.start(stored, now)
         self.timers = [effect.timer for effect in self.started if isinstance(effect, events.SetTimer)]
@@ -181,6 +197,7 @@ class Cluster:
         dead: Iterable[int] = (),
         payload: bool = True,
         vote_grace: int = 0,
+        pace: int = 0,
         lost: Callable[[int, int, Message], bool] = lambda _sender, _to, _message: False,
     ) -> None:
         self.committee = committee
@@ -189,6 +206,7 @@ class Cluster:
         self.now = 0
         self.payload = payload
         self._vote_grace = vote_grace
+        self._pace = pace
         self._batches = count(1)
         self._order = count()
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
@@ -226,6 +244,7 @@ class Cluster:
             history=seat.committed[lowest:],
             roots={height: seat.executed[height] for height in range(root.executed_height, root.height + 1)},
             vote_grace=self._vote_grace,
+            pace=self._pace,
         )
         self._drive(seat, seat.machine.start(list(seat.stored.values()), self.now))
 

@@ -19,6 +19,7 @@ from parley.ledger.publication import (
     decode_publication,
     encode_publication,
 )
+from parley.model import leaves as tree
 from parley.model.batches import (
     FORMAT,
     MAX_MESSAGES,
@@ -126,7 +127,7 @@ def test_proofs_hold_and_are_made_after_the_body_is_erased() -> None:
         body = entries.pop(layout.batch(receipt.digest))
         entries[layout.erased(receipt.digest)] = remains_of(body)
         opened = open_batch(body, CHAIN)[1]
-        hashes = [message.leaf() for message in opened.messages]
+        hashes = tree.leaves_of(opened.messages)
         # A reader kept this one from before, with the message that it read.
         path = history.prove(lambda node: told().store.get(b"h/" + node), height - 1, size)
         before = BlockProof(
@@ -135,8 +136,8 @@ def test_proofs_hold_and_are_made_after_the_body_is_erased() -> None:
         saved = encode_publication(
             PublicationProof.of(
                 (receipt, before, anchor),
-                (opened.header, merkle.root(hashes), opened.signature),
-                MessageProof(opened.messages[1], merkle.prove(hashes, 1)),
+                (opened.header, tree.root(hashes), opened.signature),
+                MessageProof(opened.messages[1], tree.prove(hashes, 1)),
             )
         )
         check_publication(decode_publication(saved), Trust(GENESIS))

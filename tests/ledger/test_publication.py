@@ -18,6 +18,7 @@ from parley.ledger.publication import (
     decode_publication,
     encode_publication,
 )
+from parley.model import leaves as tree
 from parley.model.batches import open_batch
 from parley.model.receipts import BatchReceipt, Published, decode_leaf
 from parley.replica.chain import Chain
@@ -40,13 +41,19 @@ def proof(*, with_message: bool = True) -> PublicationProof:
     block = Chain(shard.store).block(height)
     assert block is not None
     _, batch = open_batch(shard.store.entries[layout.batch(receipt.digest)], GENESIS.chain)
-    hashes = [message.leaf() for message in batch.messages]
-    message = MessageProof(batch.messages[1], merkle.prove(hashes, 1)) if with_message else None
+    hashes = tree.leaves_of(batch.messages)
+    message = MessageProof(batch.messages[1], tree.prove(hashes, 1)) if with_message else None
     path = history.prove(lambda node: shard.store.get(b"h/" + node), height - 1, size)
     shown = BlockProof(block.header, merkle.root(leaves), path, leaves[:1], merkle.prove_many(leaves, [0]))
     return PublicationProof.of(
-        (receipt, shown, anchor), (batch.header, merkle.root(hashes), batch.signature), message
+        (receipt, shown, anchor), (batch.header, tree.root(hashes), batch.signature), message
     )
+
+
+def published_in(shown: PublicationProof) -> BatchReceipt:
+    leaf = decode_leaf(shown.receipt.leaves[0])
+    assert isinstance(leaf, BatchReceipt)
+    return leaf
 
 
 def check(data: bytes) -> None:
@@ -96,6 +103,34 @@ def test_a_proof_is_worth_nothing_in_another_network() -> None:
 def test_nothing_in_the_file_is_taken_at_its_word(change: dict[str, object]) -> None:
     with pytest.raises(ProofError):
         check_publication(replace(proof(), **change), Trust(GENESIS))
+
+
+def test_a_message_is_proved_at_its_place_in_the_batch_and_nowhere_else() -> None:
+    shown = proof()
+    assert shown.message is not None
+    place = shown.message.path
+    assert (place.index, len(place.group), shown.batch.count) == (1, 3 * 32, 3)
+    for moved in (
+        replace(place, index=0),
+        replace(place, index=2),
+        replace(place, group=place.group[32:]),
+        replace(place, group=place.group + bytes(32)),
+        replace(place, path=replace(place.path, size=3, index=1)),
+    ):
+        wrong = PublicationProof.of(
+            (published_in(shown), shown.receipt, shown.anchor),
+            (shown.batch, shown.root, shown.signature),
+            replace(shown.message, path=moved),
+        )
+        with pytest.raises(ProofError, match="not in the batch"):
+            check_publication(wrong, Trust(GENESIS))
+
+
+def test_a_file_of_the_first_format_is_refused() -> None:
+    data = encode_publication(proof())
+    assert data.count(b"parley publication proof 2") == 1
+    with pytest.raises(ProofError):
+        check(data.replace(b"parley publication proof 2", b"parley publication proof 1"))
 
 
 def test_a_header_that_too_few_voted_for_proves_nothing() -> None:

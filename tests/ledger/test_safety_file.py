@@ -135,14 +135,14 @@ def test_the_second_copy_is_begun_when_the_first_is_on_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[bool]] = []
-    sync = os.fsync
+    sync = os.fdatasync
     with SafetyFile.open(path) as file:
 
         def watched(descriptor: int) -> None:
             seen.append([copy.startswith(b"record 2") for copy in file.read()[0]])
             sync(descriptor)
 
-        monkeypatch.setattr(os, "fsync", watched)
+        monkeypatch.setattr(os, "fdatasync", watched)
         file.persist(0, b"record 2")
     assert seen == [[True, False], [True, True]]
 
@@ -253,7 +253,7 @@ def test_a_failed_sync_is_not_retried(path: Path, monkeypatch: pytest.MonkeyPatc
 
     with SafetyFile.open(path) as file:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", fails)
+            patch.setattr(os, "fdatasync", fails)
             with pytest.raises(SafetyFileError, match="Input/output error"):
                 file.persist(0, b"record 2")
         with pytest.raises(SafetyFileError, match="takes no record since"):

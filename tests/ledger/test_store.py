@@ -4,7 +4,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict, WriteBatch
 
-from parley.ledger.store import Store, StoreError, StoreFailed
+from parley.ledger.store import BLOB_BYTES, GATHERED_BYTES, Store, StoreError, StoreFailed
 
 SMALL = 1024 * 1024
 keys = st.lists(st.sampled_from([b"\1", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
@@ -207,30 +207,217 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("sync", [False, True])
-def test_a_write_that_fails_is_not_done_and_no_other_is_taken(path: Path, sync: bool) -> None:
+HANDED_ON: dict[str, Callable[[Store], object]] = {
+    "sync": Store.sync,
+    "synced write": lambda store: store.write([], sync=True),
+    "scan": lambda store: store.scan(b"a"),
+    "last": lambda store: store.last_at_or_before(b"a", b"a"),
+    "frozen": Store.frozen,
+    "limit": lambda store: store.write([(b"z", bytes(GATHERED_BYTES))], sync=False),
+}
+
+
+def test_a_write_that_fails_is_not_done_and_no_other_is_taken(path: Path) -> None:
     with opened(path) as store:
         store.write([(b"a", b"before")], sync=True)
         with (
             largest_file(100_000),
             pytest.raises(StoreFailed, match=r"could not be written.*free space") as caught,
         ):
-            store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=sync)
+            store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=True)
         assert caught.value.path == path
-        assert store.get(b"a") == b"before"
-        with pytest.raises(StoreFailed, match="takes no writes since one failed"):
-            store.write([(b"c", b"")], sync=sync)
-        with pytest.raises(StoreFailed, match="takes no writes since one failed"):
-            store.sync()
+        require_broken(store)
     with opened(path, create=False) as store:
         assert list(store.scan(b"")) == [(b"a", b"before")]
 
 
-def test_damaged_data_is_an_error_and_not_the_end_of_a_scan(path: Path) -> None:
+@pytest.mark.parametrize("way", HANDED_ON)
+def test_writes_that_cannot_be_handed_on_are_all_undone_and_no_other_is_taken(path: Path, way: str) -> None:
     with opened(path) as store:
-        store.write([(b"%d" % i, bytes([i]) * 5_000) for i in range(100)], sync=False)
+        store.write([(b"a", b"before")], sync=True)
+        with largest_file(100_000):
+            store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=False)
+            store.write([(b"c", b"also")], sync=False)
+            assert (store.get(b"a"), store.get(b"c")) == (b"after", b"also")
+            with pytest.raises(StoreFailed, match=r"could not be written.*free space"):
+                HANDED_ON[way](store)
+        require_broken(store)
+    with opened(path, create=False) as store:
+        assert list(store.scan(b"")) == [(b"a", b"before")]
+
+
+def test_writes_that_cannot_be_handed_on_at_the_end_are_not_lost_in_silence(path: Path) -> None:
+    store = opened(path)
+    store.write([(b"a", b"before")], sync=True)
+    with largest_file(100_000):
+        store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=False)
+        with pytest.raises(StoreFailed, match=r"could not be written.*free space"):
+            store.close()
+    store.close()
+    with opened(path, create=False) as again:
+        assert list(again.scan(b"")) == [(b"a", b"before")]
+
+
+def require_broken(store: Store) -> None:
+    assert (store.get(b"a"), store.get(b"b"), store.get(b"c")) == (b"before", None, None)
+    assert list(store.scan(b"")) == [(b"a", b"before")]
+    for sync in (False, True):
+        with pytest.raises(StoreFailed, match="takes no writes since one failed"):
+            store.write([(b"c", b"")], sync=sync)
+    with pytest.raises(StoreFailed, match="takes no writes since one failed"):
+        store.sync()
+    assert store.get(b"c") is None
+
+
+# -- writes that wait for the next sync --------------------------------------------------------------------------------
+
+
+def on_disk(path: Path, copy: Path) -> list[tuple[bytes, bytes]]:
+    """What another process would find now if this one were gone."""
+    shutil.copytree(path, copy)
+    with opened(copy, create=False) as store:
+        return list(store.scan(b""))
+
+
+def test_reads_see_what_was_gathered_and_what_it_deletes(path: Path) -> None:
+    with opened(path) as store:
+        store.write([(b"a1", b"old"), (b"a2", b"old"), (b"a4", b"old")], sync=True)
+        store.write([(b"a1", b"new"), (b"a2", None), (b"a3", b"new"), (b"a5", b"new")], sync=False)
+        store.write([(b"a5", None)], sync=False)
+        assert [store.get(b"a%d" % i) for i in range(1, 6)] == [b"new", None, b"new", b"old", None]
+
+
+@pytest.mark.parametrize("way", ["scan", "scan_from", "last", "frozen"])
+def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> None:
+    with opened(path) as store:
+        store.write([(b"a1", b"old"), (b"a2", b"old"), (b"a3", b"old")], sync=True)
+        store.write([(b"a1", b"new"), (b"a3", None)], sync=False)
+        match way:
+            case "scan":
+                assert list(store.scan(b"a")) == [(b"a1", b"new"), (b"a2", b"old")]
+            case "scan_from":
+                assert list(store.scan_from(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
+            case "last":
+                assert store.last_at_or_before(b"a", b"a9") == (b"a2", b"old")
+            case _:
+                view = store.frozen()
+                store.write([(b"a1", b"later"), (b"a3", b"later")], sync=False)
+                assert list(view.scan(b"a")) == [(b"a1", b"new"), (b"a2", b"old")]
+                assert (view.get(b"a1"), view.get(b"a3")) == (b"new", None)
+
+
+@pytest.mark.parametrize("later", ["sync", "synced write", "empty synced write"])
+def test_overwrites_and_deletions_keep_their_order_into_the_next_sync(
+    path: Path, tmp_path: Path, later: str
+) -> None:
+    with opened(path) as store:
+        store.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], sync=True)
+        store.write([(b"a", None), (b"b", b"2")], sync=False)
+        store.write([(b"a", b"3"), (b"b", None), (b"c", None), (b"c", b"3")], sync=False)
+        assert on_disk(path, tmp_path / "before") == [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]
+        if later == "sync":
+            store.sync()
+        else:
+            store.write([(b"d", b"4")] if later == "synced write" else [], sync=True)
+        expected = [(b"a", b"3"), (b"c", b"3")] + [(b"d", b"4")] * (later == "synced write")
+        assert on_disk(path, tmp_path / "after") == list(store.scan(b"")) == expected
+
+
+def test_a_sync_also_covers_what_was_handed_on_without_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(path) as store:
+        flushed: list[bool] = []
+        watched = Watched(store._db, flushed)
+        monkeypatch.setattr(store, "_db", watched)
+        store.write([(b"a", b"1")], sync=False)
+        assert dict(store.scan(b"")) == {b"a": b"1"}
+        assert flushed == []
+        store.write([], sync=True)
+        assert flushed == [True]
+        monkeypatch.undo()
+
+
+class Watched:
+    """A database that notes how its log is flushed."""
+
+    def __init__(self, db: Rdict, flushed: list[bool]) -> None:
+        self._db = db
+        self._flushed = flushed
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+    def flush_wal(self, sync: bool) -> None:
+        self._db.flush_wal(sync)
+        self._flushed.append(sync)
+
+
+def test_more_than_the_limit_is_not_gathered(path: Path, tmp_path: Path) -> None:
+    piece = bytes(GATHERED_BYTES // 4)
+    with opened(path) as store:
+        for number in range(3):
+            store.write([(b"%d" % number, piece)], sync=False)
+        assert on_disk(path, tmp_path / "below") == []
+        store.write([(b"3", piece)], sync=False)
+        assert [key for key, _ in on_disk(path, tmp_path / "above")] == [b"0", b"1", b"2", b"3"]
+        for _ in range(40):  # the same key again and again
+            store.write([(b"0", piece)], sync=False)
+            gathered = sum(len(value or b"") for value in store._gathered.values())
+            assert gathered <= GATHERED_BYTES
+
+
+def test_a_write_that_is_interrupted_leaves_no_part_of_it(path: Path) -> None:
+    def entries() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"new"
+        raise RuntimeError("the rest cannot be had")
+
+    with opened(path) as store:
+        store.write([(b"a", b"old")], sync=False)
+        with pytest.raises(RuntimeError):
+            store.write(entries(), sync=False)
+        with pytest.raises(AssertionError):
+            store.write([(b"b", b"new"), (b"\0format", b"another")], sync=False)
+        assert list(store.scan(b"")) == [(b"a", b"old")]
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from parley.ledger.store import Store
+store = Store.open(pathlib.Path(sys.argv[1]), create=True)
+synced, size = int(sys.argv[2]), int(sys.argv[3])
+for number in range(60):
+    store.write([(b"%03d/%d" % (number, part), bytes(size)) for part in range(3)], sync=False)
+    if number + 1 == synced:
+        store.sync()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("synced", [0, 1, 30, 60])
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_after_a_kill_all_that_was_synced_is_there_and_the_rest_in_order_and_never_half_of_a_write(
+    path: Path, synced: int, size: int
+) -> None:
+    died = subprocess.run([sys.executable, "-c", KILLED, path, str(synced), str(size)], check=False)
+    assert died.returncode == -9
+    with opened(path, create=False) as store:
+        found = [key for key, _ in store.scan(b"")]
+    there = len(found) // 3
+    assert found == [b"%03d/%d" % (number, part) for number in range(there) for part in range(3)]
+    assert there >= synced
+    # Small writes wait together for a sync that never comes; of large ones only the last few wait.
+    assert there == synced if size == 10 else there > 60 - GATHERED_BYTES // (3 * size) - 2
+
+
+@pytest.mark.parametrize(("size", "kind"), [(BLOB_BYTES // 2, "sst"), (2 * BLOB_BYTES, "blob")])
+def test_damaged_data_is_an_error_and_not_the_end_of_a_scan(path: Path, size: int, kind: str) -> None:
+    with opened(path) as store:
+        store.write([(b"%d" % i, bytes([i]) * size) for i in range(100)], sync=True)
         store._db.flush()
-    for table in path.glob("*.sst"):
+    tables = list(path.glob(f"*.{kind}"))
+    assert tables
+    for table in tables:
         data = bytearray(table.read_bytes())
         for at in range(1_000, len(data) - 5_000, 500):
             data[at] ^= 0xFF
@@ -250,10 +437,13 @@ def test_a_closed_store_says_so(path: Path) -> None:
         store.get(b"a")
     with pytest.raises(StoreFailed, match="is closed"):
         store.scan(b"a")
+    for sync in (False, True):
+        with pytest.raises(StoreFailed, match="is closed"):
+            store.write([(b"a", b"")], sync=sync)
     with pytest.raises(StoreFailed, match="is closed"):
         store.sync()
     with pytest.raises(StoreFailed, match="is closed"):
-        store.write([(b"a", b"")], sync=False)
+        store.get(b"a")
 
 
 def test_the_stores_own_keys_are_not_to_be_written(path: Path) -> None:

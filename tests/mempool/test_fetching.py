@@ -18,8 +18,18 @@ from tests.mempool.pools import (
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import SetTimer
 from parley.consensus.types import MAX_BATCHES
-from parley.mempool.fetch import FETCH_RETRY, MAX_DOUBLINGS, MAX_FETCHES
-from parley.mempool.pool import BatchTimer, Limits, Pending, Pool, Ready, StoreBatch, TooLarge, batch_digest
+from parley.mempool.fetch import FETCH_GRACE, FETCH_RETRY, MAX_DOUBLINGS, MAX_FETCHES
+from parley.mempool.pool import (
+    SLACK,
+    BatchTimer,
+    Limits,
+    Pending,
+    Pool,
+    Ready,
+    StoreBatch,
+    TooLarge,
+    batch_digest,
+)
 
 # -- fetching ----------------------------------------------------------------------------------------------------------
 
@@ -34,14 +44,18 @@ def test_a_block_whose_batches_are_here_is_ready_at_once() -> None:
     assert pool.fetch(block_of(), committed=False) == [Ready(block_of().id)]
 
 
+@pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize(
     ("proposer", "order"), [(1, [1, 2, 3]), (2, [2, 3, 1]), (3, [3, 1, 2]), (ME, [1, 2, 3])]
 )
 def test_the_proposer_is_asked_first_and_then_each_other_member_in_turn_never_oneself(
-    proposer: int, order: list[int]
+    proposer: int, order: list[int], committed: bool
 ) -> None:
     pool = new_pool()
-    effects = pool.fetch(block_of(body(1), proposer=proposer), committed=False)
+    block = block_of(body(1), proposer=proposer)
+    effects = pool.fetch(block, committed=committed)
+    if not committed:
+        effects = pool.on_timer(timer_of(effects))
     peers: list[int] = []
     for attempt in range(6):
         ((peer, names),) = asked(effects)
@@ -56,12 +70,53 @@ def test_only_what_is_missing_is_asked_for() -> None:
     pool = new_pool()
     bodies = [body(number) for number in range(MAX_BATCHES)]
     pool.receive(2, bodies[0], 0)
-    effects = pool.fetch(block_of(*bodies), committed=False)
+    effects = pool.on_timer(timer_of(pool.fetch(block_of(*bodies), committed=False)))
     names = tuple(batch_digest(data) for data in bodies)
     assert asked(effects) == [(1, names[1:])]
     for data in bodies[1:3]:
         pool.receive(1, data, 0)
     assert asked(pool.on_timer(timer_of(effects))) == [(2, names[3:])]
+
+
+def test_a_block_that_is_only_voted_for_is_asked_for_after_a_grace_and_a_committed_one_at_once() -> None:
+    pool = new_pool()
+    voted, final = block_of(body(1), view=1), block_of(body(2), view=2)
+    waits = pool.fetch(voted, committed=False)
+    assert waits == [SetTimer(BatchTimer(voted.id, 0), FETCH_GRACE)]
+    assert asked(pool.fetch(final, committed=True)) == [(1, (batch_digest(body(2)),))]
+    assert asked(pool.on_timer(timer_of(waits))) == [(1, (batch_digest(body(1)),))]
+
+
+def test_what_arrives_within_the_grace_is_not_asked_for() -> None:
+    pool = new_pool()
+    bodies = [body(number) for number in range(4)]
+    some, all_ = block_of(*bodies, view=1), block_of(*bodies[:2], view=2)
+    timers = [timer_of(pool.fetch(block, committed=False)) for block in (some, all_)]
+    stores = [pool.receive(2, data, 0) for data in bodies[:2]]
+    assert stores[1][1:] == [Ready(all_.id)]
+    assert asked(pool.on_timer(timers[0])) == [(1, tuple(batch_digest(data) for data in bodies[2:]))]
+    assert pool.on_timer(timers[1]) == []
+
+
+def test_what_is_announced_within_the_grace_is_on_disk_before_the_vote_that_waits_for_it() -> None:
+    pool, data = new_pool(), body(1)
+    block = block_of(data)
+    pool.fetch(block, committed=False)
+    stored, ready = pool.receive(2, data, 0)
+    assert isinstance(stored, StoreBatch)
+    assert stored.sync
+    assert ready == Ready(block.id)
+
+
+def test_a_block_that_is_committed_within_its_grace_is_asked_for_at_once_and_only_once() -> None:
+    pool = new_pool()
+    block = block_of(body(1))
+    grace = timer_of(pool.fetch(block, committed=False))
+    effects = pool.fetch(block, committed=True)
+    assert asked(effects) == [(1, (batch_digest(body(1)),))]
+    assert pool.on_timer(grace) == []
+    assert pool.fetch(block, committed=True) == []
+    assert asked(pool.on_timer(timer_of(effects))) == [(2, (batch_digest(body(1)),))]
 
 
 def test_a_block_is_ready_only_when_its_last_batch_is_stored() -> None:
@@ -83,10 +138,11 @@ def test_one_batch_can_complete_several_blocks() -> None:
     assert pool.receive(1, other, 0)[1:] == [Ready(third.id)]
 
 
-def test_a_block_that_is_being_fetched_is_not_asked_for_again() -> None:
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_block_that_is_being_fetched_is_not_asked_for_again(committed: bool) -> None:
     pool = new_pool()
-    pool.fetch(block_of(body(1)), committed=False)
-    assert pool.fetch(block_of(body(1)), committed=False) == []
+    pool.on_timer(timer_of(pool.fetch(block_of(body(1)), committed=False)))
+    assert pool.fetch(block_of(body(1)), committed=committed) == []
 
 
 def test_timers_of_an_older_attempt_of_a_finished_or_unknown_fetch_do_nothing() -> None:
@@ -109,7 +165,7 @@ def test_an_abandoned_block_is_no_longer_fetched_and_its_batches_no_longer_wante
     pool.abandon(gone.id)
     pool.abandon(bytes(32))
     assert pool.on_timer(timer) == []
-    for number in range(3):
+    for number in range(SLACK * 3):
         pool.receive(1, body(10 + number), 0)
     assert refusal(pool, 1, own) is Reason.QUOTA
     assert Ready(kept.id) in pool.receive(1, shared, 0)
@@ -121,8 +177,8 @@ def test_fetches_are_bounded_and_the_oldest_gives_way(committed: bool) -> None:
     blocks = [block_of(body(number), view=number) for number in range(MAX_FETCHES + 1)]
     timers = [timer_of(pool.fetch(block, committed=committed)) for block in blocks]
     assert pool.on_timer(timers[0]) == []
-    assert all(pool.on_timer(timer) for timer in timers[1:])
-    assert asked(pool.fetch(blocks[0], committed=committed))
+    assert all(asked(pool.on_timer(timer)) for timer in timers[1:])
+    assert pool.fetch(blocks[0], committed=committed)
 
 
 def test_what_execution_waits_for_does_not_give_way_to_what_votes_wait_for() -> None:
@@ -143,8 +199,9 @@ def test_a_fetched_batch_takes_no_place_in_the_pool_and_is_charged_to_nobody() -
     pool.fetch(block_of(data), committed=False)
     disk.write(pool.receive(1, data, 0))
     assert pool.payload(()) == ()
-    for number in range(3):
+    for number in range(SLACK * 3):
         pool.receive(1, body(10 + number), 0)
+    assert refusal(pool, 1, body(99)) is Reason.QUOTA
 
 
 def test_blocks_that_come_to_nothing_leave_nothing_in_the_pool() -> None:
@@ -234,7 +291,7 @@ def test_what_is_committed_is_fetched_whatever_its_size() -> None:
     large = [body(number, 50) for number in range(3)]
     block = block_of(*large)
     pool.fetch(block, committed=False)
-    assert pool.fetch(block, committed=True) == []
+    pool.fetch(block, committed=True)
     assert [pool.receive(1, data, 0)[1:] for data in large] == [[], [], [Ready(block.id)]]
 
 

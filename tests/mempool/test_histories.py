@@ -7,10 +7,21 @@ from hypothesis import strategies as st
 from tests.mempool.pools import ME, SIZE, TIGHT, Disk, asked, block_of, body, new_pool, timer_of
 
 from parley.consensus.errors import Reason, Refused
-from parley.consensus.events import Broadcast
+from parley.consensus.events import Broadcast, SetTimer
 from parley.consensus.types import Block
+from parley.mempool.fetch import FETCH_GRACE
 from parley.mempool.messages import BatchMessage
-from parley.mempool.pool import BatchTimer, Effect, Pending, Pool, Ready, StoreBatch, TooLarge, batch_digest
+from parley.mempool.pool import (
+    SLACK,
+    BatchTimer,
+    Effect,
+    Pending,
+    Pool,
+    Ready,
+    StoreBatch,
+    TooLarge,
+    batch_digest,
+)
 
 numbers = st.integers(0, 11)
 members = st.integers(0, SIZE - 1)
@@ -54,6 +65,7 @@ class History:
         self.settled: dict[bytes, None] = {}
         self.missing: dict[bytes, set[bytes]] = {}  # block -> digests that are neither waiting nor stored
         self.room: dict[bytes, int | None] = {}
+        self.graced: set[bytes] = set()  # blocks that nobody has been asked about yet
         self.blocks: list[Block] = []
         self.timers: list[BatchTimer] = []
         self.moved: set[bytes] = set()
@@ -66,8 +78,9 @@ class History:
         wanted = any(name in missing for missing in self.missing.values())
         waits = announce or not wanted
         share = [pending for pending in self.waiting.values() if pending.entry == entry]
-        fits = len(share) < TIGHT.pending_batches and (
-            sum(len(pending.data) for pending in share) + len(data) <= TIGHT.pending_bytes
+        slack = 1 if entry == ME else SLACK
+        fits = len(share) < slack * TIGHT.pending_batches and (
+            sum(len(pending.data) for pending in share) + len(data) <= slack * TIGHT.pending_bytes
         )
         result = accept(self.pool, None if announce else entry, data, self.height)
         if isinstance(result, Reason):
@@ -103,7 +116,7 @@ class History:
             elif not missing:
                 done.append(Ready(block))
         for effect in done:
-            del self.missing[effect.block]
+            self.drop(effect.block)
         return done
 
     def fetch(self, chosen: list[int], proposer: int, committed: bool) -> None:
@@ -123,22 +136,36 @@ class History:
             return
         self.room[block.id] = None if committed else TIGHT.block_bytes - held
         if block.id in self.missing:
-            assert effects == []
+            if committed and block.id in self.graced:
+                self.asked(block.id, effects)
+            else:
+                assert effects == []
             return
         self.missing[block.id] = missing
+        if committed:
+            self.asked(block.id, effects)
+        else:
+            self.graced.add(block.id)
+            assert effects == [SetTimer(BatchTimer(block.id, 0), FETCH_GRACE)]
+            self.timers.append(timer_of(effects))
+
+    def asked(self, block: bytes, effects: list[Effect]) -> None:
         ((peer, names),) = asked(effects)
         assert peer != ME
-        assert set(names) == missing
+        assert set(names) == self.missing[block]
+        self.graced.discard(block)
         self.timers.append(timer_of(effects))
 
     def fire(self, timer: BatchTimer) -> None:
         effects = self.pool.on_timer(timer)
         assert not effects or timer.block in self.missing
+        assert effects or timer.block not in self.graced or timer.attempt
         if effects:
-            ((peer, names),) = asked(effects)
-            assert peer != ME
-            assert set(names) == self.missing[timer.block]
-            self.timers.append(timer_of(effects))
+            self.asked(timer.block, effects)
+
+    def drop(self, block: bytes) -> None:
+        self.missing.pop(block, None)
+        self.graced.discard(block)
 
     def settle(self, ordered: list[bytes], settled: list[bytes], advance: int) -> None:
         self.height += advance
@@ -190,7 +217,7 @@ def test_after_every_history_shares_quotas_and_wishes_agree(history: list[tuple[
                 world.fetch(chosen, proposer, committed)
             case ("abandon", int(which)) if which < len(world.blocks):
                 world.pool.abandon(world.blocks[which].id)
-                world.missing.pop(world.blocks[which].id, None)
+                world.drop(world.blocks[which].id)
             case ("timer", int(which)) if which < len(world.timers):
                 world.fire(world.timers[which])
             case ("settle", list(ordered), list(settled), int(advance)):
@@ -210,5 +237,5 @@ def test_announcements_alone_never_exceed_any_quota(announced: list[tuple[int, i
     for entry, number, size in announced:
         if not isinstance(accept(pool, entry, body(number, 4 + size), 0), Reason):
             kept[entry].append(4 + size)
-        assert all(len(sizes) <= TIGHT.pending_batches for sizes in kept.values())
-        assert all(sum(sizes) <= TIGHT.pending_bytes for sizes in kept.values())
+        assert all(len(sizes) <= SLACK * TIGHT.pending_batches for sizes in kept.values())
+        assert all(sum(sizes) <= SLACK * TIGHT.pending_bytes for sizes in kept.values())

@@ -26,6 +26,7 @@ from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
     FIRST_HOLD,
     MAX_HOLD,
+    SLACK,
     Limits,
     Pending,
     Pool,
@@ -168,43 +169,58 @@ def test_only_so_many_settled_digests_are_remembered_the_oldest_go_first(
 
 def test_an_entry_broker_may_have_so_many_batches_waiting_and_the_others_are_not_hurt() -> None:
     pool = new_pool(TIGHT)
-    for number in range(3):
+    for number in range(SLACK * 3):
         pool.receive(1, body(number), 0)
-    assert refusal(pool, 1, body(3)) is Reason.QUOTA
-    pool.receive(2, body(3), 0)
-    pool.submit(body(4), 0)
+    assert refusal(pool, 1, body(10)) is Reason.QUOTA
+    pool.receive(2, body(10), 0)
+    pool.submit(body(11), 0)
 
 
 def test_an_entry_broker_may_have_so_many_bytes_waiting() -> None:
     pool = new_pool(TIGHT)
-    pool.receive(1, body(0, 90), 0)
+    pool.receive(1, body(0, SLACK * 100 - 10), 0)
     assert refusal(pool, 1, body(1, 11)) is Reason.QUOTA
     pool.receive(1, body(2, 10), 0)
 
 
-def test_clients_of_this_broker_have_a_quota_too() -> None:
+def test_what_this_broker_takes_from_its_clients_is_within_half_of_what_the_others_take_from_it() -> None:
+    """What left their pools a moment ago may still wait in others: nobody refuses there what was promised here."""
+    others = new_pool(TIGHT)
+    for round_ in range(SLACK):
+        mine = new_pool(TIGHT)
+        for number in range(3):
+            data = body(10 * round_ + number)
+            mine.submit(data, 0)
+            assert others.receive(1, data, 0)
+        with pytest.raises(Refused) as refused:
+            mine.submit(body(10 * round_ + 9), 0)
+        assert refused.value.reason is Reason.QUOTA
+    assert refusal(others, 1, body(99)) is Reason.QUOTA
+
+
+def test_clients_of_this_broker_may_have_so_many_bytes_waiting() -> None:
     pool = new_pool(TIGHT)
-    for number in range(3):
-        pool.submit(body(number), 0)
+    pool.submit(body(0, 90), 0)
     with pytest.raises(Refused) as refused:
-        pool.submit(body(3), 0)
+        pool.submit(body(1, 11), 0)
     assert refused.value.reason is Reason.QUOTA
+    pool.submit(body(2, 10), 0)
 
 
 def test_ordering_and_expiry_give_the_quota_back() -> None:
     pool = new_pool(TIGHT)
     for number in range(3):
-        pool.receive(1, body(number, 30), height=number)
-    pool.settle((batch_digest(body(2, 30)),), {batch_digest(body(2, 30))}, 3)
-    pool.receive(1, body(3, 40), 3)
+        pool.receive(1, body(number, 30 * SLACK), height=number)
+    pool.settle((batch_digest(body(2, 30 * SLACK)),), {batch_digest(body(2, 30 * SLACK))}, 3)
+    pool.receive(1, body(3, 40 * SLACK), 3)
     assert refusal(pool, 1, body(4)) is Reason.QUOTA
-    assert pool.settle((), (), 6) == (batch_digest(body(0, 30)),)
-    pool.receive(1, body(4, 30), 6)
+    assert pool.settle((), (), 6) == (batch_digest(body(0, 30 * SLACK)),)
+    pool.receive(1, body(4, 30 * SLACK), 6)
 
 
-@pytest.mark.parametrize("filler", [[body(number) for number in range(3)], [body(0, 100)]])
+@pytest.mark.parametrize("filler", [[body(number) for number in range(SLACK * 3)], [body(0, SLACK * 100)]])
 def test_a_wanted_batch_is_taken_in_spite_of_both_quotas(filler: list[bytes]) -> None:
-    pool, data = new_pool(TIGHT), body(9)
+    pool, data = new_pool(TIGHT), body(99)
     for waiting in filler:
         pool.receive(1, waiting, 0)
     assert refusal(pool, 1, data) is Reason.QUOTA
@@ -307,13 +323,13 @@ def test_settling_tells_once_which_batches_no_longer_wait() -> None:
 def test_what_waited_before_a_restart_waits_again_in_its_share_and_order() -> None:
     stores = []
     pool = new_pool(TIGHT)
-    for number in range(3):
+    for number in range(SLACK * 3):
         stores += pool.receive(1, body(number), number)
     stores += pool.receive(2, body(7), 0)
     again = new_pool(TIGHT)
     again.restore((store.digest, store.pending) for store in stores if isinstance(store, StoreBatch))
     assert set(again.payload(())) == set(pool.payload(()))
-    assert refusal(again, 1, body(4)) is Reason.QUOTA
+    assert refusal(again, 1, body(9)) is Reason.QUOTA
     assert refusal(again, 2, body(7)) is Reason.REPLAYED
     assert again.settle((), (), 6) == pool.settle((), (), 6)
 
@@ -324,22 +340,32 @@ def named_after_its_author(data: bytes) -> Admitted:
 
 def test_one_author_fills_no_more_than_its_part_of_a_brokers_share() -> None:
     pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
-    bodies = [bytes([7, number]) for number in range(3)]
-    for data in bodies[:2]:
+    *bodies, last = (bytes([7, number]) for number in range(SLACK * 2 + 1))
+    for data in bodies:
         pool.receive(3, data, 0)
-    assert refusal(pool, 3, bodies[2]) is Reason.QUOTA
+    assert refusal(pool, 3, last) is Reason.QUOTA
     pool.receive(3, bytes([8, 0]), 0)  # another author's
     pool.settle((batch_digest(bodies[0]),), {batch_digest(bodies[0])}, 1)
-    assert pool.receive(3, bodies[2], 1)
+    assert pool.receive(3, last, 1)
+
+
+def test_one_author_fills_no_more_than_its_part_of_what_this_broker_takes_from_clients() -> None:
+    pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
+    for number in range(2):
+        pool.submit(bytes([7, number]), 0)
+    with pytest.raises(Refused) as refused:
+        pool.submit(bytes([7, 2]), 0)
+    assert refused.value.reason is Reason.QUOTA
+    assert pool.submit(bytes([8, 0]), 0)
 
 
 def test_a_broker_that_announces_a_clients_batches_leaves_its_quota_elsewhere_alone() -> None:
     pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
-    for number in range(2):
+    for number in range(SLACK * 2):
         pool.receive(3, bytes([7, number]), 0)
-    assert refusal(pool, 3, bytes([7, 2])) is Reason.QUOTA
-    assert pool.submit(bytes([7, 2]), 0)
-    assert pool.receive(1, bytes([7, 3]), 0)
+    assert refusal(pool, 3, bytes([7, 10])) is Reason.QUOTA
+    assert pool.submit(bytes([7, 10]), 0)
+    assert pool.receive(1, bytes([7, 11]), 0)
 
 
 def test_a_batch_that_the_application_does_not_admit_is_not_stored() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -12,6 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 from tests.node.network import SECONDS, LocalNetwork
 
+from parley.client.narrowing import narrowed
 from parley.ledger.proofs import Anchor, StateEntry, Trust
 from parley.model.batches import (
     CONTROL,
@@ -47,6 +49,7 @@ class RawClient:
         self._ids = count(1)
         self._session = os.urandom(16)
         self._sequences: dict[tuple[int, str, int], int] = {}
+        self._received: deque[net.Answer] = deque()
 
     def new_id(self) -> int:
         return next(self._ids)
@@ -55,11 +58,13 @@ class RawClient:
         self.stream.write(net.encode(question))
 
     async def receive(self, kind: type[A]) -> A:
-        """The next answer, which must be of this kind."""
-        async with asyncio.timeout(SECONDS):
-            frame = await self.stream.read()
-        assert frame is not None, "the broker has closed the connection"
-        answer = net.decode_answer(frame)
+        """The next answer, which must be of this kind; receipts that come together one by one."""
+        if not self._received:
+            async with asyncio.timeout(SECONDS):
+                frame = await self.stream.read()
+            assert frame is not None, "the broker has closed the connection"
+            self._received.extend(singly(net.decode_answer(frame)))
+        answer = self._received.popleft()
         assert isinstance(answer, kind), answer
         return answer
 
@@ -127,6 +132,16 @@ class RawClient:
         """The entry's record, once its proof has been checked."""
         value = self.trust.certified(anchor).value(entry, key)
         return None if value is None else decode_record(kind, value)
+
+
+def singly(answer: net.Answer) -> list[net.Answer]:
+    """An answer with several receipts as several answers."""
+    if not isinstance(answer, net.Receipted):
+        return [answer]
+    return [
+        net.Receipted(id_, answer.anchor, narrowed(answer.proof, at))
+        for at, id_ in enumerate((answer.id, *answer.others))
+    ]
 
 
 def message(payload: bytes, rule: str = "", **tags: Value) -> Message:

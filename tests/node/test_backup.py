@@ -106,7 +106,7 @@ def test_a_copy_of_a_store_in_use_is_one_moments(
     if not links:
         monkeypatch.setattr(Path, "hardlink_to", no_links)
     before = 0
-    for number in range(8):
+    for number in range(4):
         copy = tmp_path / f"copy-{number}"
         copy_store(busy, copy)
         with Store.open(copy, create=False) as store:
@@ -117,6 +117,29 @@ def test_a_copy_of_a_store_in_use_is_one_moments(
         assert found[0] in {last - 1_000, last - 999}  # and nothing that was deleted has come back
         assert last > before
         before = last
+
+
+def test_what_moves_from_the_log_into_a_table_meanwhile_is_not_missed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are taken before logs: in between, a table may appear and the log that it was made of go."""
+    copyfile = shutil.copyfile
+    moved: list[Path] = []
+    with Store.open(config.data, create=False) as store:
+        store.write([(MARK, b"in the log")], sync=True)
+
+        def moving(source: Path, target: Path) -> Path:
+            if not moved:
+                moved.append(source)
+                store._db.flush()
+                store.write([(MARK + b"2", b"later")], sync=True)
+            return copyfile(source, target)
+
+        monkeypatch.setattr(shutil, "copyfile", moving)
+        copy_store(config.data, tmp_path / "copy")
+    assert moved
+    with Store.open(tmp_path / "copy", create=False) as copy:
+        assert (copy.get(MARK), copy.get(MARK + b"2")) == (b"in the log", b"later")
 
 
 def test_a_store_that_never_stands_still_is_not_copied(
@@ -140,7 +163,7 @@ def test_what_is_no_store_is_not_copied(tmp_path: Path) -> None:
 def test_a_backup_is_made_while_the_store_is_open(config: Config, tmp_path: Path) -> None:
     path = tmp_path / "backup.tar"
     with Store.open(config.data, create=False) as store:
-        store.write([(MARK, b"not yet in a table")], sync=False)
+        store.write([(MARK, b"not yet in a table")], sync=True)
         manifest = make_backup(config, path)
     assert manifest.broker == "alpha-1"
     assert manifest.chain == config.genesis.chain.hex()

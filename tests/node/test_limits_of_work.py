@@ -29,7 +29,7 @@ from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClie
 from parley.model.receipts import Done, Match, Published, Subscribed
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
-from parley.node import streams
+from parley.node import pieces
 from parley.node.access import Asker
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import ENTRY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, listed
@@ -253,15 +253,15 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
     network: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[int] = []
-    look = streams._Piece.look
+    look = pieces.Piece.look
 
-    def counted(piece: streams._Piece, archive: Archive, work: int) -> int:
+    def counted(piece: pieces.Piece, archive: Archive, work: int) -> int:
         before = len(piece.contents)
         left = look(piece, archive, work)
         turns.append(len(piece.contents) - before)
         return left
 
-    monkeypatch.setattr(streams._Piece, "look", counted)
+    monkeypatch.setattr(pieces.Piece, "look", counted)
     number = 3 * MAX_SHOWN_MESSAGES + 1
 
     async def story() -> None:
@@ -295,11 +295,11 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
 def test_however_many_streams_a_connection_has_one_block_at_a_time_is_put_together(
     network: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: dict[int, streams._Piece] = {}
+    begun: dict[int, pieces.Piece] = {}
     most = 0
-    look = streams._Piece.look
+    look = pieces.Piece.look
 
-    def watched(piece: streams._Piece, archive: Archive, work: int) -> int:
+    def watched(piece: pieces.Piece, archive: Archive, work: int) -> int:
         nonlocal most
         left = look(piece, archive, work)
         if piece.is_whole:
@@ -309,7 +309,7 @@ def test_however_many_streams_a_connection_has_one_block_at_a_time_is_put_togeth
         most = max(most, len(begun))
         return left
 
-    monkeypatch.setattr(streams._Piece, "look", watched)
+    monkeypatch.setattr(pieces.Piece, "look", watched)
 
     async def story() -> None:
         async with running(network):

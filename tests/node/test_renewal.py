@@ -143,6 +143,12 @@ def test_a_key_that_others_can_read_is_not_used(config: Config) -> None:
         load_shown(config, NOW)
 
 
+def test_a_certificate_that_is_gone_is_named(config: Config) -> None:
+    config.certificate.unlink()
+    with pytest.raises(ConfigError, match=r"tls\.crt cannot be read"):
+        load_shown(config, NOW)
+
+
 def test_good_files_are_taken_once_and_told(config: Config, home: Path) -> None:
     told: list[Shown] = []
     with structlog.testing.capture_logs() as logs:
@@ -283,7 +289,7 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         listener = listen(LOOPBACK, other.server, OpenDoor(), serve)
         there = replace(config, addresses=(config.addresses[0], listener.address))
         peers = Peers(there, old, ClockWatch(2, 0), structlog.get_logger(), lambda: NOW)
-        tasks = peers.start(lambda _sender, _data: None)
+        tasks = peers.start(lambda _sender, *_messages: None)
         first = await come.get()
         assert first.peer_certificate == old.certificate
         peers.present(new)

@@ -30,7 +30,7 @@ from parley.node.provision import broker_directory, identity_path, read_authorit
 from parley.node.secrets import write_secret
 
 DAY = 86_400_000
-TOPIC = "renewals"
+TOPIC, LAST = "renewals", "the last one"
 
 
 @pytest.fixture
@@ -121,13 +121,16 @@ class Traffic:
 
     async def publish(self, alice: Client, enough: asyncio.Event) -> None:
         while not enough.is_set():
-            text = str(len(self.published))
-            await alice.publish(TOPIC, text)
-            self.published.append(text)
-            self._more.set()
+            await self._publish(alice, str(len(self.published)))
+        await self._publish(alice, LAST)
 
-    async def follow(self, messages: AsyncIterator[parley.Message], enough: asyncio.Event) -> None:
-        while not enough.is_set() or len(self.read) < len(self.published):
+    async def _publish(self, alice: Client, text: str) -> None:
+        await alice.publish(TOPIC, text)
+        self.published.append(text)
+        self._more.set()
+
+    async def follow(self, messages: AsyncIterator[parley.Message]) -> None:
+        while LAST not in self.read:
             self.read.append((await anext(messages)).text())
 
 
@@ -142,7 +145,7 @@ async def traffic(network: LocalNetwork) -> AsyncIterator[Traffic]:
         asyncio.TaskGroup() as group,
     ):
         group.create_task(seen.publish(alice, enough))
-        group.create_task(seen.follow(messages, enough))
+        group.create_task(seen.follow(messages))
         await seen.past(3)
         yield seen
         await seen.past(3)

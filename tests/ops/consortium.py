@@ -35,6 +35,9 @@ class Consortium:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._children: list[
+            subprocess.Popen[bytes]
+        ] = []  # the first brokers; later ones are started by commands
         found = free_addresses(len(ORGANISATIONS) + 1, folder)
         self.addresses, self.spare = found[:-1], found[-1]
         (folder / "bin").mkdir(parents=True)
@@ -53,6 +56,8 @@ class Consortium:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         stop(self.broker(organisation) for organisation in ORGANISATIONS)
+        for child in self._children:
+            child.wait(STEP_SECONDS)
 
     def home(self, who: str) -> Path:
         return self._folder / who
@@ -78,7 +83,7 @@ class Consortium:
         )
         for organisation in ORGANISATIONS:
             self._hand_over(together, organisation)
-            self.broker(organisation).start()
+            self._children.append(self.broker(organisation).start())
         self.type("alpha", "parley status --wait 120 --dir network")
         asyncio.run(self._settle())
 

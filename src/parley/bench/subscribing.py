@@ -15,6 +15,7 @@ from parley.client import Client, Subscription, connect
 __all__ = ["SubscribingLoad", "interpolated"]
 
 SAMPLE_SECONDS = 0.01
+AT_ONCE = 8  # subscribers that connect at a time
 
 
 class SubscribingLoad:
@@ -31,12 +32,15 @@ class SubscribingLoad:
         self._progress = Progress(job.progress) if job.progress else None
 
     async def prepare(self) -> None:
-        for identity in self._job.identities:
-            client = connect(genesis=self._job.genesis, identity=identity)
-            self._clients.append(await self._stack.enter_async_context(client))
-        for client in self._clients:
-            subscription = client.subscribe(self._job.topics[0])
-            self._subscriptions.append(await self._stack.enter_async_context(subscription))
+        identities = self._job.identities
+        for start in range(0, len(identities), AT_ONCE):
+            await asyncio.gather(*(self._join(one) for one in identities[start : start + AT_ONCE]))
+
+    async def _join(self, identity: str) -> None:
+        client = await self._stack.enter_async_context(connect(genesis=self._job.genesis, identity=identity))
+        self._clients.append(client)
+        subscription = client.subscribe(self._job.topics[0])
+        self._subscriptions.append(await self._stack.enter_async_context(subscription))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -55,7 +59,9 @@ class SubscribingLoad:
             problem=f"{lies[0].broker}: {lies[0].problem}" if lies else "",
             height=max(client.height for client in self._clients),
         )
-        for client in self._clients:
+        for (
+            client
+        ) in self._clients:  # without leaving the subscriptions one by one: their leases end by themselves
             await client.close()
         return report
 

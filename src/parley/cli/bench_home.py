@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "Brokers",
-    "Home",
     "Keep",
     "Runs",
     "Seconds",
     "Set",
     "Size",
+    "Work",
     "cases",
     "measured",
     "parse_settings",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Home = Callable[[Path], Coroutine[Any, Any, T]]
+Work = Callable[[Path], Coroutine[Any, Any, T]]  # what is done in the folder
 
 MAX_BATCH_BYTES = 1_000_000  # of values: what brokers take of a batch, without what surrounds the values
 OVERHEAD = 96  # bytes of a message besides its value, at most
@@ -60,7 +60,7 @@ Set = Annotated[
 ]
 
 
-def measured(command: str, directory: Path | None, work: Home[T]) -> T:
+def measured(command: str, directory: Path | None, work: Work[T]) -> T:
     """Run the measurement in a folder of its own. Nothing of it is left, neither processes nor, without --dir, files."""
     require_node_extra(f"bench {command}")
     from parley.bench.errors import Unavailable  # noqa: PLC0415 - needs the extra `node`
@@ -88,13 +88,17 @@ def measured(command: str, directory: Path | None, work: Home[T]) -> T:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C and a polite kill end the measurement in order; a pipe to a process that has ended does not kill."""
-    before = {
-        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
-        signal.SIGTERM: signal.getsignal(signal.SIGTERM),
+    """Ctrl-C and a polite kill end the measurement in order; a pipe to a process that has ended does not kill.
+
+    A shell that runs this in the background lets it ignore Ctrl-C, and asyncio would leave it at that.
+    """
+    handlers: dict[signal.Signals, Any] = {
+        signal.SIGPIPE: signal.SIG_IGN,
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: lambda *_: signal.raise_signal(signal.SIGINT),
     }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         yield
     finally:
         for number, handler in before.items():

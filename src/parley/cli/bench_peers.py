@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["peers"]
 
-PEERS = ("nats", "kafka", "rabbitmq")
-VARIANTS = 10  # of all systems together, for the progress bar
+PEERS = {"nats": 4, "kafka": 4, "rabbitmq": 1}  # and how many variants of each are measured
 MAX_SIZE = 8_000  # bytes: a batch of 100 of them is the largest that brokers take
 
 
@@ -51,8 +50,9 @@ def peers(
     async def work(home: Path) -> Result:
         from parley.bench.peers.compare import Plan, compare  # noqa: PLC0415 - needs the extra `node`
 
-        plan = Plan(chosen, bytes_of_messages, messages, runs, install=install)
-        with output.progress("measuring", runs * VARIANTS * len(bytes_of_messages)) as advance:
+        plan = Plan(chosen, bytes_of_messages, messages, runs, install=install, keep=directory is not None)
+        variants = 1 + sum(PEERS[name] for name in chosen)
+        with output.progress("measuring", runs * variants * len(bytes_of_messages)) as advance:
             return await compare(home, plan, advance)
 
     result = bench_home.measured("peers", directory, work)

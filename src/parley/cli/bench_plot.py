@@ -37,7 +37,9 @@ def draw_growth(growth: Growth, path: Path, *, logarithmic: bool = False) -> Non
     if logarithmic:
         axes.set_xscale("log")
         if max(lines["in all"]) > STEEP * min(lines["in all"]):
+            values = [value for line in lines.values() for value in line if value > 0]
             axes.set_yscale("log")
+            axes.set_ylim(min(values) / 2, max(values) * 2)
         axes.set_xticks([point.x for point in points], [str(point.x) for point in points])
         axes.minorticks_off()
     plots.save(figure, path)

@@ -133,7 +133,7 @@ class Origin(Struct, frozen=True):
     verified: Level
 
 
-class Message(Struct, frozen=True, eq=False):
+class Message(Struct, frozen=True, eq=False, gc=False):
     """One publication as its reader sees it. `digest` is its leaf, which covers key, value, tags, headers and rule.
 
     `ps` is its place in the subscription's order, None if it was read by offset. An `empty` one is hidden from this

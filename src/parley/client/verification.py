@@ -8,7 +8,7 @@ as well: it is what was published, and secrecy cannot be restored where it is re
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count, islice, pairwise
@@ -32,7 +32,7 @@ from parley.model.expressions import Constraint
 from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
 from parley.model.records import ConstraintRecord, PartitionRecord, constraint_key, partition_key
-from parley.net.messages import Content, DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
+from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
 
 __all__ = ["Completeness", "Ended", "Order", "Page", "Place", "Question", "check_fetched"]
 
@@ -66,26 +66,29 @@ class _Contents:
             receipt.topic, receipt.partition, receipt.client, block.height, block.time, self._reader.level
         )
 
-    def headers(self, contents: Iterable[Content]) -> list[MessageHeader]:
+    def headers(self, contents: Sequence[batches.Message | Withheld]) -> list[MessageHeader]:
         """What each of them says of itself, `NOTHING` for the empties. Many say the same, and each header is read once."""
         found = self._headers
+        if set(map(type, contents)) == {batches.Message}:
+            return [found.get(content.header) or self._header(content.header) for content in contents]
+        self._require_hidden(contents)
         return [
-            found.get(content.header) or self._header(content)
+            found.get(content.header) or self._header(content.header)
             if type(content) is batches.Message
             else NOTHING
             for content in contents
         ]
 
-    def _header(self, content: batches.Message) -> MessageHeader:
+    def _header(self, data: bytes) -> MessageHeader:
         try:
-            header = self._headers[content.header] = decode_message_header(content.header)
+            header = self._headers[data] = decode_message_header(data)
         except Refusal as refusal:
             raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
         if self._constraint is not None and not self._constraint.matches(dict(header.tags)):
             raise ProofError(f"the tags of a message do not match {self._constraint.text}")
         return header
 
-    def require_hidden(self, contents: Iterable[Content]) -> None:
+    def _require_hidden(self, contents: Iterable[batches.Message | Withheld]) -> None:
         """That the rules of all empties among them hide them from this reader indeed."""
         for content in {one.rule: one for one in contents if isinstance(one, Withheld)}.values():
             if not self._attributes:
@@ -175,7 +178,6 @@ def _fetched(
         if isinstance(content, Skipped):
             raise ProofError(f"offset {first + index} is left out")
         shown.append(content)
-    contents.require_hidden(shown)
     origin = contents.origin(evidence.receipt, evidence.block)
     for index, content, header in zip(count(skipped), shown, contents.headers(shown), strict=False):
         value = b"" if header is NOTHING else content.payload
@@ -282,7 +284,6 @@ class Order:
         _require_ascending(offsets, place, before)
         published = [_published(leaf, self._topic, place.partition) for leaf in receipts]
         origins = _origins(contents, block.proof.header, published, offsets)
-        contents.require_hidden(shown)
         headers = contents.headers(shown)
         numbers = range(match.first_ps, match.first_ps + len(shown))
         messages = [

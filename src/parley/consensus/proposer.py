@@ -75,7 +75,7 @@ class Proposer:
         return self._ask_again()
 
     def pace_over(self, timer: PaceOver) -> list[Effect]:
-        if timer.view != self._pacemaker.view:
+        if self._due or timer.view != self._pacemaker.view:
             return []
         self._due = True
         return self._ask_again()
@@ -89,6 +89,7 @@ class Proposer:
         parent, roots = ground
         uncovered = parent.last_payload > parent.block.header.executed_height
         if payload.batches and not self._due and (early := self._early(parent, now)):
+            self._waiting = False
             return [SetTimer(PaceOver(payload.view), early)]  # and what comes until then, comes with it
         if payload.batches or uncovered or self._due:
             self._waiting = False

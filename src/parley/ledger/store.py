@@ -20,15 +20,22 @@ from rocksdict import (
     Options,
     Rdict,
     RdictIter,
+    ReadOptions,
     WriteBatch,
+    WriteBufferManager,
     WriteOptions,
 )
 
 __all__ = ["CACHE_BYTES", "OPEN_FILES", "Frozen", "Store", "StoreError", "StoreFailed", "StoreInUse"]
 
-CACHE_BYTES = 64 * 1024 * 1024  # data, index and filter blocks
-WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+CACHE_BYTES = (
+    64 * 1024 * 1024
+)  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries
+WRITE_BUFFER_BYTES = 16 * 1024 * 1024  # of new entries, at most a quarter of the cache
 WRITE_BUFFERS = 3
+BLOB_BYTES = (
+    2 * 1024
+)  # values from this size on lie apart: sorting them again and again would cost more than they do
 OPEN_FILES = 512
 GATHERED_BYTES = 1024 * 1024  # of writes that wait for the next sync
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
@@ -100,7 +107,7 @@ class Store:
         """Like `scan`, but only the entries from the key `start` on."""
         self._hand_on()
         try:
-            entries = self._db.iter()
+            entries = self._db.iter(_SCANNING)
             entries.seek(max(prefix, start, _FIRST_KEY))
         except Exception as error:
             raise self.failure(f"cannot be scanned: {error}") from error
@@ -134,20 +141,20 @@ class Store:
 
     def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool) -> None:
         """All entries or none; a value of None deletes. `sync`: they and all writes before them are on disk on return."""
-        if self._broken is not None:
-            raise self.failure(f"takes no writes since one failed: {self._broken}")
-        gathered = self._gathered
-        for key, value in entries:
+        self._require_able()
+        added = dict(entries)  # first all of them: what raises in between must not leave a part
+        for key, value in added.items():
             assert not key.startswith(b"\0"), "keys that begin with a zero byte are the store's own"
-            gathered[key] = value
             self._gathered_bytes += len(key) + len(value or b"")
-        if sync or self._gathered_bytes > GATHERED_BYTES:
-            self._hand_on(sync=sync)
+        self._gathered.update(added)
+        if sync:
+            self.sync()
+        elif self._gathered_bytes > GATHERED_BYTES:
+            self._hand_on()
 
     def sync(self) -> None:
         """All writes so far are on disk on return: one wait for many of them."""
-        if self._broken is not None:
-            raise self.failure(f"takes no writes since one failed: {self._broken}")
+        self._require_able()
         if self._gathered:
             self._hand_on(sync=True)
             return
@@ -174,8 +181,12 @@ class Store:
         for view in self._views:
             view.close()
         try:
-            if self._broken is None:
-                self._hand_on()
+            self._hand_on()  # nothing is gathered any more in a store that has failed, and its caller knows that
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self._db.close()
         except Exception as error:
             if self._broken is None:  # or the caller has been told already
@@ -191,6 +202,12 @@ class Store:
     ) -> None:
         self.close()
 
+    def _require_able(self) -> None:
+        if self._broken is not None:
+            raise self.failure(f"takes no writes since one failed: {self._broken}")
+        if not self._open:
+            raise self.failure("takes no writes")
+
     def _hand_on(self, *, sync: bool = False) -> None:
         """What was gathered becomes one write of RocksDB."""
         if not self._gathered:
@@ -202,9 +219,8 @@ class Store:
                 delete(key)
             else:
                 put(key, value)
+        self._gathered, self._gathered_bytes = {}, 0
         self._write(batch, sync=sync)
-        self._gathered = {}
-        self._gathered_bytes = 0
 
     def _write(self, batch: WriteBatch, *, sync: bool) -> None:
         try:
@@ -212,7 +228,6 @@ class Store:
         except Exception as error:
             # What a disk kept of a failed write is unknown, and a second sync may succeed without having written it.
             self._broken = error
-            self._gathered = {}
             raise self.failure(f"could not be written: {error}") from error
 
     def _entries(self, entries: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -342,15 +357,22 @@ def _unopened(path: Path, error: Exception) -> StoreError:
 
 def _options(cache_bytes: int) -> Options:
     table = BlockBasedOptions()
-    table.set_block_cache(Cache(cache_bytes))
+    cache = Cache(cache_bytes)
+    table.set_block_cache(cache)
     table.set_cache_index_and_filter_blocks(True)  # or they grow with the data, outside the cache
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_bloom_filter(10, False)
     options = Options(raw_mode=True)  # the default would pickle
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_write_buffer_size(min(WRITE_BUFFER_BYTES, cache_bytes // 4))
     options.set_max_write_buffer_number(WRITE_BUFFERS)
+    options.set_write_buffer_manager(
+        WriteBufferManager.new_write_buffer_manager_with_cache(cache_bytes // 2, False, cache)
+    )
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(BLOB_BYTES)
+    options.set_enable_blob_gc(True)  # or what retention erases would stay on disk
     options.set_max_open_files(OPEN_FILES)
     options.set_max_log_file_size(LOG_BYTES)
     options.set_keep_log_file_num(LOG_FILES)
@@ -366,3 +388,13 @@ def _write_options(*, sync: bool) -> WriteOptions:
 
 
 _SYNCED, _UNSYNCED = _write_options(sync=True), _write_options(sync=False)
+
+
+def _read_options() -> ReadOptions:
+    """For scans, which look at much and seldom twice: they must not drive out of the cache what is asked for often."""
+    options = ReadOptions()
+    options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub leaves the argument out
+    return options
+
+
+_SCANNING = _read_options()

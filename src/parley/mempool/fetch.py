@@ -68,7 +68,8 @@ class Fetches:
         """Fetch what is missing; `room` bounds its bytes as long as only a vote waits for it."""
         if (running := self._running.get(block.id)) is not None:
             running.room = room
-            return []
+            # Committed in its grace: what was not announced until now will not be.
+            return self._ask(block.id, running) if room is None and not running.attempt else []
         if len(self._running) >= MAX_FETCHES:
             self._make_room()
         fetch = _Fetch(missing, self._peers(block.header.proposer), room)

@@ -36,6 +36,7 @@ __all__ = [
 
 FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again, at first
 MAX_HOLD = 64
+SLACK = 2  # times its own limits that another broker's batches may take
 REMEMBERED = 65_536  # settled or fetched digests that are not taken in again
 
 
@@ -238,12 +239,14 @@ class Pool:
         if name in self._pending or name in self._settled:
             raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
         share = self._shares[batch.entry]
-        full = len(share.waiting) >= self._limits.pending_batches
-        if full or share.size + len(batch.data) > self._limits.pending_bytes:
+        # What another broker has taken in within its limits may wait here a little longer than there.
+        slack = 1 if batch.entry == self._index else SLACK
+        full = len(share.waiting) >= slack * self._limits.pending_batches
+        if full or share.size + len(batch.data) > slack * self._limits.pending_bytes:
             why = f"broker {batch.entry} has {len(share.waiting)} batches waiting for order; send it later or elsewhere"
             raise Refused(Reason.QUOTA, why)
         waiting = self._authors[batch.entry, batch.author]
-        if batch.author and waiting >= self._limits.pending_of_author:
+        if batch.author and waiting >= slack * self._limits.pending_of_author:
             why = f"its author has {waiting} batches waiting at broker {batch.entry}; wait for their receipts"
             raise Refused(Reason.QUOTA, why)
 

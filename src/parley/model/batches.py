@@ -161,7 +161,7 @@ class Leafed(Protocol):
 
 def leaves_of(contents: Sequence[Leafed]) -> list[bytes]:
     """The leaves of many, as `leaf` gives them."""
-    if all(type(content) is Message for content in contents):
+    if set(map(type, contents)) == {Message}:
         return tree.leaves_of(contents)  # type: ignore[arg-type]
     return [content.leaf() for content in contents]
 

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m parley.node CONFIG", file=sys.stderr)  # noqa: T201 - there is no log yet
         return 2
-    # It asks a running broker to read its faults again (node/faults); one that is still starting has just read them.
+    # It asks a running broker to read its faults and its certificate again; one that is still starting is about to.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         config = load(Path(arguments[0]))

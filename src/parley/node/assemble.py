@@ -40,6 +40,7 @@ from parley.node.storage import Storage, StorageError, open_storage, replica_con
 from parley.node.telemetry.health import Life
 from parley.node.telemetry.site import Telemetry
 from parley.node.telemetry.tally import Tally
+from parley.node.workers import Workers
 from parley.pubsub.application import PubSub
 from parley.replica.participants import awaken
 from parley.replica.ports import Found
@@ -125,8 +126,12 @@ class _Node:
         )
         switches.changed = self._ledger.switch
 
+        count = config.workers.verify
+        self._workers = Workers(count, genesis.chain, application.vouch, log) if count else None
+        ahead = self._workers.ahead if self._workers else None
+
         self._clock = ClockWatch(len(genesis.brokers), config.index)
-        self._peers = Peers(config, showing.current, self._clock, log, now)
+        self._peers = Peers(config, showing.current, self._clock, log, now, ahead=ahead)
         signer = Ed25519Signer(config.index, config.consensus_key)
         self._links = FaultyLinks(
             self._peers, switches, signer, replica_config(config).instance, application.open, archive.key_of
@@ -186,6 +191,7 @@ class _Node:
             now,
             monotonic,
             tally,
+            ahead=ahead,
         )
         self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
         self.life = Life(status, storage.store, application, lambda: showing.current.ends)
@@ -201,6 +207,8 @@ class _Node:
                 log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
                 receive = self._links.hearing(self._driver.receive)
                 tasks += [*self._peers.start(receive), asyncio.create_task(self._watch_clock())]
+                if self._workers is not None:
+                    tasks.append(asyncio.create_task(self._workers.run()))
                 full = asyncio.create_task(self._watch_room())
                 tasks += [full, asyncio.create_task(stop.wait())]
                 self._driver.start()

@@ -70,6 +70,12 @@ class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
     block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 25  # between two blocks with batches, under load
 
 
+class Workers(Struct, frozen=True, forbid_unknown_fields=True):
+    """Processes besides the broker's own, for machines with cores to spare."""
+
+    verify: Annotated[int, Meta(ge=0, le=32)] = 0  # that check batches; 0: the broker does that itself
+
+
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
     """`listen` empty: nowhere. A port alone is one of the loopback interface; another has to be named."""
 
@@ -101,6 +107,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     storage: Storage = Storage()
     ordering: Ordering = Ordering()
+    workers: Workers = Workers()
     log: LogSettings = LogSettings()
     metrics: Metrics = Metrics()
 
@@ -123,6 +130,7 @@ class Config:
     limits: Limits
     storage: Storage
     ordering: Ordering
+    workers: Workers
     log: LogSettings
     log_file: Path | None
     metrics: Metrics
@@ -196,6 +204,7 @@ class _Loader:
             limits=self._limits(),
             storage=file.storage,
             ordering=file.ordering,
+            workers=file.workers,
             log=file.log,
             log_file=self._resolved("log.file", file.log.file) if file.log.file else None,
             metrics=file.metrics,

@@ -1,8 +1,8 @@
 """A copy of a store that may be in use: RocksDB's files, taken so that together they are one moment's.
 
-RocksDB's own checkpoints need the process that has the store open. From outside it goes like this: a table never changes,
-and no file that the manifest needs is deleted before a newer manifest is on disk. So if the manifest is the same before and
-after all else was taken, nothing was missing; the log's last records may be, as after a crash at that moment.
+RocksDB's own checkpoints need the process that has the store open. From outside it goes like this: a table or blob file never
+changes, and no file that the manifest needs is deleted before a newer manifest is on disk. So if the manifest is the same
+before and after all else was taken, nothing was missing; the log's last records may be, as after a crash at that moment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["LiveCopyError", "copy_store"]
 ROUNDS = 100  # each takes only what the one before has not
 PAUSE_SECONDS = 0.05
 
-_COPIED = ("IDENTITY", "OPTIONS-*", "rocksdict-config.json")
+_LASTING = (".sst", ".blob")  # numbered, and never changed once the manifest names them
+_CHANGING = ("CURRENT", "MANIFEST-*", "*.log", "LOCK", "LOG*", "*.dbtmp")  # taken with care, or not at all
 
 
 class LiveCopyError(Exception):
@@ -62,24 +63,34 @@ def _manifest(source: Path) -> tuple[str, int]:
 
 
 def _take_all(source: Path, target: Path) -> None:
-    for old in (*target.glob("*.log"), *target.glob("MANIFEST-*"), *target.glob("OPTIONS-*")):
+    for old in (path for path in target.iterdir() if path.suffix not in _LASTING):
         old.unlink()
-    for table in source.glob("*.sst"):
-        _take_table(table, target / table.name)
-    for pattern in _COPIED:
-        for path in source.glob(pattern):
+    for path in source.iterdir():
+        if path.suffix in _LASTING:
+            _take_lasting(path, target / path.name)
+        elif not any(path.match(pattern) for pattern in _CHANGING):
             shutil.copyfile(path, target / path.name)
-    # The oldest first, from one listing: what is in one of them was written before what is in the next.
-    for log in sorted(source.glob("*.log"), key=lambda path: int(path.stem)):
+    _take_logs(source, target)
+
+
+def _take_logs(source: Path, target: Path) -> None:
+    """The oldest first, from one listing: what is in one of them was written before what is in the next."""
+    logs = sorted(source.glob("*.log"), key=lambda path: int(path.stem))
+    for log in logs:
         shutil.copyfile(log, target / log.name)
+    for log in logs[:-1]:
+        if (
+            log.stat().st_size != (target / log.name).stat().st_size
+        ):  # its end came after the next one had begun
+            raise FileNotFoundError(log)
 
 
-def _take_table(table: Path, target: Path) -> None:
+def _take_lasting(file: Path, target: Path) -> None:
     # One that is still being written is not in the manifest yet: opening the copy removes it, or it is taken again.
-    if target.exists() and target.stat().st_size == table.stat().st_size:
+    if target.exists() and target.stat().st_size == file.stat().st_size:
         return
     target.unlink(missing_ok=True)
     with suppress(OSError):  # another file system, or one without links
-        target.hardlink_to(table)
+        target.hardlink_to(file)
         return
-    shutil.copyfile(table, target)
+    shutil.copyfile(file, target)

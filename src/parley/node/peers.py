@@ -25,6 +25,7 @@ from parley.node.driver import Receive
 from parley.node.links import Link
 from parley.node.logs import Log, Throttled
 from parley.node.shown import Shown
+from parley.node.workers import Ahead, announced
 from parley.replica.wire import MAX_MESSAGE
 
 __all__ = ["GARBAGE", "Peers"]
@@ -56,13 +57,21 @@ class Peers:
     """All brokers but this one, by their index."""
 
     def __init__(
-        self, config: Config, shown: Shown, clock: ClockWatch, log: Log, now: Callable[[], int]
+        self,
+        config: Config,
+        shown: Shown,
+        clock: ClockWatch,
+        log: Log,
+        now: Callable[[], int],
+        *,
+        ahead: Ahead | None = None,
     ) -> None:
         genesis = config.genesis
         self._chain = genesis.chain
         self._clock = clock
         self._log = log
         self._now = now
+        self._ahead = ahead
         self._ticks = monotonic
         self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
         self._throttled = Throttled()
@@ -209,7 +218,10 @@ class Peers:
     async def _listen(self, stream: FrameStream, index: int) -> None:
         while frames := await stream.read_many():
             for start in range(0, len(frames), TURN):
-                self._receive(index, *frames[start : start + TURN])
+                group = frames[start : start + TURN]
+                if self._ahead is not None:
+                    await self._ahead(announced(group))
+                self._receive(index, *group)
                 await asyncio.sleep(0)
                 if self._incoming.get(index) is not stream or self._strikes.banned(
                     self._names[index], self._ticks()

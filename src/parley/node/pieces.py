@@ -20,7 +20,8 @@ from parley.node.cache import Cache
 
 __all__ = ["Piece", "Shelf"]
 
-SHELF_BUDGET = 64 * 1024 * 1024  # bytes
+SHELF_BUDGET = 4 * 1024 * 1024  # bytes: what the newest blocks have added, which nearly all streams ask for
+ITEM_COST = 192  # bytes of an offset and a leaf that matched
 MAX_BEGUN = 4  # shared pieces that are being put together; whoever needs another one begins it anew
 BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to show
 
@@ -126,4 +127,6 @@ class Shelf:
             self._begun.pop(place, None)
             if piece.ruled:
                 piece.contents = []
-            self._whole.put(place, piece, PROOF_COST if piece.ruled else PROOF_COST + len(piece.encoded()))
+                self._whole.put(place, piece, PROOF_COST)
+            else:
+                self._whole.put(place, piece, PROOF_COST + ITEM_COST * piece.count + len(piece.encoded()))

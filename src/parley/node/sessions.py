@@ -23,7 +23,6 @@ from parley.net.messages import (
     Answer,
     CloseStream,
     Credit,
-    Delivery,
     Fetch,
     ListKeys,
     OpenStream,
@@ -33,6 +32,7 @@ from parley.net.messages import (
     StatusRequest,
     Submit,
     WireError,
+    decode_answer,
     decode_question,
     encode,
 )
@@ -44,11 +44,13 @@ from parley.node.config import Limits
 from parley.node.driver import Driver
 from parley.node.faults.answers import Faults
 from parley.node.feed import Feed
+from parley.node.pieces import Shelf
 from parley.node.room import Room
-from parley.node.streams import UNFINISHED, Stream, Unfinished
+from parley.node.streams import UNFINISHED, Pushed, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
 from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger, View
+from parley.node.workers import Ahead, submitted
 
 __all__ = ["Keeper", "Services", "Session"]
 
@@ -77,6 +79,8 @@ class Services:
     now: Callable[[], int]  # ms since 1970, for what is dated
     ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
     tally: Tally = field(default_factory=Tally)
+    shelf: Shelf = field(default_factory=Shelf)
+    ahead: Ahead | None = None
 
 
 class Keeper(Protocol):
@@ -175,6 +179,8 @@ class Session:
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
             for group in _turns(frames):
+                if self._services.ahead is not None:
+                    await self._services.ahead(submitted(group))
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)
@@ -277,7 +283,7 @@ class Session:
     def _open(self, question: OpenStream) -> None:
         if len(self._streams) >= MAX_STREAMS:
             raise Refusal(Code.LIMIT_EXCEEDED, f"a connection has at most {MAX_STREAMS} streams")
-        stream = Stream(question, self._asker, self._services.freshness // 2)
+        stream = Stream(question, self._asker, self._services.freshness // 2, self._services.shelf)
         stream.open(self._fresh_view())
         self._streams[question.id] = stream
         self._wake.set()
@@ -297,7 +303,7 @@ class Session:
     # -- what becomes ready ------------------------------------------------------------------------------------------
 
     def _on_anchor(self) -> None:
-        if self._submissions or self._polls or self._streams:
+        if self._submissions or self._polls or any(map(self._has_news, self._streams.values())):
             self._wake.set()
 
     async def _pump(self) -> None:
@@ -329,9 +335,13 @@ class Session:
             return None
 
     async def _send_receipts(self, view: View) -> None:
-        for id_, place in self._submissions.ready():
+        for group in answers.by_block(self._submissions.ready()):
             await self._drained()
-            self._attempt(id_, partial(answers.receipted, view, id_, place))
+            try:
+                self._send(answers.receipted(view, group))
+            except Refusal as refusal:
+                for id_, _ in group:
+                    self._refuse(id_, refusal)
 
     def _give_up_receipts(self) -> None:
         for id_ in self._submissions.give_up():
@@ -356,7 +366,7 @@ class Session:
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
-        busy = list(self._streams.values())
+        busy = [stream for stream in self._streams.values() if self._has_news(stream)]
         while busy:
             for stream in busy.copy():
                 # What is begun is ended first: of many streams, each might hold half of a block in memory.
@@ -368,6 +378,10 @@ class Session:
                 if not said:
                     busy.remove(stream)
 
+    def _has_news(self, stream: Stream) -> bool:
+        view = self._view()
+        return view is not None and stream.has_news(view, self._services.ticks())
+
     def _advance(self, stream: Stream) -> bool | Unfinished:
         """Whether it may have more to say."""
         if self._streams.get(stream.id) is not stream:
@@ -377,18 +391,17 @@ class Session:
         except Refusal:  # it goes on when there is something to show
             return False
         try:
-            message = stream.next(view, self._services.ticks())
+            pushed = stream.next(view, self._services.ticks())
         except Refusal as refusal:
             self._streams.pop(stream.id, None)
             self._refuse(stream.id, refusal)
             return False
-        if isinstance(message, Unfinished):
-            return message
-        if message is not None:
-            self._send(message)
-            if isinstance(message, Delivery):
-                self._services.tally.deliveries += sum(len(block.contents) for block in message.blocks)
-        return message is not None
+        if isinstance(pushed, Unfinished):
+            return pushed
+        if pushed is None:
+            return False
+        self._push(pushed)
+        return pushed.more
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -408,11 +421,21 @@ class Session:
         else:
             self._write(answer)
 
+    def _push(self, pushed: Pushed) -> None:
+        data = encode(pushed.answer)
+        if self._services.faults.active:
+            self._send(decode_answer(data))
+        else:
+            self._write_data(data, pushed.work)
+        self._services.tally.deliveries += pushed.messages
+
     def _write(self, answer: Answer) -> None:
-        data = encode(answer)
+        self._write_data(encode(answer), answers.work(answer))
+
+    def _write_data(self, data: bytes, work: int) -> None:
         self._stream.write(data)
         self._services.unsent.wrote(len(data))
-        self._charge(len(data) + answers.work(answer))
+        self._charge(len(data) + work)
 
     def _charge(self, cost: int) -> None:
         """What an answer took is paid for before the next one is begun."""

@@ -97,25 +97,27 @@ class Stream:
 
     def has_news(self, view: View, ticks: int) -> bool:
         """Whether there is anything to look at: mostly there is not, and this is cheap."""
-        if self._unfinished is not None or (view.anchor is not self._shown and ticks >= self._head_due):
+        if self._unfinished is not None or self._owes_head(view, ticks):
             return True
         return any(order.closed or not self._is_current(view, order) for order in self._orders)
 
     def next(self, view: View, ticks: int) -> Pushed | Unfinished | None:
         reading = self._reading(view)
         with _elsewhere():
-            delivery = self._delivery(reading)
+            delivery = self._delivery(reading, ticks)
         if delivery is not None:
             return delivery
         if all(order.closed for order in self._orders):
             raise Refusal(
                 Code.NOT_SUBSCRIBED, "the last subscription with this constraint has ended; subscribe again"
             )
-        if view.anchor is self._shown or ticks < self._head_due:
+        if not self._owes_head(view, ticks):
             return None
         self._shown, self._head_due = view.anchor, ticks + self._head_interval
         keys = [constraint_key(self._topic, order.partition, self._constraint) for order in self._orders]
-        return Pushed(Head(self.id, view.anchor, tuple(map(view.entry, keys))), KEY_WORK * len(keys), 0, more=False)
+        return Pushed(
+            Head(self.id, view.anchor, tuple(map(view.entry, keys))), KEY_WORK * len(keys), 0, more=False
+        )
 
     def _reading(self, view: View) -> Reading:
         """The reader's eyes under this view. What was allowed may have been taken away since (P7)."""
@@ -127,7 +129,10 @@ class Stream:
             self._judged = view.anchor
         return Reading(view, client)
 
-    def _delivery(self, reading: Reading) -> Pushed | Unfinished | None:
+    def _owes_head(self, view: View, ticks: int) -> bool:
+        return view.anchor is not self._shown and ticks >= self._head_due
+
+    def _delivery(self, reading: Reading, ticks: int) -> Pushed | Unfinished | None:
         view = reading.view
         if self._unfinished is not None and self._unfinished.height > view.height:
             return None  # this broker shows an earlier state than before
@@ -146,18 +151,23 @@ class Stream:
             return None if self._unfinished is None else UNFINISHED
         # What was withheld in earlier turns is proved by this view, too.
         reading.withheld = any(piece.reading is not None and piece.reading.withheld for piece in pieces)
-        blocks = tuple(PreparedBlock(view.proof(piece.height, piece.positions), piece.encoded()) for piece in pieces)
+        blocks = tuple(
+            PreparedBlock(view.proof(piece.height, piece.positions), piece.encoded()) for piece in pieces
+        )
         return Pushed(
             PreparedDelivery(self.id, view.encoded_anchor, reading.reader(), blocks),
             sum(piece.work for piece in pieces),
             sum(piece.count for piece in pieces),
-            more=self._unfinished is not None or size >= MAX_SHOWN_BYTES or work <= 0,
+            more=bool(self._unfinished)
+            or size >= MAX_SHOWN_BYTES
+            or work <= 0
+            or self._owes_head(view, ticks),
         )
 
     def _looked_at(self, piece: Piece, reading: Reading, work: int) -> tuple[Piece, int]:
         """The piece, some more of it put together; the reader's own, once it turns out that it is not for everybody."""
         archive = reading.view.archive
-        if not piece.is_whole:
+        if not piece.is_whole and not piece.ruled:
             work = piece.look(archive, work)
             self._shelf.advanced(piece)
         if piece.ruled:

@@ -42,6 +42,7 @@ class Plan:
     messages: int = 100_000
     runs: int = 3
     install: bool = False
+    keep: bool = False  # what the systems have written
 
 
 class Skipped(Struct):
@@ -102,7 +103,7 @@ class _Rounds:
     skipped: dict[str, str] = field(default_factory=dict)
 
     async def play(self, number: int, system: System) -> None:
-        """Start the system anew, measure each variant that has not failed before, and leave nothing of it."""
+        """Start the system anew, measure each variant that has not failed before, and stop it."""
         variants = [one for one in system.variants if one.name not in self.skipped]
         directory = self.home / f"round-{number}-{system.variants[0].name}"
         try:
@@ -113,7 +114,8 @@ class _Rounds:
         except Unavailable as error:
             self._give_up(error, [one.name for one in variants])
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            if not self.plan.keep:
+                shutil.rmtree(directory, ignore_errors=True)
         await asyncio.to_thread(os.sync)  # what one has left to be written is not written during the next
 
     async def _measure(self, number: int, variant: Variant, running: Running) -> None:

