@@ -390,6 +390,29 @@ def test_racing_publishers_and_two_subscribers_who_see_one_order(network: LocalN
     play(story)
 
 
+def test_many_publications_in_small_batches_are_certified_together(network: LocalNetwork) -> None:
+    async def story() -> None:
+        async with (
+            topic(network, "heap", partitions=1) as (_, alice, name),
+            alice.subscribe(name) as subscription,
+            alice.publisher(name, batch_size=1, in_flight=64) as publisher,
+        ):
+            values = [str(number).encode() for number in range(100)]
+            receipts = await publisher.publish_many(values)
+            assert [(one.offset, len(one)) for one in receipts] == [(at, 1) for at in range(100)]
+            assert len({one.height for one in receipts}) < len(receipts)
+            assert receipts[50][0].proof().offset == 50
+            got: list[bytes] = []
+            async for messages in subscription.batches():
+                got += [message.value for message in messages]
+                if len(got) == len(values):
+                    break
+            assert got == values
+            assert alice.misbehaviour == ()
+
+    play(story)
+
+
 def test_a_slow_reader_holds_the_brokers_up_and_misses_nothing(network: LocalNetwork) -> None:
     number = 3 * CREDIT
 
@@ -421,8 +444,14 @@ def test_the_blocking_front_works_where_a_loop_already_runs(network: LocalNetwor
                     pending = [publisher.send(str(number), tags={"n": number}) for number in range(5)]
                     publisher.flush()
                     assert [one.receipt().offset for one in pending] == [1, 2, 3, 4, 5]
+                    many = publisher.publish_many(["six", "seven"], tags={"n": 1})
+                    assert [one.offset for batch in many for one in batch] == [6, 7]
                 assert next(iter(subscription)).text() == "1"
-            assert [message.offset for message in client.fetch("notebook")] == [0, 1, 2, 3, 4, 5]
+                texts: list[str] = []
+                while len(texts) < 2:
+                    texts += [message.text() for message in next(subscription.batches())]
+                assert texts == ["six", "seven"]
+            assert [message.offset for message in client.fetch("notebook")] == list(range(8))
             assert client.read("notebook", 0).text() == "one"
             with pytest.raises(parley.UnknownTopic):
                 client.publish("nowhere", "x")

@@ -97,6 +97,27 @@ async def test_what_is_published_after_entering_comes_in_order(stage: Stage) -> 
 
 
 @on_stage
+async def test_all_that_is_here_can_be_taken_at_once(stage: Stage) -> None:
+    async with following(stage) as (subscription, _):
+        batches = subscription.batches()
+        # Waiting may be given up, and nothing is lost.
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(batches)
+        publish(stage, "one", "two", "three")
+        found: list[str] = []
+        async for messages in batches:
+            assert messages
+            assert subscription.waiting == 0
+            found += texts(messages)
+            if len(found) == 3:
+                break
+        assert found == ["one", "two", "three"]
+        (place,) = [one for one in subscription.position().partitions if one.partition == 0]
+        assert (place.ps, place.offset) == (3, 3)
+
+
+@on_stage
 async def test_two_subscribers_with_one_constraint_see_one_order(stage: Stage) -> None:
     async with following(stage) as (first, _):
         publish(stage, "one")

@@ -12,11 +12,13 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Never
 
 import msgspec
 import pytest
+from rocksdict import AccessType, Options, Rdict
 
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
@@ -95,6 +97,14 @@ def busy(tmp_path: Path) -> Iterator[Path]:
             writer.kill()
 
 
+@contextmanager
+def read(copy: Path) -> Iterator[Store]:
+    with Store(
+        copy, Rdict(str(copy), Options(raw_mode=True), access_type=AccessType.read_only(False))
+    ) as store:
+        yield store
+
+
 def no_links(_self: Path, _target: Path) -> Never:
     raise OSError(errno.EXDEV, "Invalid cross-device link")
 
@@ -109,7 +119,7 @@ def test_a_copy_of_a_store_in_use_is_one_moments(
     for number in range(4):
         copy = tmp_path / f"copy-{number}"
         copy_store(busy, copy)
-        with Store.open(copy, create=False) as store:
+        with read(copy) as store:
             last = int(store.get(b"last") or b"0")
             found = [int(key[2:]) for key, _ in store.scan(b"n/")]
         shutil.rmtree(copy)
@@ -138,7 +148,7 @@ def test_what_moves_from_the_log_into_a_table_meanwhile_is_not_missed(
         monkeypatch.setattr(shutil, "copyfile", moving)
         copy_store(config.data, tmp_path / "copy")
     assert moved
-    with Store.open(tmp_path / "copy", create=False) as copy:
+    with read(tmp_path / "copy") as copy:
         assert (copy.get(MARK), copy.get(MARK + b"2")) == (b"in the log", b"later")
 
 
@@ -171,6 +181,33 @@ def test_a_backup_is_made_while_the_store_is_open(config: Config, tmp_path: Path
     lose(config)
     restore_backup(config, path)
     assert stored(config) == b"not yet in a table"
+
+
+def test_making_a_backup_changes_nothing_in_the_store(config: Config, tmp_path: Path) -> None:
+    """Tables of the copy are links to the store's own; one that it is just writing is among them."""
+    (config.data / "999999.sst").write_bytes(b"half a table")
+    (config.data / "999998.blob").write_bytes(b"half a blob file")
+    before = {path.name: path.read_bytes() for path in config.data.iterdir()}
+    make_backup(config, tmp_path / "backup.tar")
+    assert {path.name: path.read_bytes() for path in config.data.iterdir()} == before
+    lose(config)
+    restore_backup(config, tmp_path / "backup.tar")
+    assert stored(config) == b"an entry"
+
+
+def test_a_file_that_grows_meanwhile_is_as_long_as_the_manifest_says(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = config.data / "999999.sst"
+    half.write_bytes(b"half")
+
+    def grows(path: Path, size: int) -> None:
+        with half.open("ab") as file:
+            file.write(b" and half")
+
+    monkeypatch.setattr("parley.node.backup._require_room", grows)
+    make_backup(config, tmp_path / "backup.tar")
+    verify_backup(tmp_path / "backup.tar")
 
 
 def test_a_backup_is_its_owners_alone_and_leaves_nothing_behind(config: Config, tmp_path: Path) -> None:

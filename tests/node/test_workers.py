@@ -8,13 +8,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Never, cast
 
 import pytest
 import structlog
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.node.network import ORGANISATIONS, SECONDS, LocalNetwork

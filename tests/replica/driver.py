@@ -263,9 +263,9 @@ class Cluster:
         member.execute(effects, self.outbox)
         return effects
 
-    def deliver(self, sender: int, to: int, data: bytes) -> list[Effect]:
+    def deliver(self, sender: int, to: int, *data: bytes) -> list[Effect]:
         member = self.members[to]
-        effects = member.replica.receive(self.now, sender, data)
+        effects = member.replica.receive(self.now, sender, *data)
         member.execute(effects, self.outbox)
         return effects
 
@@ -273,14 +273,18 @@ class Cluster:
         """Deliver what was sent in the round before, then fire what is due."""
         self.outbox.now += ROUND
         messages, self.outbox.messages = self.outbox.messages, []
-        for sender, to, data in messages:
+        for sender, to, data in self.parcels(messages):
             if sender not in self.absent and to not in self.absent:
-                self.deliver(sender, to, data)
+                self.deliver(sender, to, *data)
         while self.outbox.timers and self.outbox.timers[0][0] <= self.now:
             _, _, index, timer = heappop(self.outbox.timers)
             member = self.members[index]
             self.fired.append((index, timer))
             member.execute(member.replica.fire(self.now, timer), self.outbox)
+
+    def parcels(self, messages: list[tuple[int, int, bytes]]) -> Iterator[tuple[int, int, list[bytes]]]:
+        """How messages come: each alone, in the order in which they were sent."""
+        return ((sender, to, [data]) for sender, to, data in messages)
 
     def run(self, rounds: int) -> Cluster:
         for _ in range(rounds):

@@ -24,7 +24,7 @@ from parley.replica import fetching, snapshots, wire
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError
 from parley.replica.counter import Counter, encode_batch
-from parley.replica.joining import Joiner, _Search
+from parley.replica.joining import Joiner, _Search, _Sources
 from parley.replica.ports import (
     Broadcast,
     Effect,
@@ -820,6 +820,42 @@ def test_an_offer_or_an_answer_out_of_turn_is_refused() -> None:
     for sender in (ME, 4, 2**31):
         (refused,) = alone.network.me.replica.receive(alone.now, sender, wire.encode(answer))
         assert isinstance(refused, Refused)
+
+
+def with_one_source() -> tuple[Alone, Joiner, int]:
+    """A joiner that has asked for the first nodes and will put all its questions to the same member."""
+    alone = Alone()
+    alone.offers(0, 1, 2)
+    to, _ = alone.answer(NodesRequest)
+    joiner = alone.network.me.replica
+    assert isinstance(joiner, Joiner)
+    joiner._sources = _Sources([to])
+    return alone, joiner, to
+
+
+@pytest.mark.parametrize("nodes", [tuple, leaves_as_branches])
+def test_answers_that_come_in_one_parcel_are_taken_like_those_that_come_one_by_one(
+    nodes: Callable[[tuple[bytes, ...]], tuple[bytes, ...]],
+) -> None:
+    """A member may guess the next questions, and each answer builds on what the one before has only just brought."""
+    single, _, to = with_one_source()
+    told: list[bytes] = []
+    while not any(isinstance(effect, Restart) for effect in single.effects):
+        answer = answer_of(single.network, *single.sent[-1])
+        if isinstance(answer, SnapshotNodes):
+            answer = replace(answer, nodes=nodes(answer.nodes))
+        told.append(wire.encode(answer))
+        single.tell(to, answer)
+    assert len(told) > 10
+    together, joiner, again = with_one_source()
+    assert again == to
+    before = len(together.effects)
+    together.do(joiner.receive(together.now, to, *told[:2], b"no message", *told[2:], *told[:2]))
+    effects = together.effects[before:]
+    assert [effect.reason for effect in effects if isinstance(effect, Refused)] == [Reason.MALFORMED]
+    assert [type(effect) for effect in effects].count(Send) == len(told) - 1
+    assert isinstance(effects[-1], Restart)
+    assert together.network.me.store.entries == single.network.me.store.entries
 
 
 def test_too_many_joins_in_a_row_stop_it_with_advice_and_destroy_nothing() -> None:

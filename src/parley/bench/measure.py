@@ -16,8 +16,8 @@ from parley.bench.workers import Crew
 __all__ = ["TOPIC", "WARM_UP", "Meanwhile", "enough_in_flight", "measure", "publisher_jobs"]
 
 TOPIC = "bench"
-IN_FLIGHT = 3_200  # messages: enough to keep every broker busy; in batches, within
-FEWEST, MOST = 4, 256
+IN_FLIGHT = 12_800  # messages: enough to keep every broker busy; in batches, within
+FEWEST, MOST = 4, 480
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 WARM_UP = 2.0  # seconds
 

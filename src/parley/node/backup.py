@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from rocksdict import AccessType, Options, Rdict
+
 import parley
 from parley.ledger import layout
 from parley.ledger.store import Store, StoreError
 from parley.node.backup_file import (
+    CHUNK,
     DATA,
     FORMAT,
     BackupError,
@@ -63,8 +66,9 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
     try:
         with _workshop(config) as folder:
             copy_store(config.data, folder / DATA)
-            height, block = _head(config, folder / DATA)
-            manifest = _described(config, folder / DATA, height, block)
+            with _reading(folder / DATA) as store:
+                head = _head(config, store)
+            manifest = _described(config, folder / DATA, *head)
             _require_room(path, manifest.bytes)
             pack(path, folder / DATA, manifest, progress)
     except LiveCopyError as error:
@@ -98,30 +102,39 @@ def _workshop(config: Config) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _head(config: Config, data: Path) -> tuple[int, bytes]:
+def _head(config: Config, store: Store) -> tuple[int, bytes]:
     """The last executed block of a store of this network that is whole as far as can be told at a glance."""
+    name = config.broker.name
     try:
-        with Store.open(data, create=False) as store:
-            if store.get(layout.JOINING) is not None or store.get(layout.BACKFILL) is not None:
-                raise BackupError(
-                    f"{config.broker.name} is rebuilding its store and has not everything yet (see `parley status`); back it up "
-                    f"later, or back up another broker."
-                )
-            found = Chain(store)
-            height = found.head().height
-            first, last = found.block(0), found.block(height)
+        if store.get(layout.JOINING) is not None or store.get(layout.BACKFILL) is not None:
+            raise BackupError(
+                f"{name} is rebuilding its store and has not everything yet (see `parley status`); back it up later, or back up "
+                f"another broker."
+            )
+        found = Chain(store)
+        height = found.head().height
+        first, last = found.block(0), found.block(height)
     except (StoreError, chain.StoreError) as error:
-        raise BackupError(
-            f"the store of {config.broker.name} cannot be read, so it is no backup: {error}"
-        ) from error
+        raise BackupError(f"the store of {name} cannot be read, so it is no backup: {error}") from error
     if first is None or last is None:
         raise BackupError(
-            f"the store of {config.broker.name} lacks its {'first' if first is None else 'last'} block, so it is damaged; the "
-            f"broker mends it while it runs, or run `parley node recover`."
+            f"the store of {name} lacks its {'first' if first is None else 'last'} block, so it is damaged; the broker mends it "
+            f"while it runs, or run `parley node recover`."
         )
     if first.header.chain != config.genesis.chain:
-        raise BackupError(f"the store of {config.broker.name} belongs to another network than {config.path}.")
+        raise BackupError(f"the store of {name} belongs to another network than {config.path}.")
     return height, last.id
+
+
+@contextmanager
+def _reading(data: Path) -> Iterator[Store]:
+    """A store that is not written to: its files may be the very files of another process."""
+    try:
+        db = Rdict(str(data), Options(raw_mode=True), access_type=AccessType.read_only(False))
+    except Exception as error:
+        raise BackupError(f"the store cannot be read, so it is no backup: {error}") from error
+    with Store(data, db) as store:
+        yield store
 
 
 def _described(config: Config, data: Path, height: int, block: bytes) -> Manifest:
@@ -135,8 +148,17 @@ def _described(config: Config, data: Path, height: int, block: bytes) -> Manifes
         height=height,
         block=block.hex(),
         time=time.time_ns() // 1_000_000,
-        files=tuple(StoredFile(path.name, path.stat().st_size, _sha256(path)) for path in paths),
+        files=tuple(map(_described_file, paths)),
     )
+
+
+def _described_file(path: Path) -> StoredFile:
+    """As long as it is now: one that grows is of no use, but has to be what the manifest says."""
+    size, sha256 = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        while left := size - file.tell():
+            sha256.update(file.read(min(left, CHUNK)))
+    return StoredFile(path.name, size, sha256.hexdigest())
 
 
 def _require_room(path: Path, size: int) -> None:
@@ -146,11 +168,6 @@ def _require_room(path: Path, size: int) -> None:
             f"the backup takes {size} bytes and {path.absolute().parent} has {free} free, of which {KEPT_FREE} are left alone; "
             f"choose another disk."
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # -- putting back ---------------------------------------------------------------------------------------------------
@@ -183,7 +200,9 @@ def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> R
     try:
         fresh.mkdir(mode=0o700)
         manifest = unpack(path, fresh, progress)
-        if _head(config, fresh) != (manifest.height, bytes.fromhex(manifest.block)):
+        with Store.open(fresh, create=False) as store:
+            head = _head(config, store)
+        if head != (manifest.height, bytes.fromhex(manifest.block)):
             raise BackupError(f"{path} does not hold the block that its manifest names; do not use it.")
         sync_directory(fresh)
         with suppress(FileNotFoundError):

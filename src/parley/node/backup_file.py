@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from parley.node.storage import sync_directory
 
 __all__ = [
+    "CHUNK",
     "DATA",
     "FORMAT",
     "BackupError",

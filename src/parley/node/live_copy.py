@@ -26,8 +26,15 @@ class LiveCopyError(Exception):
     """The store cannot be copied now."""
 
 
+class _MovedOn(Exception):  # noqa: N818 - what happened, not an error
+    """The store is not what it was when the round began."""
+
+
 def copy_store(source: Path, target: Path) -> None:
-    """Make `target`, a store as it was at some moment during this call. Tables are linked where the disk allows it."""
+    """Make `target`, a store as it was at some moment during this call; it is to be read, never to be opened for writing.
+
+    Its tables are links where the disk allows that, some perhaps to files that the store's own process is still writing.
+    """
     if not (source / "CURRENT").is_file():
         raise LiveCopyError(f"{source} holds no store; check the path.")
     target.mkdir(mode=0o700)
@@ -47,7 +54,7 @@ def _taken(source: Path, target: Path) -> bool:
         _take_all(source, target)
         if _manifest(source) != before:
             return False
-    except FileNotFoundError:  # the store has tidied up between two of our steps
+    except (FileNotFoundError, _MovedOn):  # the store has tidied up or gone on between two of our steps
         return False
     name, size = before
     shutil.copyfile(source / name, target / name)
@@ -82,11 +89,11 @@ def _take_logs(source: Path, target: Path) -> None:
         if (
             log.stat().st_size != (target / log.name).stat().st_size
         ):  # its end came after the next one had begun
-            raise FileNotFoundError(log)
+            raise _MovedOn
 
 
 def _take_lasting(file: Path, target: Path) -> None:
-    # One that is still being written is not in the manifest yet: opening the copy removes it, or it is taken again.
+    # One that is still being written is not in the manifest yet: it is of no use, or it is taken again.
     if target.exists() and target.stat().st_size == file.stat().st_size:
         return
     target.unlink(missing_ok=True)

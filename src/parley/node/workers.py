@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -136,7 +136,7 @@ class _Asked:
 class _Worker:
     """One process. It answers questions in their order."""
 
-    def __init__(self, process: Process, stream: FrameStream) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stream: FrameStream) -> None:
         self._process = process
         self._stream = stream
         self._loop = asyncio.get_running_loop()
@@ -148,12 +148,12 @@ class _Worker:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                # Of its own session: Ctrl-C is meant for the broker, which still needs it then.
-                process = await asyncio.create_subprocess_exec(
-                    *COMMAND,
-                    chain.hex(),
+                # Not by way of the loop, whose kind gives its open files away. Of its own session: Ctrl-C is meant for
+                # the broker, which still needs it then.
+                process = subprocess.Popen(  # noqa: ASYNC220, S603 - it takes no time, and it is our own module
+                    [*COMMAND, chain.hex()],
                     stdin=theirs.fileno(),
-                    stdout=DEVNULL,
+                    stdout=subprocess.DEVNULL,
                     env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                     start_new_session=True,
                 )
@@ -188,8 +188,7 @@ class _Worker:
                 self._take(frame, vouch)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
 
     async def end(self) -> None:
         """Nobody waits for it any longer."""
@@ -197,7 +196,7 @@ class _Worker:
         for asked in self._asked:
             _release(asked.answered)
         await self._stream.wait_closed()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
 
     def _take(self, frame: bytes, vouch: Vouch) -> None:
         try:

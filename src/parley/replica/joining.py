@@ -27,6 +27,7 @@ from parley.replica import wire
 from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Chain, Entries, Unusable, joined_entries
 from parley.replica.fetching import BlocksFetch, EntriesFetch, NodesFetch
+from parley.replica.overlay import Overlay
 from parley.replica.ports import (
     Broadcast,
     Effect,
@@ -77,7 +78,7 @@ class Joiner:
     ) -> None:
         """`reason`: why there is no replica on this disk."""
         self._config = config
-        self._store = store
+        self._store = Overlay(store)
         self._reason = reason
         self._genesis = genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
         self._verifier = Verifier(config.instance, scheme, self._genesis)
@@ -126,7 +127,15 @@ class Joiner:
 
     def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]:
         """Whatever is not about the snapshot is ignored: others ask each other, or again later."""
-        return [effect for data in messages for effect in self._receive(now, sender, data)]
+        effects: list[Effect] = []
+        for data in messages:
+            found = self._receive(now, sender, data)
+            for effect in found:
+                if isinstance(effect, Write):  # the next message may be about what this one brought
+                    self._store.write(effect.entries)
+            effects += found
+        self._store.clear()
+        return effects
 
     def _receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
         self._now = now
@@ -367,7 +376,7 @@ class _Sources:
 class _Purge:
     """The keys of what the snapshot replaces: all state, all roots, and the records of blocks above its height."""
 
-    def __init__(self, store: LocalStore, height: int) -> None:
+    def __init__(self, store: Overlay, height: int) -> None:
         self._store = store
         self._ranges = deque(
             [
