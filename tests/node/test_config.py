@@ -11,6 +11,7 @@ import pytest
 
 from parley.node.config import ConfigError, load
 from parley.node.provision import broker_directory, provision_network
+from parley.node.storage import replica_config
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,19 @@ def test_a_provisioned_configuration_is_complete(path: Path, directory: Path) ->
         ("[limit]\nx = 5", "broker.toml: there is no 'limit'; did you mean 'limits'?"),
         ("[storage]\nzzz = 5", "storage: there is no 'zzz'; expected one of 'cache_bytes'"),
         ("[limits]\nconnections = 5", "limits.connections_per_address: expected at most limits.connections"),
+        (
+            "[ordering]\nblock_interval_ms = -1",
+            "ordering.block_interval_ms: expected an integer between 0 and 1000, got -1",
+        ),
+        (
+            "[ordering]\nblock_interval_ms = 1001",
+            "ordering.block_interval_ms: expected an integer between 0 and 1000, got 1001",
+        ),
+        (
+            "[ordering]\nblock_interval_ms = 2.5",
+            "ordering.block_interval_ms: expected an integer between 0 and 1000, got 2.5",
+        ),
+        ("[ordering]\nblock_interval = 5", "did you mean 'block_interval_ms'?"),
         ("[peers]\nbeta-1 = 'nowhere'", "peers.beta-1: 'nowhere' is not an address"),
         ("[peers]\nbeta-2 = 'x:1'", "peers: there is no 'beta-2'; did you mean 'beta-1'?"),
         ("[peers]\nbeta-1 = 7", "peers: expected a table of broker"),
@@ -96,6 +110,14 @@ def test_a_file_that_does_not_fit_is_named(path: Path, key: str, value: str, pro
     with pytest.raises(ConfigError) as caught:
         load(path)
     assert problem in str(caught.value)
+
+
+def test_blocks_under_load_keep_the_configured_pace_of_25_ms_unless_told_otherwise(path: Path) -> None:
+    assert replica_config(load(path)).pace == 25
+    text = path.read_text()
+    for interval in (0, 1, 1_000):
+        path.write_text(f"{text}\n[ordering]\nblock_interval_ms = {interval}\n")
+        assert replica_config(load(path)).pace == interval
 
 
 def test_a_missing_key_is_asked_for(path: Path) -> None:

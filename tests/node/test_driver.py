@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,8 +29,12 @@ from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import Storage, open_storage, replica_config
 from parley.pubsub.application import PubSub
 from parley.replica import wire
-from parley.replica.ports import PersistSafety, Write
+from parley.replica.ports import Broadcast, Effect, PersistSafety, Send, Write
 from parley.replica.replica import Replica
+
+
+RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
+VOTE = Send(1, b"vote")
 
 
 class Recorded:
@@ -165,5 +169,132 @@ def test_what_was_put_off_is_on_disk_before_anything_is_signed(config: Config) -
             driver._step(lambda: [PersistSafety(1, encode_record(number + 1, state))])
             synced.append(not driver._dirty)
             assert synced == [True]
+
+    asyncio.run(story())
+
+
+class Watched:
+    """The store and the record of a broker, as a line of what was done to them; and links that are noted there as well."""
+
+    def __init__(self, driver: Driver, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        write, sync, persist = storage.store.write, storage.store.sync, storage.safety.persist
+
+        def watched_write(entries: Sequence[tuple[bytes, bytes | None]], *, sync: bool) -> None:
+            write(entries, sync=sync)
+            keys = b"".join(key for key, _ in entries).decode()
+            self.done.append(f"{keys} synced" if sync else keys)
+
+        def watched_sync() -> None:
+            sync()
+            self.done.append("sync")
+
+        def watched_persist(slot: int, record: bytes) -> None:
+            persist(slot, record)
+            self.done.append("record")
+
+        monkeypatch.setattr(storage.store, "write", watched_write)
+        monkeypatch.setattr(storage.store, "sync", watched_sync)
+        monkeypatch.setattr(storage.safety, "persist", watched_persist)
+        monkeypatch.setattr(driver, "_links", self)
+
+    def send(self, to: int, data: bytes) -> None:
+        self.done.append(f"to {to}: {data.decode()}")
+
+    def broadcast(self, data: bytes) -> None:
+        self.done.append(f"to all: {data.decode()}")
+
+
+def stored(key: bytes, *, sync: bool = True) -> Write:
+    return Write(((key, b""),), sync=sync)
+
+
+@pytest.mark.parametrize(
+    ("effects", "done"),
+    [
+        ([stored(b"a"), stored(b"b"), RECORD], ["a", "b synced", "record"]),
+        ([stored(b"a"), stored(b"b", sync=False), RECORD], ["a", "b synced", "record"]),
+        ([stored(b"a", sync=False), stored(b"b"), RECORD], ["a", "b synced", "record"]),
+        ([stored(b"a", sync=False), stored(b"b", sync=False), RECORD], ["a", "b", "record"]),
+        ([stored(b"a"), RECORD, stored(b"b"), VOTE], ["a synced", "record", "b synced", "to 1: vote"]),
+        ([stored(b"a"), RECORD, stored(b"b", sync=False), VOTE], ["a synced", "record", "b", "to 1: vote"]),
+        ([RECORD, stored(b"a"), stored(b"b")], ["record", "a", "b synced"]),
+        ([stored(b"a", sync=False)], ["a"]),
+    ],
+)
+def test_writes_in_a_row_are_waited_for_once_and_before_whatever_follows_them(
+    config: Config, monkeypatch: pytest.MonkeyPatch, effects: list[Effect], done: list[str]
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            number, state = storage.record
+            record = PersistSafety(1, encode_record(number + 1, state))
+            watched = Watched(driver, storage, monkeypatch)
+            driver._step(lambda: [record if effect is RECORD else effect for effect in effects])
+            assert watched.done == done
+            assert storage.store.get(b"a") == b""
+
+    asyncio.run(story())
+
+
+def test_what_was_put_off_is_announced_after_the_one_sync_of_a_row_of_writes(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            number, state = storage.record
+            record = PersistSafety(1, encode_record(number + 1, state))
+            watched = Watched(driver, storage, monkeypatch)
+            driver._step(lambda: [stored(b"mine"), Broadcast(b"mine")])
+            assert watched.done == ["mine"]
+            driver._step(lambda: [stored(b"a"), stored(b"b"), record])
+            assert watched.done == ["mine", "a", "b synced", "to all: mine", "record"]
+
+    asyncio.run(story())
+
+
+def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_against_its_sender(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        blamed: list[tuple[int, Reason]] = []
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
+            driver.start()
+            steps: list[list[Effect] | None] = []
+            step = driver._step
+
+            def watched(action: Callable[[], list[Effect]]) -> list[Effect] | None:
+                steps.append(step(action))
+                return steps[-1]
+
+            monkeypatch.setattr(driver, "_step", watched)
+            (first, a), (second, b) = batch(config, 0), batch(config, 1)
+            announced = [wire.encode(BatchMessage(body)) for body in (a, b, a)]
+            driver.receive(2, announced[0], b"\xc1", *announced[1:])
+            assert len(steps) == 1
+            assert blamed == [(2, Reason.MALFORMED), (2, Reason.REPLAYED)]
+            assert (storage.store.get(layout.batch(first)), storage.store.get(layout.batch(second))) == (a, b)
+
+    asyncio.run(story())
+
+
+def test_of_a_block_only_the_state_and_its_map_are_kept_as_they_were(config: Config) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            height = storage.recent.lowest
+            kept, node = layout.state(b"key"), layout.state_node(b"\1")
+            others = [layout.HEAD, layout.receipts(1), layout.INDEX + b"x", layout.batch(bytes(32)), b"h/x"]
+            first = [(kept, b"old"), (node, b"old"), *((key, b"old") for key in others)]
+            driver._step(lambda: [Write(tuple(first), sync=True, applies=height + 1)])
+            second = tuple((key, b"new") for key, _ in first)
+            driver._step(lambda: [Write(second, sync=True, applies=height + 2)])
+            assert storage.recent.replaced_after(height + 1) == {kept: b"old", node: b"old"}
+            view = storage.recent.at(height + 1)
+            assert (view.get(kept), view.get(node)) == (b"old", b"old")
+            assert (storage.store.get(kept), storage.store.get(others[0])) == (b"new", b"new")
 
     asyncio.run(story())

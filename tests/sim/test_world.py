@@ -36,8 +36,8 @@ class Scripted:
     def start(self, now: int) -> list[Effect]:  # noqa: ARG002
         return self._script
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:  # noqa: ARG002
-        self._heard.append(data)
+    def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]:  # noqa: ARG002
+        self._heard.extend(messages)
         return []
 
     def submit(self, now: int, batch: bytes) -> list[Effect]:  # noqa: ARG002

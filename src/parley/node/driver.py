@@ -134,23 +134,39 @@ class Driver:
             if _only_stores(effects):
                 self._store_soon(effects)
             else:
-                for effect in effects:
-                    self._execute(effect)
+                self._execute_all(effects)
         except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
             self._fail(error)
             return None
         return effects
 
+    def _execute_all(self, effects: list[Effect]) -> None:
+        """Of several writes in a row only the last is waited for, on behalf of all: what follows them follows it."""
+        sync = False
+        for effect, following in zip(effects, (*effects[1:], None), strict=True):
+            if not isinstance(effect, Write):
+                self._execute(effect)
+                continue
+            sync |= effect.sync
+            if isinstance(following, Write):
+                self._write(effect, sync=False)
+            else:
+                self._write(effect, sync=sync)
+                sync = False
+
+    def _write(self, effect: Write, *, sync: bool) -> None:
+        if effect.applies is not None:
+            state = [entry for entry in effect.entries if entry[0].startswith(_STATE)]
+            self._storage.recent.before_write(effect.applies, state)
+        self._storage.store.write(effect.entries, sync=sync)
+        if sync:
+            self._dirty = False
+            self._announce()
+
     def _execute(self, effect: Effect) -> None:
         match effect:
             case Write():
-                if effect.applies is not None:
-                    state = [entry for entry in effect.entries if entry[0].startswith(_STATE)]
-                    self._storage.recent.before_write(effect.applies, state)
-                self._storage.store.write(effect.entries, sync=effect.sync)
-                if effect.sync:
-                    self._dirty = False
-                    self._announce()
+                self._write(effect, sync=effect.sync)
             case PersistSafety():
                 self._sync()  # what is signed now may build on what was written before
                 self._storage.safety.persist(effect.slot, effect.record)

@@ -73,7 +73,11 @@ class Actor:
     def start(self, now: int) -> list[Effect]:
         return self._filter(self.replica.start(now))
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+    def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]:
+        return [effect for data in messages for effect in self.take(now, sender, data)]
+
+    def take(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        """One message."""
         message = read(data)
         extra = [] if message is None else self.hear(sender, message)
         return extra + self._filter(self.replica.receive(now, sender, data))

@@ -30,8 +30,8 @@ class Crash(Actor):
         super().__init__(replica, seat)
         self._dies = seat.chance.randrange(LAST_BREATH)
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
-        return super().receive(now, sender, data) if now < self._dies else []
+    def take(self, now: int, sender: int, data: bytes) -> list[Effect]:
+        return super().take(now, sender, data) if now < self._dies else []
 
     def submit(self, now: int, batch: bytes) -> list[Effect]:
         return super().submit(now, batch) if now < self._dies else []

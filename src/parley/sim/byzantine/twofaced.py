@@ -38,7 +38,7 @@ class TwoFaced(Actor):
     def start(self, now: int) -> list[Effect]:
         return [effect for face in (0, 1) for effect in self._tell(face, self._faces[face].start(now))]
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+    def take(self, now: int, sender: int, data: bytes) -> list[Effect]:
         if sender not in self.seat.accomplices:
             face = self._side(sender)
         elif data[:1] == TAG and len(data) > 1:

@@ -43,13 +43,13 @@ class Hoarder(Actor):
     name = "hoarder"
     story = "keeps the votes that it collects, and gives up on every view at once without its own vote"
 
-    def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
+    def take(self, now: int, sender: int, data: bytes) -> list[Effect]:
         message = read(data)
         if isinstance(message, Vote):
             return []
         if isinstance(message, Timeout) and message.vote is not None:
             data = wire.encode(replace(message, vote=None))
-        return super().receive(now, sender, data)
+        return super().take(now, sender, data)
 
     def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
         if not isinstance(message, Proposal) or message.header.view < self.view:
