@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from parley.node.config import ConfigError, load
 from parley.node.provision import broker_directory, provision_network
@@ -115,9 +117,19 @@ def test_a_file_that_does_not_fit_is_named(path: Path, key: str, value: str, pro
 def test_blocks_under_load_keep_the_configured_pace_of_25_ms_unless_told_otherwise(path: Path) -> None:
     assert replica_config(load(path)).pace == 25
     text = path.read_text()
-    for interval in (0, 1, 1_000):
+    for interval in (0, 1, 500):
         path.write_text(f"{text}\n[ordering]\nblock_interval_ms = {interval}\n")
         assert replica_config(load(path)).pace == interval
+
+
+def test_in_a_network_with_short_views_no_leader_waits_for_most_of_one(path: Path) -> None:
+    path.write_text(f"{path.read_text()}\n[ordering]\nblock_interval_ms = 900\n")
+    config = load(path)
+    assert replica_config(config).pace == config.genesis.timeouts.view // 4 == 500
+    hasty = structs.replace(
+        config.genesis, timeouts=structs.replace(config.genesis.timeouts, view=40, heartbeat=30)
+    )
+    assert replica_config(replace(config, genesis=hasty)).pace == 10
 
 
 def test_a_missing_key_is_asked_for(path: Path) -> None:

@@ -49,7 +49,7 @@ __all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "Stream", "Tol
 
 CONNECT_SECONDS = 5.0  # for TCP and TLS
 OPENING_SECONDS = 5.0  # for the broker to take the credential
-MAX_IN_FLIGHT = 512  # questions of one connection that wait for an answer
+MAX_IN_FLIGHT = 1_000  # questions of one connection that wait for an answer
 MAX_UNSENT = 4 * 1024 * 1024  # bytes that wait to be sent while more is posted
 MAX_QUEUED = 2_048  # pieces of a stream that wait to be looked at
 MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last one may overshoot

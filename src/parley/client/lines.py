@@ -82,6 +82,7 @@ class Line:
         self._author = author
         self._place = (kind, topic, partition)
         self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
+        self._unsent: deque[_Entry] = deque()  # the last of them, for which there was no room: none overtakes another
         self._ack = panel.timeouts.ack / 1_000
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -112,6 +113,7 @@ class Line:
 
     def close(self) -> None:
         self._closed = True
+        self._unsent.clear()
         if self._timer is not None:
             self._timer.cancel()
         while self._entries:
@@ -144,13 +146,26 @@ class Line:
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
         entry.task = None
-        if self._panel.post(entry.data, partial(self._told, entry, entry.digest)):
-            loop = asyncio.get_running_loop()
-            entry.sent = loop.time()
-            if self._timer is None:
-                self._timer = loop.call_later(self._ack, self._look)
-        else:
-            self._start(entry)
+        self._unsent.append(entry)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """In their order, as far as there is room: a batch that comes before its turn is ordered in vain."""
+        if self._closed:
+            return
+        while self._unsent and self._post(self._unsent[0]):
+            self._unsent.popleft()
+        if self._unsent and self._unsent[0] is self._entries[0]:  # nothing is under way whose end would make room
+            self._start(self._unsent.popleft())
+
+    def _post(self, entry: _Entry) -> bool:
+        if not self._panel.post(entry.data, partial(self._told, entry, entry.digest)):
+            return False
+        loop = asyncio.get_running_loop()
+        entry.sent = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._ack, self._look)
+        return True
 
     def _told(self, entry: _Entry, name: bytes, broker: str, answer: Answer | Exception) -> None:
         """What the first broker made of a batch: nearly always its receipt. Whatever else it is, others are asked, too."""
@@ -168,6 +183,8 @@ class Line:
         self._timer = None
         loop = asyncio.get_running_loop()
         for entry in self._entries:
+            if self._unsent and entry is self._unsent[0]:
+                return
             if entry.task is not None:
                 continue
             if (due := entry.sent + self._ack) > loop.time():
@@ -265,6 +282,7 @@ class Line:
     def _renew(self) -> None:
         """Sign whatever is open anew, under a new session."""
         self._begin_session()
+        self._unsent.clear()
         for entry in self._entries:
             _stop(entry)
             entry.header = self._header(len(entry.messages))
@@ -272,6 +290,7 @@ class Line:
 
     def _give_up(self, refusal: Refused) -> None:
         """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed anew."""
+        self._unsent.clear()
         while self._entries:
             entry = self._entries[0]
             _stop(entry)
@@ -285,6 +304,8 @@ class Line:
     def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
         self._entries.remove(entry)
         entry.settled.set()
+        if self._unsent:  # whoever settles it may have other plans for what waits
+            asyncio.get_running_loop().call_soon(self._send_waiting)
         if isinstance(result, Applied):
             self._reached = max(self._reached, result.ordered.height)
         if entry.done.done():

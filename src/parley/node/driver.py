@@ -141,32 +141,28 @@ class Driver:
         return effects
 
     def _execute_all(self, effects: list[Effect]) -> None:
-        """Of several writes in a row only the last is waited for, on behalf of all: what follows them follows it."""
-        sync = False
-        for effect, following in zip(effects, (*effects[1:], None), strict=True):
-            if not isinstance(effect, Write):
-                self._execute(effect)
-                continue
-            sync |= effect.sync
-            if isinstance(following, Write):
-                self._write(effect, sync=False)
-            else:
-                self._write(effect, sync=sync)
-                sync = False
+        """Writes in a row are waited for once, before whatever follows them."""
+        due = False
+        for effect in effects:
+            if due and not isinstance(effect, Write):
+                self._sync()
+                due = False
+            self._execute(effect)
+            due |= isinstance(effect, Write) and effect.sync
+        if due:
+            self._sync()
 
-    def _write(self, effect: Write, *, sync: bool) -> None:
+    def _write(self, effect: Write) -> None:
         if effect.applies is not None:
             state = [entry for entry in effect.entries if entry[0].startswith(_STATE)]
             self._storage.recent.before_write(effect.applies, state)
-        self._storage.store.write(effect.entries, sync=sync)
-        if sync:
-            self._dirty = False
-            self._announce()
+        self._storage.store.write(effect.entries, sync=False)
+        self._dirty |= effect.sync
 
     def _execute(self, effect: Effect) -> None:
         match effect:
             case Write():
-                self._write(effect, sync=effect.sync)
+                self._write(effect)
             case PersistSafety():
                 self._sync()  # what is signed now may build on what was written before
                 self._storage.safety.persist(effect.slot, effect.record)
@@ -185,14 +181,10 @@ class Driver:
 
     def _store_soon(self, effects: list[Effect]) -> None:
         for effect in effects:
-            match effect:
-                case Write():
-                    self._storage.store.write(effect.entries, sync=False)
-                    self._dirty = True
-                case Send() | Broadcast():
-                    self._unannounced.append(effect)
-                case _:
-                    self._execute(effect)
+            if isinstance(effect, Send | Broadcast):
+                self._unannounced.append(effect)
+            else:
+                self._execute(effect)
         if len(self._unannounced) >= MAX_UNANNOUNCED:
             self._sync()
         elif not self._sync_planned:

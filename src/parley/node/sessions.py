@@ -56,7 +56,10 @@ __all__ = ["Keeper", "Services", "Session"]
 
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
-TURN_FRAMES, TURN_BYTES = 16, 64 * 1024  # questions that are taken in one turn; a larger one has a turn of its own
+TURN_FRAMES, TURN_BYTES = (
+    16,
+    64 * 1024,
+)  # of what is taken in one turn; a larger question has a turn of its own
 LOOK_SECONDS = 0.1  # between two looks at what others have to change first
 
 # What no client sends that means well: counted, and too much of it ends in a ban.
@@ -80,7 +83,7 @@ class Services:
     ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
     tally: Tally = field(default_factory=Tally)
     shelf: Shelf = field(default_factory=Shelf)
-    ahead: Ahead | None = None
+    ahead: Ahead | None = None  # None: there are no workers
 
 
 class Keeper(Protocol):
@@ -178,9 +181,9 @@ class Session:
 
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
+            if self._services.ahead is not None:  # not in a turn, which others may wait for
+                await self._services.ahead(submitted(frames))
             for group in _turns(frames):
-                if self._services.ahead is not None:
-                    await self._services.ahead(submitted(group))
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)
@@ -469,14 +472,24 @@ class Session:
 
 
 def _turns(frames: list[bytes]) -> Iterator[list[bytes]]:
-    """Consecutive frames that may be answered without others in between."""
+    """Questions that are not answered at once share a turn with those next to them. Any other has its own: what its answer
+    took, which may be much, is paid for and read before the next one is begun.
+    """
     group: list[bytes] = []
     size = 0
     for frame in frames:
-        if group and (len(group) == TURN_FRAMES or size + len(frame) > TURN_BYTES):
+        alone = not frame.startswith(_ANSWERED_LATER)
+        if group and (alone or len(group) == TURN_FRAMES or size + len(frame) > TURN_BYTES):
             yield group
             group, size = [], 0
+        if alone:
+            yield [frame]
+            continue
         group.append(frame)
         size += len(frame)
     if group:
         yield group
+
+
+# How these begin: the length and the tag of an array.
+_ANSWERED_LATER = tuple(encode(question)[:2] for question in (Submit(1, b"x"), Credit(1, 1)))

@@ -35,7 +35,7 @@ LOOK_SECONDS = 1.0  # between two looks at that
 AGAIN_SECONDS = 1.0  # from the end of a worker to the next one
 SIGNATURE_COST = 4 * 1024  # bytes of small messages that take as long to hash as a signature takes to check
 MIN_COST = 8 * 1024  # below it, asking costs the loop about as much as checking
-MAX_WAITING = 4 * 1024 * 1024  # of one worker; what comes beyond that is checked here meanwhile
+MAX_WAITING = 1024 * 1024  # of one worker; what comes beyond that is checked here meanwhile
 MAX_ANSWER = 64 * MAX_BODIES
 # All that a worker needs of the broker's environment: how Python finds this package and its libraries.
 ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
