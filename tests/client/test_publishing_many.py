@@ -10,9 +10,11 @@ from tests.client.stage import Stage, on_stage
 from tests.client.test_publishing import FIRST, published
 from tests.pubsub.world import Signed
 
+from parley.client import connection
 from parley.client.client import Client
 from parley.client.errors import ClientClosed, Oversized, UnknownPartition
 from parley.client.messages import Receipt
+from parley.model.batches import open_batch
 from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
 from parley.net.messages import Question, Receipted, Submit, encode
 
@@ -183,3 +185,21 @@ async def test_an_answer_of_another_kind_to_a_batch_is_a_lie(stage: Stage) -> No
         assert (await client.publish("notes", "one", partition=0)).offset == 0
         (lie,) = client.misbehaviour
         assert "answered a Submit with a Proven" in lie.problem
+
+
+@on_stage
+async def test_batches_reach_the_broker_in_their_order_also_when_a_connection_has_no_room(
+    stage: Stage,
+) -> None:
+    """One that overtook another would be ordered out of sequence, and again, and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "MAX_IN_FLIGHT", 2)
+        async with (
+            stage.client(stage.registered("alice")) as client,
+            client.publisher("notes", batch_size=1, in_flight=40) as publisher,
+        ):
+            receipts = await publisher.publish_many([str(number) for number in range(40)], partition=0)
+    assert [one.offset for one in receipts] == list(range(40))
+    chain = stage.ledger.genesis.chain
+    sequences = [open_batch(body, chain)[1].header.sequence for body in stage[FIRST].batches]
+    assert sequences == list(range(40))
