@@ -196,7 +196,7 @@ async def test_batches_reach_the_broker_in_their_order_also_when_a_connection_ha
         patch.setattr(connection, "MAX_IN_FLIGHT", 2)
         async with (
             stage.client(stage.registered("alice")) as client,
-            client.publisher("notes", batch_size=1, in_flight=40) as publisher,
+            client.publisher("notes", batch_size=1, in_flight=6) as publisher,
         ):
             receipts = await publisher.publish_many([str(number) for number in range(40)], partition=0)
     assert [one.offset for one in receipts] == list(range(40))

@@ -303,5 +303,5 @@ class Publisher:
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.
             self._batch_size = max(1, min(self._batch_size, len(batch.messages) // 2))
-        if failure is not None and len(self._failed) < MAX_FAILED:
+        if failure is not None and not batch.seen and len(self._failed) < MAX_FAILED:
             self._failed.append(batch)
