@@ -82,7 +82,9 @@ class Line:
         self._author = author
         self._place = (kind, topic, partition)
         self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
-        self._unsent: deque[_Entry] = deque()  # the last of them, for which there was no room: none overtakes another
+        self._unsent: deque[_Entry] = (
+            deque()
+        )  # the last of them, for which there was no room: none overtakes another
         self._ack = panel.timeouts.ack / 1_000
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -155,7 +157,9 @@ class Line:
             return
         while self._unsent and self._post(self._unsent[0]):
             self._unsent.popleft()
-        if self._unsent and self._unsent[0] is self._entries[0]:  # nothing is under way whose end would make room
+        if (
+            self._unsent and self._unsent[0] is self._entries[0]
+        ):  # nothing is under way whose end would make room
             self._start(self._unsent.popleft())
 
     def _post(self, entry: _Entry) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Protocol
 from msgspec import Meta, Struct
 
 from parley.crypto import merkle
-from parley.crypto.encoding import u32
+from parley.crypto.encoding import enc, u32
 from parley.crypto.hashing import DIGEST_SIZE, domain_prefix
 from parley.model.names import U32
 
@@ -21,7 +21,7 @@ __all__ = ["GROUP", "LeafProof", "Salted", "leaves_of", "prove", "root", "verify
 
 GROUP = 16  # leaves
 
-_HASH = u32(DIGEST_SIZE)
+_NONE, _HASH = u32(0), u32(DIGEST_SIZE)
 # digest("message/header", salt, header), digest("message/payload", salt, payload) and digest("message/leaf", ...) up to
 # their first variable byte. A copy of a hash that has begun costs half as much as a new one.
 _HEADER = hashlib.sha256(domain_prefix("message/header") + u32(16))
@@ -55,19 +55,29 @@ def leaves_of(messages: Iterable[Salted]) -> list[bytes]:
     header_hash, payload_hash, leaf_hash = _HEADER.copy, _PAYLOAD.copy, _LEAF.copy
     leaves: list[bytes] = []
     add = leaves.append
-    rule, between = "", u32(0) + _HASH
+    header, rule, size = (
+        b"",
+        "",
+        0,
+    )  # of the message before: neighbours are mostly alike in all but salt and payload
+    framed_header, framed_rule, framed_size = _NONE, _NONE + _HASH, _NONE
     for message in messages:
-        salt, header, payload = message.salt, message.header, message.payload
+        salt, payload = message.salt, message.payload
+        if message.header != header:
+            header = message.header
+            framed_header = u32(len(header)) + header
         if message.rule != rule:
             rule = message.rule
-            text = rule.encode()
-            between = len(text).to_bytes(4, "big") + text + _HASH
+            framed_rule = enc(rule.encode()) + _HASH
+        if len(payload) != size:
+            size = len(payload)
+            framed_size = u32(size)
         hc = header_hash()
-        hc.update(salt + len(header).to_bytes(4, "big") + header)
+        hc.update(salt + framed_header)
         pc = payload_hash()
-        pc.update(salt + len(payload).to_bytes(4, "big") + payload)
+        pc.update(salt + framed_size + payload)
         leaf = leaf_hash()
-        leaf.update(hc.digest() + between + pc.digest())
+        leaf.update(hc.digest() + framed_rule + pc.digest())
         add(leaf.digest())
     return leaves
 
