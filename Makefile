@@ -85,10 +85,12 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements.lock
 	  --no-emit-index-url --no-emit-find-links --extra node --extra bench --group dev $(LOCK_ARGS) pyproject.toml -o requirements.lock
 	@if grep -nE '://|file:' requirements.lock; then echo "requirements.lock must not hold addresses" >&2; exit 1; fi
 
-bench: $(STAMP) ## measure the ordering core
+bench: $(STAMP) ## measure four brokers under load, and the ordering core
+	@./parley bench pub
 	@./parley bench consensus
 
 bench-quick: $(STAMP) ## the same, in seconds
+	@./parley bench pub --runs 1 --seconds 5
 	@./parley bench consensus --quick
 
 docs: $(STAMP) ## check every link in the documents and print their index
