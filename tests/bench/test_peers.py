@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import stat
 import statistics
 import subprocess
 import sys
@@ -244,13 +245,20 @@ def test_every_address_in_a_peers_settings_is_of_the_loopback_interface(tmp_path
     texts = [
         Nats(synced=True)._config(tmp_path, 0, addresses[0], addresses[0], addresses),
         _config(tmp_path, 0, addresses, addresses).read_text(),
-        *_environment(tmp_path, 0, addresses[0], "4", "5").values(),
+        *_environment(tmp_path, 0, addresses[0], "4", "5", cookie="cookie").values(),
         (tmp_path / "node-0" / "rabbitmq.conf").read_text(),
     ]
     found = re.findall(r"\d+[.,]\d+[.,]\d+[.,]\d+", " ".join(texts))
     assert len(found) > 10
     assert {one.replace(",", ".") for one in found} == {"127.0.0.1"}
     assert "0.0.0.0" not in " ".join(texts)
+
+
+def test_only_its_owner_knows_what_lets_programs_run_at_a_node(tmp_path: Path) -> None:
+    _environment(tmp_path, 0, "127.0.0.1:1", "4", "5", cookie="cookie")
+    cookie = tmp_path / "node-0" / ".erlang.cookie"
+    assert cookie.read_text() == "cookie"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (cookie, cookie.parent)] == [0o600, 0o700]
 
 
 def test_nats_syncs_before_it_acknowledges_only_if_it_is_told_to() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import stat
 import tarfile
@@ -198,6 +199,35 @@ def test_a_broken_configuration_is_told_with_what_is_wrong(home: Path) -> None:
     assert leaks(files, home / ".parley") == []
 
 
+def test_of_a_broken_configuration_only_what_parley_knows_is_told(home: Path) -> None:
+    config = broker_directory(home / ".parley", "alpha-1") / "broker.toml"
+    odd = "pin = 'hunter2'  # or hunter2"
+    config.write_text(f"{odd}\n{config.read_text()}\n[metrics]\n{odd}\n[vault]\n{odd}\n")
+    files, _ = collected(home)
+    written = json.loads(files["brokers/alpha-1/config.json"])["written"]
+    assert (written["pin"], written["vault"], written["metrics"]) == ("…", "…", {"pin": "…"})
+    assert not any(b"hunter2" in data for data in files.values())
+
+
+def test_a_key_that_is_kept_elsewhere_does_not_get_out_of_a_log(home: Path) -> None:
+    config = broker_directory(home / ".parley", "alpha-1") / "broker.toml"
+    (config.parent / "consensus.key").rename(home / "elsewhere")
+    config.write_text(config.read_text().replace('"consensus.key"', f'"{home / "elsewhere"}"'))
+    seed = bytes.fromhex((home / "elsewhere").read_text())
+    (config.parent / "output.log").write_text(f"[{', '.join(map(str, seed))}]\n")
+    _, problems = collected(home)
+    assert [problem for problem in problems if problem.startswith("brokers/alpha-1/output.log was left out")]
+
+
+def test_names_of_files_are_cleaned_like_all_else(home: Path) -> None:
+    folder = broker_directory(home / ".parley", "alpha-1")
+    (folder / ("5e" * 32)).touch()
+    (folder / os.fsdecode(b"\xff")).touch()
+    files, _ = collected(home)
+    names = {one["name"] for one in json.loads(files["brokers/alpha-1/files.json"])["files"]}
+    assert {"5e5e5e5e…", "\N{REPLACEMENT CHARACTER}", "broker.toml"} <= names
+
+
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     class Pages(BaseHTTPRequestHandler):
@@ -268,6 +298,34 @@ def test_what_could_be_a_key_is_shortened_and_the_rest_stays() -> None:
         "token": ["AAECAwQF…"],
         "height": 12,
     }
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "yk3/Tt9nS4vDqQ8sKb1/xWZ0aLp7m2cR5uEe/hG6jFo=",  # slashes cut it into short pieces
+        ":".join(["9f", "3c", "aa", "07"] * 8),
+        repr(bytes(range(120, 152))),
+        "password=hunter2",
+        'api_key: "hunter2"',
+        "Authorization: Bearer hunter2",
+        "https://bob:hunter2@example.org/hook",
+    ],
+)
+@pytest.mark.parametrize("pattern", ["read {} here", "{}"])
+def test_secrets_in_other_spellings_are_shortened_too(secret: str, pattern: str) -> None:
+    for line in (pattern.format(secret), json.dumps({"why": pattern.format(secret)})):
+        cleaned = clean_lines([line]).decode()
+        assert secret[12:] not in cleaned
+        assert "hunter2" not in cleaned
+        assert "…" in cleaned
+
+
+@pytest.mark.parametrize("text", ["a/" * 500_000, "Ab1/" * 500_000, "b'" * 500_000, 'b"' + "\\" * 500_000])
+def test_no_text_takes_long_to_clean(text: str) -> None:
+    began = time.process_time()
+    clean(text)
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
-from tests.client.stage import Stage, on_stage
-from tests.client.test_publishing import FIRST, published
+from tests.client.stage import Stage, on_stage, on_stage_with
+from tests.client.test_publishing import FIRST, HASTY, published
 from tests.pubsub.world import Signed
 
 from parley.client import connection
@@ -203,3 +203,19 @@ async def test_batches_reach_the_broker_in_their_order_also_when_a_connection_ha
     chain = stage.ledger.genesis.chain
     sequences = [open_batch(body, chain)[1].header.sequence for body in stage[FIRST].batches]
     assert sequences == list(range(40))
+
+
+@on_stage_with(HASTY)
+async def test_a_broker_that_is_silent_about_batches_does_not_hold_up_each_of_them(stage: Stage) -> None:
+    """What it never answers fills its connection; batches would then wait for it one after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "MAX_IN_FLIGHT", 2)
+        async with (
+            stage.client(stage.registered("alice"), first=FIRST) as client,
+            client.publisher("notes", batch_size=1, in_flight=6) as publisher,
+        ):
+            stage[FIRST].deaf = lambda question: isinstance(question, Submit)
+            receipts = await publisher.publish_many([str(number) for number in range(40)], partition=0)
+            assert client.misbehaviour == ()
+    assert [one.offset for one in receipts] == list(range(40))
+    assert len(stage[FIRST].batches) < 20

@@ -13,6 +13,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Never
 
@@ -25,7 +26,7 @@ from parley.ledger.safety_file import SafetyFile, SafetyFileError
 from parley.ledger.store import Store
 from parley.node import live_copy
 from parley.node.backup import check_restorable, make_backup, restore_backup
-from parley.node.backup_file import BackupError, Manifest, read_manifest, verify_backup
+from parley.node.backup_file import BackupError, Manifest, StoredFile, read_manifest, verify_backup
 from parley.node.config import Config, load
 from parley.node.live_copy import LiveCopyError, copy_store
 from parley.node.provision import broker_directory, provision_network
@@ -376,6 +377,32 @@ def test_a_manifest_that_names_other_places_is_refused(backup: Path, name: str) 
         read_manifest(backup)
 
 
+@pytest.mark.parametrize("name", ["safety.record", "consensus.key", "LOCK"])
+def test_a_manifest_that_names_what_no_store_needs_is_refused(backup: Path, name: str) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        last = msgspec.structs.replace(manifest.files[-1], name=name)
+        return msgspec.structs.replace(manifest, files=(*manifest.files, last))
+
+    rewritten(backup, change)
+    with pytest.raises(BackupError, match="no backup that this version can read"):
+        read_manifest(backup)
+
+
+def test_a_file_that_is_longer_than_what_is_there_of_it_is_refused(backup: Path) -> None:
+    """A few bytes could fill any disk."""
+    size, hollow = 2**50, tarfile.TarInfo("data/999999.sst")
+    hollow.pax_headers = {"GNU.sparse.map": f"{size},0", "GNU.sparse.size": str(size)}
+    rewritten(
+        backup,
+        lambda manifest: msgspec.structs.replace(
+            manifest, files=(*manifest.files, StoredFile("999999.sst", size, "00" * 32))
+        ),
+        (hollow, b""),
+    )
+    with pytest.raises(BackupError, match=r"999999\.sst.*do not use it"):
+        verify_backup(backup)
+
+
 def test_links_and_other_formats_are_refused(backup: Path, tmp_path: Path) -> None:
     link = tarfile.TarInfo("data/link")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -417,6 +444,30 @@ def test_a_lost_record_is_replaced_by_one_that_abstains(config: Config, backup: 
         assert storage.store.get(MARK) == b"an entry"
     finally:
         storage.close()
+
+
+def test_an_old_record_does_not_come_back_even_if_it_is_kept_inside_the_store(
+    config: Config, tmp_path: Path
+) -> None:
+    inside = replace(config, safety=config.data / "safety.record")
+    config.safety.rename(inside.safety)
+    old = inside.safety.read_bytes()
+    manifest = make_backup(inside, tmp_path / "backup.tar")
+    assert "safety.record" not in {file.name for file in manifest.files}
+    lose(inside)
+    assert restore_backup(inside, tmp_path / "backup.tar").recovered.record
+    assert inside.safety.read_bytes() != old
+    assert examine(inside).abstains
+
+
+def test_a_backup_for_which_there_is_no_room_is_not_begun(
+    config: Config, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(config)
+    monkeypatch.setattr("parley.node.backup.KEPT_FREE", 2**62)
+    with pytest.raises(BackupError, match="free"):
+        restore_backup(config, backup)
+    assert not config.data.exists()
 
 
 def test_restored_files_are_their_owners_alone(config: Config, backup: Path) -> None:

@@ -79,7 +79,8 @@ def test_a_broker_that_does_not_abstain_after_losing_its_record_is_noticed(
         host.disk = host._new_disk()
 
     monkeypatch.setattr(Host, "wipe", forgetful)
-    assert "one signature per view" in noticed(range(8), damages=0)
+    # It has to be wiped right after it signed, which happens in few runs.
+    assert "one signature per view" in noticed(range(20, 29), damages=0)
 
 
 def test_damage_that_nobody_looks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ BEGUN_SECONDS = 60.0  # for the first receipt or delivery
 REPORT_SECONDS = 60.0
 MAX_REPORT = 64 * 1024 * 1024  # bytes
 TAIL_BYTES = 4_096
-COMMAND = (sys.executable, "-m", "parley.bench.load")
+COMMAND = (sys.executable, "-P", "-m", "parley.bench.load")
 
 
 class Worker:

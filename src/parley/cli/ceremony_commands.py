@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -171,8 +172,12 @@ def node(
     broker = config.resolve().parent
     words = f"{broker.name} runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
-    # In place of this process, so that signals and supervisors reach the broker itself.
-    os.execv(sys.executable, [sys.executable, "-m", "parley.node", str(config.resolve())])  # noqa: S606
+    signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # it asks a broker to read its files, which this one is about to do
+    # In place of this process, so that signals and supervisors reach the broker itself. -P: with the modules of this
+    # command, and not with what may lie in the working directory.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "parley.node", str(config.resolve())])  # noqa: S606
 
 
 node_app.command()(recover)

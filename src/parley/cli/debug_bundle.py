@@ -101,6 +101,7 @@ def collect(chosen: Chosen, genesis: Genesis, log_bytes: int) -> Bundle:
     """Everything there is to have of a network from here."""
     home = chosen.directory
     ours = [path for path in (chosen.file.identity, chosen.file.admin) if path is not None]
+    ours += [key for broker in local_brokers(home, genesis) for key in _keys_of(broker)]
     bundle = Bundle(known_secrets(home, ours, public=genesis.chain))
     bundle.take_json("machine.json", facts.machine)
     bundle.take_json("network.json", lambda: _network(genesis))
@@ -115,7 +116,7 @@ def _collect_broker(bundle: Bundle, broker: LocalBroker, log_bytes: int) -> None
     where, folder = f"brokers/{broker.name}", broker.folder
     config, described = _configuration(broker.config)
     bundle.take_json(f"{where}/config.json", lambda: described)
-    bundle.take_json(f"{where}/files.json", lambda: facts.files(folder))
+    bundle.take_json(f"{where}/files.json", lambda: clean(facts.files(folder)))
     bundle.take_json(f"{where}/process.json", lambda: facts.process(broker.pid()))
     log = folder / "log.jsonl" if config is None else config.log_file
     if log is not None:
@@ -180,12 +181,12 @@ def _plain(value: object) -> object:
 
 def _configuration(path: Path) -> tuple[Config | None, object]:
     """As the broker would read it, and as it is written if it would not."""
-    from parley.node.config import ConfigError, load  # noqa: PLC0415 - an extra
+    from parley.node.config import BrokerFile, ConfigError, load  # noqa: PLC0415 - an extra
 
     try:
         config = load(path)
     except ConfigError as error:
-        return None, clean({"problem": str(error), "written": _written(path)})
+        return None, clean({"problem": str(error), "written": _known(_written(path), BrokerFile)})
     # By kind and not by name: a key, or what is added later and nobody thought of here, is of none of these kinds.
     shown = {one.name: _shown(getattr(config, one.name)) for one in fields(config)}
     return config, clean({key: value for key, value in shown.items() if value is not None})
@@ -203,11 +204,31 @@ def _shown(value: object) -> object:
             return None
 
 
-def _written(path: Path) -> object:
+def _written(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError):
-        return None
+        return {}
+
+
+def _known(table: dict[str, object], kind: type[Struct]) -> dict[str, object]:
+    """With the values of those keys only that there are: who knows what else somebody has put there."""
+    kinds = {one.name: one.type for one in msgspec.structs.fields(kind)}
+    shown: dict[str, object] = {}
+    for name, value in table.items():
+        inner = kinds.get(name)
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
+            shown[name] = _known(value, inner)
+        else:
+            shown[name] = "…" if inner is None else value
+    return shown
+
+
+def _keys_of(broker: LocalBroker) -> list[Path]:
+    """Its keys, wherever its configuration says that they are."""
+    written = _written(broker.config)
+    named = (written.get(key) for key in ("consensus_key", "certificate_key"))
+    return [broker.folder / name for name in named if isinstance(name, str)]
 
 
 def _log(path: Path, limit: int) -> bytes:

@@ -90,9 +90,9 @@ def _file(path: Path) -> Facts:
     try:
         found = path.lstat()
     except OSError as error:
-        return {"name": path.name, "problem": str(error.strerror)}
+        return {"name": _name(path), "problem": str(error.strerror)}
     facts: Facts = {
-        "name": path.name,
+        "name": _name(path),
         "mode": stat.filemode(found.st_mode),
         "user": found.st_uid,
         "bytes": found.st_size,
@@ -102,6 +102,11 @@ def _file(path: Path) -> Facts:
         sizes = list(_sizes(path))
         facts |= {"bytes": sum(sizes), "files": len(sizes)}
     return facts
+
+
+def _name(path: Path) -> str:
+    """In a form that can be written, whatever its bytes are."""
+    return os.fsencode(path.name).decode(errors="replace")
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -14,8 +14,17 @@ KEPT = 8  # characters of a long value: enough to compare, useless as a key
 SHORTEST = 16  # bytes; shorter ones would be found by chance
 MAX_SECRET = 64 * 1024
 
-# 128 bits in hexadecimal, or 30 bytes in either base64 without slashes: hashes, too, but none is needed in full.
-_LONG = re.compile(r"[0-9A-Fa-f]{32,}|[A-Za-z0-9+_-]{40,}={0,2}")
+# 128 bits in hexadecimal, also as pairs, or 30 bytes in either base64: hashes, too, but none is needed in full.
+_LONG = re.compile(r"(?:[0-9A-Fa-f]{2}[: ]){15,}[0-9A-Fa-f]{2}|[0-9A-Fa-f]{32,}|[A-Za-z0-9+_-]{40,}={0,2}")
+_SLASHED = re.compile(r"[A-Za-z0-9+/]{40,}={0,2}")  # base64, or a path
+CAPITALS = 5  # hardly a path has so many, and hardly a key has fewer
+_BYTES = re.compile(r"""\bb(['"])(?:\\.|(?!\1)[^\\]){16,}(?:\1|\Z)""", re.DOTALL)  # as Python shows them
+_PASSWORD = re.compile(
+    r"""\b((?:password|passwd|passphrase|secret|token|api[_-]?key|authorization)["']?\s*[=:]\s*["']?)"""
+    r"""(?:(?:Bearer|Basic)\s+)?[^\s"',;&]+""",
+    re.IGNORECASE,
+)
+_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")  # name and password
 # Entries of the state are named after topics, clients and constraints, which may hold anything up to the end of a line.
 _STATE_ENTRY = re.compile(r"\b(s/[kni]).*", re.DOTALL)
 _PLACES = ("organisations/*/*.key", "identities/*.json", "brokers/*/*.key")
@@ -25,14 +34,28 @@ def clean(value: object) -> object:
     """The same value of JSON, with every text in it shortened where it could give something away."""
     match value:
         case str():
-            shortened = _LONG.sub(lambda found: f"{found[0][:KEPT]}…", value)
-            return _STATE_ENTRY.sub(r"\1…", shortened)
+            return _clean_text(value)
         case dict():
             return {str(clean(key)): clean(item) for key, item in value.items()}
         case list() | tuple():
             return [clean(item) for item in value]
         case _:
             return value
+
+
+def _clean_text(text: str) -> str:
+    text = _PASSWORD.sub(r"\1…", _IN_ADDRESS.sub(r"\1…@", text))
+    text = _BYTES.sub("b'…'", text)
+    text = _SLASHED.sub(lambda found: _shortened(found) if _is_mixed(found[0]) else found[0], text)
+    return _STATE_ENTRY.sub(r"\1…", _LONG.sub(_shortened, text))
+
+
+def _shortened(found: re.Match[str]) -> str:
+    return f"{found[0][:KEPT]}…"
+
+
+def _is_mixed(text: str) -> bool:
+    return min(sum(map(str.isupper, text)), sum(map(str.islower, text))) >= CAPITALS
 
 
 def clean_lines(lines: Iterable[str]) -> bytes:
@@ -58,7 +81,7 @@ def known_secrets(home: Path, more: Iterable[Path] = (), public: bytes = b"") ->
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_SECRET)
-        except OSError:  # who cannot read it cannot give it away
+        except (OSError, ValueError):  # who cannot read it cannot give it away
             continue
         for secret in _secrets(content):
             found.update(_forms(secret))
@@ -91,3 +114,5 @@ def _forms(secret: bytes) -> Iterator[bytes]:
         yield value.hex().upper().encode()
         yield base64.b64encode(value).rstrip(b"=")
         yield base64.urlsafe_b64encode(value).rstrip(b"=")
+        yield repr(value)[2:-1].encode()
+        yield ", ".join(map(str, value)).encode()

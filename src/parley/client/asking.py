@@ -109,16 +109,15 @@ class Panel:
     def report(self, trouble: ParleyError) -> None:
         self._on_stalled(trouble)
 
-    def post(self, batch: bytes, told: Callable[[str, Answer | Exception], None]) -> bool:
-        """Hand a batch to the broker that comes first, without waiting; False if that is not enough or not possible now.
-
-        `told` hears the broker's name and its answer; `receipt` reads it.
+    def post(self, batch: bytes, told: Callable[[str, Answer | Exception], None]) -> str:
+        """Hand a batch to the broker that comes first, without waiting: its name; empty if that is not enough or not
+        possible now. `told` hears the broker's name and its answer; `receipt` reads it.
         """
         if self.needed > 1:
-            return False
+            return ""
         name = self.candidates()[0]
         connection = self.brokers.connected(name)
-        return connection is not None and connection.post(batch, partial(told, name))
+        return name if connection is not None and connection.post(batch, partial(told, name)) else ""
 
     def receipt(self, broker: str, answer: Answer | Exception, name: bytes) -> Ordered | None:
         """The receipt of a batch that was posted; None if the answer is anything else, which may tell of the broker."""
@@ -234,6 +233,7 @@ class _Talk(Generic[A, R]):
         """Ask each broker at most once, no more at a time than it takes; None if they do not agree."""
         waiting = deque(candidates)
         running: dict[asyncio.Task[tuple[R, int]], str] = {}
+        silent: set[str] = set()
         extra = self._more
         question = self._request.question
         hedge = (self._panel.timeouts.ack + (question.wait if isinstance(question, Fetch) else 0)) / 1_000
@@ -249,6 +249,7 @@ class _Talk(Generic[A, R]):
                     return None
                 done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
+                    silent.update(running.values())
                     extra += max(1, self._panel.faults)  # a silent broker may be censoring (P4)
                     if self._trouble is not None:
                         self._trouble(self.problem())
@@ -257,6 +258,8 @@ class _Talk(Generic[A, R]):
                 for task in done:
                     self._note(running.pop(task), task)
                 if (found := self._found()) is not None:
+                    for name in silent.intersection(running.values()):  # or everything would begin with this wait
+                        self._panel.brokers.failed(name)
                     return found
         finally:
             for task in running:

@@ -69,6 +69,7 @@ class _Entry:
     digest: bytes = b""
     data: bytes = b""
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
+    broker: str = ""  # which one that was, until it says something
     problem: ParleyError | None = None  # that the last round of sending met
     task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
     settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -163,7 +164,8 @@ class Line:
             self._start(self._unsent.popleft())
 
     def _post(self, entry: _Entry) -> bool:
-        if not self._panel.post(entry.data, partial(self._told, entry, entry.digest)):
+        entry.broker = self._panel.post(entry.data, partial(self._told, entry, entry.digest))
+        if not entry.broker:
             return False
         loop = asyncio.get_running_loop()
         entry.sent = loop.time()
@@ -176,6 +178,7 @@ class Line:
         ordered = self._panel.receipt(broker, answer, name)
         if entry.settled.is_set() or entry.digest != name:
             return
+        entry.broker = ""
         if ordered is not None and _is_applied(ordered):
             _stop(entry)
             self._apply(entry, ordered)
@@ -220,6 +223,8 @@ class Line:
                     self._request(entry), skip=skip + number, more=more, trouble=trouble
                 )
             if _is_applied(ordered):
+                if entry.broker:  # others knew, so it is not the network that is slow
+                    self._panel.brokers.failed(entry.broker)
                 self._apply(entry, ordered)
                 return
             outcome = ordered.receipt.outcome
@@ -307,6 +312,7 @@ class Line:
 
     def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
         self._entries.remove(entry)
+        entry.messages, entry.data = (), b""  # a silent broker's connection holds on to the rest of it
         entry.settled.set()
         if self._unsent:  # whoever settles it may have other plans for what waits
             asyncio.get_running_loop().call_soon(self._send_waiting)

@@ -103,7 +103,7 @@ class SafetyFile:
         try:
             if os.pwrite(self._descriptor, record, _offset(slot, copy)) != len(record):
                 raise SafetyFileError(self._path, f"took only a part of a record. {_STOP}")
-            os.fdatasync(self._descriptor)  # the file has its size from the start, so data is all there is to sync
+            os.fdatasync(self._descriptor)  # the file keeps its size, so its data is all there is to sync
         except OSError as error:
             raise SafetyFileError(self._path, f"could not be written: {error.strerror}. {_STOP}") from error
         self._broken = False

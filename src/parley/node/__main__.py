@@ -7,6 +7,11 @@ import signal
 import sys
 from pathlib import Path
 
+if __name__ == "__main__":
+    # It asks a running broker to read its faults and its certificate again; one that is still starting is about to. So
+    # from the first moment on: the rest takes a while to import.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
 import uvloop
 
 from parley.consensus.errors import SafetyRecordError
@@ -35,8 +40,6 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m parley.node CONFIG", file=sys.stderr)  # noqa: T201 - there is no log yet
         return 2
-    # It asks a running broker to read its faults and its certificate again; one that is still starting is about to.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         config = load(Path(arguments[0]))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

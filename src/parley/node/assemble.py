@@ -92,9 +92,7 @@ async def _live(
             raise StorageError(why)
         storage = open_storage(config)
         closing.callback(storage.close)
-        node = _Node(
-            config, storage, switches, log, now, showing=showing, tally=telemetry.tally, found=found
-        )
+        node = _Node(config, storage, switches, log, now, showing=showing, tally=telemetry.tally, found=found)
         with telemetry.showing(node.life):
             return await node.run(stop)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from parley.node.backup_file import (
     unpack,
 )
 from parley.node.config import Config
-from parley.node.live_copy import LiveCopyError, copy_store
+from parley.node.live_copy import LiveCopyError, copy_store, is_stored
 from parley.node.recovery import Recovered, examine, recover_storage
 from parley.node.storage import holds_something, sync_directory
 from parley.replica import chain
@@ -46,8 +45,6 @@ from parley.replica.chain import Chain
 __all__ = ["Restored", "check_restorable", "make_backup", "restore_backup"]
 
 KEPT_FREE = 128 * 1024 * 1024  # on the disk that the backup goes to: a broker may need it (node/room.py)
-
-_LEFT_OUT = re.compile(r"LOCK|LOG|LOG\.old\.\d+")  # not part of what is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ def _reading(data: Path) -> Iterator[Store]:
 
 
 def _described(config: Config, data: Path, height: int, block: bytes) -> Manifest:
-    paths = sorted(path for path in data.iterdir() if not _LEFT_OUT.fullmatch(path.name))
+    paths = sorted(path for path in data.iterdir() if is_stored(path.name))
     return Manifest(
         format=FORMAT,
         version=parley.__version__,
@@ -195,9 +192,10 @@ def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> R
     """Put the store back, and a record that abstains in place of a lost one. Interrupted, it leaves nothing that could
     start wrongly: without a record no broker starts.
     """
-    check_restorable(config, path)
+    promised, _ = check_restorable(config, path)
     fresh = next(one for number in count(1) if not (one := _numbered(config.data, number)).exists())
     try:
+        _require_room(config.data, promised.bytes)
         fresh.mkdir(mode=0o700)
         manifest = unpack(path, fresh, progress)
         with Store.open(fresh, create=False) as store:

@@ -14,6 +14,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from parley.node.live_copy import STORED
 from parley.node.storage import sync_directory
 
 __all__ = [
@@ -36,7 +37,7 @@ MANIFEST, DATA = "manifest.json", "data"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files
 CHUNK = 1024 * 1024
 
-_PLAIN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"  # names of files in a store
+_PLAIN = rf"^(?:{STORED})\Z"  # so no safety record comes back, wherever it is kept
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -133,7 +134,7 @@ def unpack(path: Path, target: Path | None, progress: Progress) -> Manifest:
         done = 0
         while (entry := archive.next()) is not None:
             expected = missing.pop(entry.name, None)
-            if expected is None or not entry.isreg() or entry.size != expected.bytes:
+            if expected is None or not entry.isreg() or entry.issparse() or entry.size != expected.bytes:
                 raise BackupError(
                     f"{path} holds {entry.name!r} in a way that its manifest does not; do not use it."
                 )

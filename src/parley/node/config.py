@@ -21,7 +21,17 @@ from parley.node.faults.switches import FaultError, checked
 from parley.node.keys import check_tls_key, read_key
 from parley.node.secrets import SecretError
 
-__all__ = ["Config", "ConfigError", "Limits", "LogSettings", "Metrics", "Storage", "load", "reload_faults"]
+__all__ = [
+    "BrokerFile",
+    "Config",
+    "ConfigError",
+    "Limits",
+    "LogSettings",
+    "Metrics",
+    "Storage",
+    "load",
+    "reload_faults",
+]
 
 MAX_FILE = 64 * 1024
 MAX_SHOWN = 60  # characters of a wrong value
@@ -67,7 +77,7 @@ class Storage(Struct, frozen=True, forbid_unknown_fields=True):
 class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
     """How this broker leads. The size of a block is in the genesis file, that of a batch is its publisher's choice."""
 
-    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 25  # between two blocks with batches, under load
+    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 25  # between blocks with batches, under load
 
 
 class Workers(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +101,7 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str, Meta(max_length=4096)] = ""
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
+class BrokerFile(Struct, frozen=True, forbid_unknown_fields=True):
     """broker.toml as it is written."""
 
     genesis: Text
@@ -150,7 +160,7 @@ def load(path: Path, *, renewing: bool = False) -> Config:
 
     `renewing`: the certificate and its key are not looked at, because they are about to be replaced.
     """
-    return _Loader(path, _convert(path, "", _File, _read_toml(path))).config(renewing=renewing)
+    return _Loader(path, _convert(path, "", BrokerFile, _read_toml(path))).config(renewing=renewing)
 
 
 def reload_faults(config: Config) -> tuple[str, ...]:
@@ -172,7 +182,7 @@ def _require_allowed(path: Path, genesis: Genesis) -> None:
 class _Loader:
     """Follows what the file names; relative paths start at the file."""
 
-    def __init__(self, path: Path, file: _File) -> None:
+    def __init__(self, path: Path, file: BrokerFile) -> None:
         self._path = path
         self._file = file
 

@@ -39,7 +39,7 @@ from parley.replica.ports import (
 
 __all__ = ["MAX_FOUND", "Driver", "Links", "Receive"]
 
-GATHER_SECONDS = 0.002  # in which batches of clients come together for one sync
+GATHER_SECONDS = 0.010  # in which batches of clients come together for one sync, under load
 MAX_UNANNOUNCED = 256
 _STATE = (layout.STATE, layout.NODE)  # what can be read as it was: the rest is only added to
 MAX_FOUND = 64  # damaged entries that are remembered for those who ask
@@ -89,6 +89,7 @@ class Driver:
         self._stopped = False
         self._unannounced: list[Effect] = []
         self._sync_planned = False
+        self._gathered_at = 0.0  # when the last gathered batches were synced, by the loop's clock
         self._dirty = False  # whether something was written whose sync was put off
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
@@ -189,10 +190,13 @@ class Driver:
             self._sync()
         elif not self._sync_planned:
             self._sync_planned = True
-            self._loop.call_later(GATHER_SECONDS, self._sync_as_planned)
+            # The first batch after a pause waits for nobody.
+            due = max(self._gathered_at + GATHER_SECONDS, self._loop.time())
+            self._loop.call_at(due, self._sync_as_planned)
 
     def _sync_as_planned(self) -> None:
         self._sync_planned = False
+        self._gathered_at = self._loop.time()
         self._step(self._sync)
 
     def _sync(self) -> list[Effect]:

@@ -8,18 +8,21 @@ before and after all else was taken, nothing was missing; the log's last records
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["LiveCopyError", "copy_store"]
+__all__ = ["STORED", "LiveCopyError", "copy_store", "is_stored"]
 
 ROUNDS = 100  # each takes only what the one before has not
 PAUSE_SECONDS = 0.05
 
 _LASTING = (".sst", ".blob")  # numbered, and never changed once the manifest names them
-_CHANGING = ("CURRENT", "MANIFEST-*", "*.log", "LOCK", "LOG*", "*.dbtmp")  # taken with care, or not at all
+_CHANGING = ("CURRENT", "MANIFEST-*", "*.log")  # taken with care
+# All that RocksDB needs. What else lies there, perhaps a safety record or a key, is none of its business.
+STORED = r"CURRENT|IDENTITY|rocksdict-config\.json|(MANIFEST|OPTIONS)-[0-9]{1,20}|[0-9]{1,20}\.(sst|blob|log)"
 
 
 class LiveCopyError(Exception):
@@ -28,6 +31,11 @@ class LiveCopyError(Exception):
 
 class _MovedOn(Exception):  # noqa: N818 - what happened, not an error
     """The store is not what it was when the round began."""
+
+
+def is_stored(name: str) -> bool:
+    """Whether a file of this name is part of a store."""
+    return re.fullmatch(STORED, name) is not None
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -72,7 +80,7 @@ def _manifest(source: Path) -> tuple[str, int]:
 def _take_all(source: Path, target: Path) -> None:
     for old in (path for path in target.iterdir() if path.suffix not in _LASTING):
         old.unlink()
-    for path in source.iterdir():
+    for path in filter(_is_part, source.iterdir()):
         if path.suffix in _LASTING:
             _take_lasting(path, target / path.name)
         elif not any(path.match(pattern) for pattern in _CHANGING):
@@ -80,9 +88,13 @@ def _take_all(source: Path, target: Path) -> None:
     _take_logs(source, target)
 
 
+def _is_part(path: Path) -> bool:
+    return is_stored(path.name)
+
+
 def _take_logs(source: Path, target: Path) -> None:
     """The oldest first, from one listing: what is in one of them was written before what is in the next."""
-    logs = sorted(source.glob("*.log"), key=lambda path: int(path.stem))
+    logs = sorted(filter(_is_part, source.glob("*.log")), key=lambda path: int(path.stem))
     for log in logs:
         shutil.copyfile(log, target / log.name)
     for log in logs[:-1]:

@@ -51,10 +51,13 @@ class LocalBroker:
         return str(self.config.resolve()) in _command_line(pid)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """A process of its own session, so that it survives this command and its terminal."""
+        """A process of its own session, so that it survives this command and its terminal.
+
+        Its modules (-P) are those of this command, and not what may lie in the folder in which that was typed.
+        """
         with open(self.folder / "output.log", "wb", opener=_no_link) as sink:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-m", "parley.node", str(self.config.resolve())],
+                [sys.executable, "-P", "-m", "parley.node", str(self.config.resolve())],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,

@@ -39,7 +39,7 @@ def serve(connection: socket.socket, chain: bytes) -> None:
 
 def main(arguments: list[str]) -> int:
     # Whoever stops a broker may tell all its processes; this one is needed until the broker has stopped.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         serve(socket.socket(fileno=sys.stdin.fileno()), bytes.fromhex(arguments[0]))

@@ -39,7 +39,7 @@ MAX_WAITING = 1024 * 1024  # of one worker; what comes beyond that is checked he
 MAX_ANSWER = 64 * MAX_BODIES
 # All that a worker needs of the broker's environment: how Python finds this package and its libraries.
 ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
-COMMAND = (sys.executable, "-m", "parley.node.verifier")
+COMMAND = (sys.executable, "-P", "-m", "parley.node.verifier")  # -P: not from the working directory
 
 Ahead = Callable[[Sequence[bytes]], Awaitable[None]]
 Vouch = Callable[[bytes, bytes], None]  # a body and its digest

@@ -125,7 +125,7 @@ class SetTimer:
 
 
 class Applied(Struct, frozen=True):
-    """A committed block has been executed and its results are on disk."""
+    """A committed block has been executed, and its results are written."""
 
     block: Block
     receipts: tuple[Receipt, ...]

@@ -460,7 +460,8 @@ class Replica:
             raise Unusable(damaged, f"is damaged, so that block {block.height} cannot be executed") from error
         done = self._pool.settle(block.batches, outcome.settled, block.height)
         entries, roots = applied_entries(block, outcome, self._history, done)
-        self._write(entries, sync=True, applies=block.height)
+        # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
+        self._write(entries, sync=False, applies=block.height)
         self._executed = block.height
         self._progress.executed(block)
         self._roots[block.height] = roots

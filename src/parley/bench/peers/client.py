@@ -16,7 +16,7 @@ from parley.bench.usage import used
 
 __all__ = ["Reading", "measure"]
 
-COMMAND = (sys.executable, "-m", "parley.bench.peers.worker")
+COMMAND = (sys.executable, "-P", "-m", "parley.bench.peers.worker")
 READY_SECONDS = 180.0  # to become ready, and
 SLOWEST = 200  # messages per second that a system must reach: one that does not is given up
 TAIL_BYTES = 4_096

@@ -109,7 +109,7 @@ def package_version(name: str) -> str:
 
 
 async def _pip(package: str) -> None:
-    await _run(sys.executable, "-m", "pip", "install", "--quiet", package)
+    await _run(sys.executable, "-P", "-m", "pip", "install", "--quiet", package)
 
 
 async def _run(*command: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,11 +47,15 @@ class RabbitMQ:
         assert epmd is not None, "or there would be no script"
         *ports, names = [address.rpartition(":")[2] for address in free_addresses(2 * NODES + 1, directory)]
         clients = [f"127.0.0.1:{port}" for port in ports[:NODES]]
+        # Whoever knows it can run programs at the nodes, and other users of this machine reach their ports.
+        cookie = secrets.token_hex(16)
         async with Servers(directory) as servers:
             servers.start("epmd", [epmd, "-port", names, "-address", "127.0.0.1"])
             await servers.listening(f"127.0.0.1:{names}", START_SECONDS)
             for number in range(NODES):
-                env = _environment(directory, number, clients[number], ports[NODES + number], names)
+                env = _environment(
+                    directory, number, clients[number], ports[NODES + number], names, cookie=cookie
+                )
                 servers.start(f"rabbitmq-{number}", [script], env)
                 if number == 0:  # the others join it; two that begin at once might each begin a cluster
                     await servers.listening(clients[0], START_SECONDS)
@@ -67,12 +72,13 @@ def find_server() -> Path | None:
     return None if found is None else Path(found).resolve()
 
 
-def _environment(directory: Path, number: int, client: str, distribution: str, names: str) -> dict[str, str]:
+def _environment(
+    directory: Path, number: int, client: str, distribution: str, names: str, *, cookie: str
+) -> dict[str, str]:
     home = directory / f"node-{number}"
-    home.mkdir()
-    cookie = home / ".erlang.cookie"
-    cookie.write_text("PARLEYBENCHPEERS")  # nobody but this machine's users reaches the ports
-    cookie.chmod(0o400)
+    home.mkdir(mode=0o700)
+    (home / ".erlang.cookie").touch(0o600)
+    (home / ".erlang.cookie").write_text(cookie)
     peers = "".join(
         f"cluster_formation.classic_config.nodes.{one + 1} = {_name(one)}\n" for one in range(NODES)
     )
