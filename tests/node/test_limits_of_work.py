@@ -29,7 +29,7 @@ from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClie
 from parley.model.receipts import Done, Match, Published, Subscribed
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
-from parley.node import pieces
+from parley.node import pieces, sessions
 from parley.node.access import Asker
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import ENTRY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, listed
@@ -41,6 +41,7 @@ from parley.node.keys import read_key
 from parley.node.logs import RotatingFile
 from parley.node.provision import create_identity
 from parley.node.sessions import Session
+from parley.node.streams import Pushed, Stream
 from parley.node.view import View
 
 
@@ -290,6 +291,79 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
     assert sum(turns) == number
     assert max(turns) <= MAX_SHOWN_MESSAGES
     assert len(turns) >= 4
+
+
+def test_what_is_put_together_for_everybody_is_paid_for_by_who_needs_it_first(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever reads old blocks, which nobody else wants, has a broker work for nothing."""
+    works: list[int] = []
+    push = Session._push
+
+    def watched(session: Session, pushed: Pushed) -> None:
+        if pushed.messages:
+            works.append(pushed.work)
+        push(session, pushed)
+
+    monkeypatch.setattr(Session, "_push", watched)
+
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            start = (await alice.operate(Subscribe("t", ""))).outcome
+            assert isinstance(start, Subscribed)
+            sent = [message(b"") for _ in range(10)]
+            assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
+            (one,) = start.partitions
+            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            question = net.OpenStream(90, "t", start.constraint, (position,), 1)
+            again = await connected(network, "alice")
+            for reader in (alice, again):
+                await reader.ask(question, net.Delivery)
+            await close(admin, alice, again)
+
+    asyncio.run(story())
+    assert works == [10 * pieces.SHARED_WORK, 0]
+
+
+def test_a_replica_waits_for_no_look_at_many_streams(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells all connections of every certified header, and each may have very many streams in which nothing happens."""
+    monkeypatch.setattr(sessions, "SHORT_LOOK", 2)
+    looked: list[int] = []
+    has_news = Stream.has_news
+
+    def watched(stream: Stream, view: View, ticks: int) -> bool:
+        looked.append(stream.id)
+        return has_news(stream, view, ticks)
+
+    monkeypatch.setattr(Stream, "has_news", watched)
+
+    async def story() -> None:
+        async with running(network):
+            admin, alice = await furnished(network)
+            start = (await alice.operate(Subscribe("t", ""))).outcome
+            assert isinstance(start, Subscribed)
+            (one,) = start.partitions
+            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            delivered = set[int]()
+            for number in (90, 91, 92):
+                alice.send(net.OpenStream(number, "t", start.constraint, (position,), 10))
+                while (await alice.receive(net.Head)).id != number:
+                    pass  # those before it show theirs again
+            assert looked
+            looked.clear()
+            publisher = await connected(network, "alice")
+            published = publisher.publication("t", message(b"news"))
+            assert (await publisher.submit(published)).outcome == Published(0)
+            while len(delivered) < 3:
+                answer = await alice.receive(object)
+                delivered |= {answer.id} if isinstance(answer, net.Delivery) else set()
+            assert not looked
+            await close(admin, alice, publisher)
+
+    asyncio.run(story())
 
 
 def test_however_many_streams_a_connection_has_one_block_at_a_time_is_put_together(

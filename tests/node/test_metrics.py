@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,11 +24,16 @@ from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import Done
 from parley.net import messages as net
 from parley.net.tls import Address
+from parley.node.clock import monotonic
 from parley.node.config import ConfigError, load
 from parley.node.faults.settings import write_faults
 from parley.node.telemetry.catalogue import CATALOGUE
-from parley.node.telemetry.collector import topic_label
-from parley.node.telemetry.site import is_loopback
+from parley.node.telemetry.collector import OTHER, BrokerCollector, topic_label
+from parley.node.telemetry.health import Pulse
+from parley.node.telemetry.server import is_loopback
+from parley.node.telemetry.site import FRESH_MS, Telemetry
+from parley.node.telemetry.tally import Tally
+from parley.pubsub.executed import Executed
 
 TOPIC = "secret-plans"
 ENTRY, READER, OPEN = "alpha-1", "gamma-1", "delta-1"  # where is published, where is read, who tells topics
@@ -53,6 +60,8 @@ async def _furnish(network: LocalNetwork) -> None:
 
 
 async def scrape(network: LocalNetwork, broker: str, path: str = "/metrics") -> Scrape:
+    """Of now: what was made for whoever asked before is told no more."""
+    await asyncio.sleep(FRESH_MS / 1_000)
     return Scrape(await get(address_of(network, broker), path))
 
 
@@ -178,6 +187,41 @@ def test_topics_are_hashed_unless_the_operator_wants_their_names(network: LocalN
             page = await get(address_of(network, broker), "/metrics")
             assert TOPIC.encode() not in page.body
         assert (await moved(network, OPEN, "parley_publications_total", 0))(name, topic=TOPIC) > 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_topic_that_is_called_like_all_others_together_makes_no_second_series(*, clear: bool) -> None:
+    executed = Executed()
+    executed.topics.update({OTHER: 2, "ward": 3})
+    executed.of_other_topics = 5
+    life = SimpleNamespace(application=SimpleNamespace(executed=executed, subscriptions=None))
+    collector = BrokerCollector(Tally(), Pulse(monotonic), bytes(32), clear)
+    told = [
+        (labels[0], count)
+        for name, labels, count in collector._of_ledger(cast("Any", life))
+        if name == "parley_topic_publications_total"
+    ]
+    assert len({label for label, _ in told}) == len(told) == (2 if clear else 3)
+    assert dict(told)[OTHER] == (7 if clear else 5)
+
+
+def test_who_asks_without_pause_gets_what_was_made_a_moment_ago(
+    network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = [10]
+    monkeypatch.setattr("parley.node.telemetry.site.monotonic", lambda: ticks[0])
+    telemetry = Telemetry(load(network.config(ENTRY)))
+
+    async def story() -> None:
+        for path in ("/metrics", "/public_metrics"):
+            first, *others = await asyncio.gather(*(telemetry.page(path) for _ in range(8)))
+            assert all(other is first for other in others)
+            ticks[0] += FRESH_MS - 1
+            assert await telemetry.page(path) is first
+            ticks[0] += 1
+            assert await telemetry.page(path) is not first
 
     asyncio.run(story())
 

@@ -421,6 +421,14 @@ def test_a_request_that_cannot_be_trusted_is_refused(config: Config) -> None:
         read_request(forged, config.genesis)
 
 
+def test_a_request_with_a_name_of_a_kind_that_nobody_uses_is_refused_with_a_sentence(config: Config) -> None:
+    odd = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, bytes.fromhex("3002a300"))  # of X.400
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(odd, critical=False)
+    request = builder.sign(load_key(new_key()), hashes.SHA256()).public_bytes(Encoding.PEM)
+    with pytest.raises(IssueError, match="not a request"):
+        read_request(request, config.genesis)
+
+
 @pytest.mark.parametrize("kind", [ec.SECP384R1()])
 def test_only_keys_that_brokers_use_are_signed(config: Config, kind: ec.EllipticCurve) -> None:
     name = tls_name(config.broker.name, config.broker.organisation)

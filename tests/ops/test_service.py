@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from tests.ops.units import read_unit
 from parley.model.genesis import MAX_BROKERS
 from parley.node.config import Limits
 from parley.node.descriptors import needed
+from parley.node.processes import LocalBroker
 
 UNIT = ROOT / "ops" / "systemd" / "parley@.service"
 
@@ -41,6 +44,37 @@ def test_a_broker_that_cannot_start_is_not_started_again_and_again(tmp_path: Pat
         assert ended.returncode == int(value("RestartPreventExitStatus")), ended
     assert value("Restart") == "on-failure"
     assert int(value("StartLimitBurst")) * int(value("RestartSec")) < int(value("StartLimitIntervalSec"))
+
+
+@pytest.mark.parametrize(
+    "command", ["-m parley.node none.toml", "-c 'from parley.cli import main; main()' node none.toml"]
+)
+def test_a_reload_in_the_first_moments_of_a_broker_does_not_end_it(tmp_path: Path, command: str) -> None:
+    # It comes while the first library is imported that is not the system's.
+    (tmp_path / "modules").mkdir()
+    reload = "import os, signal; os.kill(os.getpid(), signal.SIGHUP); raise SystemExit(77)"
+    (tmp_path / "modules" / "uvloop.py").write_text(reload)
+    (tmp_path / "none.toml").touch()
+    ended = subprocess.run(
+        [sys.executable, *shlex.split(command)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "modules")},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 77, ended
+
+
+def test_a_broker_takes_no_module_from_the_folder_in_which_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "uvloop.py").write_text("raise SystemExit(77)")
+    (tmp_path / "none.toml").touch()
+    command = [sys.executable, "-P", "-c", "from parley.cli import main; main()", "node", "none.toml"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 2, ended
+    brokers = LocalBroker("alpha-1", "alpha", tmp_path, "")
+    brokers.config.touch()
+    assert brokers.start().wait(timeout=60) == 2
 
 
 def test_the_broker_may_write_to_its_folder_only_and_cannot_see_the_keys_of_its_organisation() -> None:

@@ -258,7 +258,8 @@ class _Talk(Generic[A, R]):
                 for task in done:
                     self._note(running.pop(task), task)
                 if (found := self._found()) is not None:
-                    for name in silent.intersection(running.values()):  # or everything would begin with this wait
+                    # Others had an answer, so that it was not the network. The next question should not wait like this.
+                    for name in silent.intersection(running.values()):
                         self._panel.brokers.failed(name)
                     return found
         finally:

@@ -24,6 +24,7 @@ from parley.net.tls import tls_name
 __all__ = [
     "AUTHORITY_DAYS",
     "BROKER_DAYS",
+    "UNREADABLE",
     "Authority",
     "IssueError",
     "Issued",
@@ -178,7 +179,7 @@ def identify_peer(der: bytes, brokers: Mapping[str, bytes], *, now: int) -> str:
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         raise PeerRefused(PeerFault.NAMES, detail="it has none") from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise PeerRefused(PeerFault.MALFORMED, detail=str(error)) from error
     if len(names) != 1 or not isinstance(names[0], x509.DNSName):
         raise PeerRefused(PeerFault.NAMES, detail=f"it has {len(names)}, or not a DNS name")
@@ -187,7 +188,7 @@ def identify_peer(der: bytes, brokers: Mapping[str, bytes], *, now: int) -> str:
         raise PeerRefused(PeerFault.UNKNOWN_BROKER, name)
     try:
         certificate.verify_directly_issued_by(x509.load_der_x509_certificate(brokers[name]))
-    except (InvalidSignature, TypeError, *_UNREADABLE) as error:
+    except (InvalidSignature, TypeError, *UNREADABLE) as error:
         raise PeerRefused(PeerFault.WRONG_AUTHORITY, name) from error
     moment = _moment(now)
     if moment < certificate.not_valid_before_utc:
@@ -205,7 +206,7 @@ def expires(der: bytes) -> int:
 
 
 # All that reading a certificate from a stranger can raise; some of it only when a field is asked for.
-_UNREADABLE = (
+UNREADABLE = (
     ValueError,
     UnsupportedAlgorithm,
     x509.DuplicateExtension,

@@ -18,9 +18,10 @@ from parley.node.answers import MESSAGE_COST, MESSAGE_WORK, PROOF_COST, RULE_COS
 from parley.node.archive import Archive
 from parley.node.cache import Cache
 
-__all__ = ["Piece", "Shelf"]
+__all__ = ["SHARED_WORK", "Piece", "Shelf"]
 
 SHELF_BUDGET = 4 * 1024 * 1024  # bytes: what the newest blocks have added, which nearly all streams ask for
+SHARED_WORK = 512  # bytes that take as long as a message that is put together for everybody
 ITEM_COST = 192  # bytes of an offset and a leaf that matched
 MAX_BEGUN = 4  # shared pieces that are being put together; whoever needs another one begins it anew
 BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to show

@@ -17,7 +17,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from parley.net.tls import Address, ConnectError, client_context, connect, tls_name
-from parley.node.certificates import IssueError, load_key, new_key
+from parley.node.certificates import UNREADABLE, IssueError, load_key, new_key
 from parley.node.config import Config, ConfigError
 from parley.node.processes import LocalBroker
 from parley.node.secrets import SecretError, read_secret, write_secret
@@ -131,7 +131,7 @@ def _key_of(config: Config, certificate: bytes) -> Path:
     """The file of the key that the certificate is for."""
     try:
         wanted = x509.load_pem_x509_certificate(certificate).public_key()
-    except ValueError:
+    except UNREADABLE:
         raise ConfigError(
             config.path, "certificate", "what was given is not a certificate in PEM form"
         ) from None

@@ -6,14 +6,13 @@ import hashlib
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from parley.model.genesis import Broker, Genesis
 from parley.net.tls import tls_name
-from parley.node.certificates import IssueError, load_key
+from parley.node.certificates import UNREADABLE, IssueError, load_key
 
 __all__ = ["MAX_REQUEST", "Request", "fingerprint", "make_request", "read_request"]
 
@@ -43,7 +42,7 @@ def read_request(data: bytes, genesis: Genesis) -> Request:
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         found = names.get_values_for_type(x509.DNSName)
         key, signed = request.public_key(), request.is_signature_valid
-    except (ValueError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+    except (*UNREADABLE, x509.ExtensionNotFound) as error:
         raise IssueError("it is not a request of `parley node request`") from error
     known = {tls_name(broker.name, broker.organisation): broker for broker in genesis.brokers}
     if len(found) != 1 or found[0] not in known:

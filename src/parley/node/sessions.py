@@ -61,6 +61,7 @@ TURN_FRAMES, TURN_BYTES = (
     64 * 1024,
 )  # of what is taken in one turn; a larger question has a turn of its own
 LOOK_SECONDS = 0.1  # between two looks at what others have to change first
+SHORT_LOOK = 32  # orders that are looked at for news before anybody else has a turn
 
 # What no client sends that means well: counted, and too much of it ends in a ban.
 _GARBAGE = frozenset({Code.MALFORMED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN})
@@ -306,7 +307,7 @@ class Session:
     # -- what becomes ready ------------------------------------------------------------------------------------------
 
     def _on_anchor(self) -> None:
-        if self._submissions or self._polls or any(map(self._has_news, self._streams.values())):
+        if self._submissions or self._polls or self._busy_streams():
             self._wake.set()
 
     async def _pump(self) -> None:
@@ -369,7 +370,7 @@ class Session:
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
-        busy = [stream for stream in self._streams.values() if self._has_news(stream)]
+        busy = self._busy_streams()
         while busy:
             for stream in busy.copy():
                 # What is begun is ended first: of many streams, each might hold half of a block in memory.
@@ -381,9 +382,18 @@ class Session:
                 if not said:
                     busy.remove(stream)
 
+    def _busy_streams(self) -> list[Stream]:
+        """Those that have news, or all, if they are many: the replica and everybody else wait for this look."""
+        streams = list(self._streams.values())
+        if len(streams) > SHORT_LOOK or sum(stream.orders for stream in streams) > SHORT_LOOK:
+            return streams
+        return [stream for stream in streams if self._has_news(stream)]
+
     def _has_news(self, stream: Stream) -> bool:
-        view = self._view()
-        return view is not None and stream.has_news(view, self._services.ticks())
+        try:
+            return stream.has_news(self._services.ledger.view(), self._services.ticks())
+        except Refusal:  # there is nothing to show now
+            return False
 
     def _advance(self, stream: Stream) -> bool | Unfinished:
         """Whether it may have more to say."""

@@ -25,7 +25,7 @@ from parley.model.records import (
 from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
 from parley.node.access import Asker, require_reader, require_reading, require_topic
 from parley.node.answers import KEY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, Reading
-from parley.node.pieces import Piece, Shelf
+from parley.node.pieces import SHARED_WORK, Piece, Shelf
 from parley.node.view import View
 
 __all__ = ["UNFINISHED", "Pushed", "Stream", "Unfinished"]
@@ -77,6 +77,11 @@ class Stream:
         self._head_due = 0
         self._turn = 0
         self._unfinished: Piece | None = None
+        self._unpaid = 0  # what putting pieces for everybody together took: whoever needs them first pays
+
+    @property
+    def orders(self) -> int:
+        return len(self._orders)
 
     def add_credit(self, messages: int) -> None:
         self._credit = min(self._credit + messages, MAX_CREDIT)
@@ -154,9 +159,10 @@ class Stream:
         blocks = tuple(
             PreparedBlock(view.proof(piece.height, piece.positions), piece.encoded()) for piece in pieces
         )
+        shared, self._unpaid = self._unpaid, 0
         return Pushed(
             PreparedDelivery(self.id, view.encoded_anchor, reading.reader(), blocks),
-            sum(piece.work for piece in pieces),
+            sum(piece.work for piece in pieces) + shared,
             sum(piece.count for piece in pieces),
             more=bool(self._unfinished)
             or size >= MAX_SHOWN_BYTES
@@ -168,7 +174,10 @@ class Stream:
         """The piece, some more of it put together; the reader's own, once it turns out that it is not for everybody."""
         archive = reading.view.archive
         if not piece.is_whole and not piece.ruled:
+            before = len(piece.contents)
             work = piece.look(archive, work)
+            if piece.reading is None:
+                self._unpaid += SHARED_WORK * (len(piece.contents) - before)
             self._shelf.advanced(piece)
         if piece.ruled:
             piece = Piece(piece.height, piece.position, piece.leaf, reading)

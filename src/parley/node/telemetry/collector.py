@@ -18,6 +18,7 @@ from parley.model.errors import Code
 from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
 from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
+from parley.pubsub.executed import Executed
 from parley.replica import evidence
 from parley.replica.replica import Replica
 
@@ -95,13 +96,19 @@ class BrokerCollector:
         yield "parley_matches_total", (), executed.matches
         for code in Code:
             yield "parley_batches_total", (code.value,), executed.batches[code]
-        for topic, count in executed.topics.items():
-            label = topic if self.clear_topics else topic_label(self.chain, topic)
+        for label, count in self._topics(executed).items():
             yield "parley_topic_publications_total", (label,), count
-        if executed.of_other_topics:
-            yield "parley_topic_publications_total", (OTHER,), executed.of_other_topics
         if (subscriptions := life.application.subscriptions) is not None:
             yield "parley_subscriptions", (), subscriptions
+
+    def _topics(self, executed: Executed) -> Counter[str]:
+        """Added up by label: a topic may be called like all the others together."""
+        found: Counter[str] = Counter()
+        for topic, count in executed.topics.items():
+            found[topic if self.clear_topics else topic_label(self.chain, topic)] += count
+        if executed.of_other_topics:
+            found[OTHER] += executed.of_other_topics
+        return found
 
     def _of_storage(self, life: Life) -> Iterator[_Reading]:
         room = life.status.room

@@ -1,11 +1,14 @@
 """A small HTTP/1.1 server for machines that watch: GET and HEAD, one request for a connection, everything bounded.
 
-It speaks in clear and asks nobody who they are. What it says is for the operator's own network.
+It speaks in clear and asks nobody who they are. What it says is for the operator's own network. On the loopback interface
+it also has to be called by its number or as localhost: a web page that has a name of its own point there (DNS rebinding)
+learns nothing through its reader's browser.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -17,7 +20,7 @@ from parley.net.listener import ListenError
 from parley.net.tls import Address
 from parley.node.logs import Log
 
-__all__ = ["MAX_CONNECTIONS", "MAX_REQUEST", "Answer", "HttpServer", "Site", "listen_http"]
+__all__ = ["MAX_CONNECTIONS", "MAX_REQUEST", "Answer", "HttpServer", "Site", "is_loopback", "listen_http"]
 
 MAX_REQUEST = 8 * 1024  # bytes of a request's line and headers
 MAX_CONNECTIONS = 32
@@ -30,6 +33,7 @@ LINGER_SECONDS, LINGER_BYTES = (
 
 TEXT = "text/plain; charset=utf-8"
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1024}) HTTP/1\.[01]")
+_HOST = re.compile(rb"\r\nHost:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class HttpServer:
         self._log = log
         self._seconds = seconds
         self._max_connections = max_connections
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.WriteTransport] = {}  # the oldest first
         self._server: asyncio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -69,12 +73,14 @@ class HttpServer:
             await asyncio.wait(self._connections)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # An honest one takes milliseconds: whoever has been there longest is likely to only hold a place.
         if len(self._connections) >= self._max_connections:
-            writer.transport.abort()
-            return
+            oldest = next(iter(self._connections))
+            self._connections.pop(oldest).abort()
+            oldest.cancel()
         task = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._connections[task] = writer.transport
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -96,6 +102,9 @@ class HttpServer:
         request = _REQUEST.fullmatch(head.partition(b"\r\n")[0])
         if request is None:
             await self._refuse(reader, writer, HTTPStatus.BAD_REQUEST)
+            return
+        if is_loopback(self.address) and not all(map(_is_own, _HOST.findall(head))):
+            await self._refuse(reader, writer, HTTPStatus.MISDIRECTED_REQUEST)
             return
         method, target = request[1].decode(), request[2].decode()
         if method not in {"GET", "HEAD"}:
@@ -146,6 +155,23 @@ async def listen_http(
     server = HttpServer(site, log, seconds=seconds, max_connections=max_connections)
     await server.start(listening)
     return server
+
+
+def is_loopback(address: Address) -> bool:
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
+def _is_own(called: bytes) -> bool:
+    """Whether this is a number or localhost, which nobody can have point elsewhere; the port may differ in a tunnel."""
+    host = re.sub(r":[0-9]*\Z", "", called.decode(errors="replace"))
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return host.lower() == "localhost"
+    return True
 
 
 async def _finish(writer: asyncio.StreamWriter) -> None:

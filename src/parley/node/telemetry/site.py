@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
@@ -20,10 +19,14 @@ from parley.node.room import bytes_in
 from parley.node.telemetry.catalogue import CATALOGUE
 from parley.node.telemetry.collector import BrokerCollector
 from parley.node.telemetry.health import Life, Pulse, ailment, obstacles
-from parley.node.telemetry.server import Answer, listen_http
+from parley.node.telemetry.server import Answer, is_loopback, listen_http
 from parley.node.telemetry.tally import Tally
 
-__all__ = ["Telemetry", "is_loopback"]
+__all__ = ["Telemetry"]
+
+FRESH_MS = (
+    200  # a page of numbers takes the loop some milliseconds, so that it is made no more often than this
+)
 
 _PUBLIC = frozenset(entry.name.removesuffix("_total") for entry in CATALOGUE if entry.public)
 
@@ -42,6 +45,8 @@ class Telemetry:
         self._registry = CollectorRegistry()
         self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
+        self._pages: dict[str, tuple[int, Answer]] = {}  # of numbers, and when they were made
+        self._making = asyncio.Lock()
 
     @contextmanager
     def showing(self, life: Life) -> Iterator[None]:
@@ -73,10 +78,8 @@ class Telemetry:
 
     async def page(self, path: str) -> Answer | None:
         match path:
-            case "/metrics":
-                return await self._numbers()
-            case "/public_metrics":
-                return _shown(_Public(self._registry))
+            case "/metrics" | "/public_metrics":
+                return await self._numbers(path)
             case "/healthz":
                 why = ailment(self._pulse, self._collector.life)
                 return _judged([why] if why else [])
@@ -85,7 +88,18 @@ class Telemetry:
             case _:
                 return None
 
-    async def _numbers(self) -> Answer:
+    async def _numbers(self, path: str) -> Answer:
+        """Made now, or a moment ago for somebody else."""
+        async with self._making:
+            made, answer = self._pages.get(path, (0, None))
+            if answer is None or monotonic() - made >= FRESH_MS:
+                answer = await self._made(path)
+                self._pages[path] = monotonic(), answer
+            return answer
+
+    async def _made(self, path: str) -> Answer:
+        if path == "/public_metrics":
+            return _shown(_Public(self._registry))
         with suppress(OSError):  # what cannot be measured now is as it was
             self._collector.storage_bytes = await asyncio.to_thread(bytes_in, self._data)
         return _shown(self._registry)
@@ -99,13 +113,6 @@ class _Public:
 
     def collect(self) -> Iterator[Metric]:
         return (family for family in self._registry.collect() if family.name in _PUBLIC)
-
-
-def is_loopback(address: Address) -> bool:
-    try:
-        return ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"
 
 
 def _shown(registry: CollectorRegistry | _Public) -> Answer:
