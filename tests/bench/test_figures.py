@@ -60,7 +60,8 @@ def test_there_was_nothing_before_the_first_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "batch", "batches"), [(128, 1, 256), (128, 100, 32), (128, 1_000, 4), (65_536, 10, 12)]
+    ("size", "batch", "batches"),
+    [(128, 1, 480), (128, 100, 160), (128, 1_000, 16), (128, 10_000, 4), (65_536, 10, 12)],
 )
 def test_what_is_in_flight_is_bounded_in_messages_batches_and_bytes(
     size: int, batch: int, batches: int

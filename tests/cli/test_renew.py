@@ -18,6 +18,7 @@ from tests.node.network import LocalNetwork
 from tests.node.raw_client import client, reach
 from tests.ops.guides import commands
 
+from parley.cli import renew
 from parley.cli.output import ExitCode
 from parley.client.contexts import read_identity, renewed
 from parley.crypto.ed25519 import SecretKey
@@ -221,8 +222,10 @@ def test_another_authority_than_the_one_of_the_genesis_file_signs_nothing(home: 
     assert tls_files(home / ".parley") == before
 
 
-def test_what_the_authority_cannot_sign_is_not_installed(home: Path) -> None:
+def test_what_the_authority_cannot_sign_is_not_installed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tls_files(home / ".parley")
+    later = int(time.time() * 1_000) + 60_000  # than the authority was made
+    monkeypatch.setattr(renew, "_now", lambda: later)
     ended = parley("node", "renew", BROKER, "--days", "3650", home=home, code=ExitCode.WRONG_USE)
     assert "before the certificate would: issue it for fewer than 3650 days" in ended.err
     (home / ".parley" / "organisations" / "alpha" / "ca.key").write_bytes(b"damaged")

@@ -19,11 +19,13 @@ from parley.consensus.events import (
     TimerFired,
 )
 from parley.consensus.machine import MAX_AHEAD
+from parley.consensus.proposer import BUSY
 from parley.consensus.types import Block, Certificates, Proposal
 
 PACE = 25
 COMMITTEE = Committee()
-FULL = COMMITTEE.block(batches=(batch(1), batch(2)), time=1_000)
+MANY = tuple(map(batch, range(100, 100 + BUSY)))
+FULL = COMMITTEE.block(batches=MANY, time=1_000)
 EMPTY = COMMITTEE.block(time=1_000)
 NEW, MORE = batch(7), batch(8)
 
@@ -64,12 +66,32 @@ def test_it_does_not_wait_once_the_parent_is_as_old_as_the_pace(now: int) -> Non
 
 @pytest.mark.parametrize("ahead", [1, 100, MAX_AHEAD])
 def test_a_proposer_whose_clock_is_ahead_makes_nobody_wait_longer_than_the_pace(ahead: int) -> None:
-    parent = COMMITTEE.block(batches=(batch(3),), time=5_000 + ahead)
+    parent = COMMITTEE.block(batches=MANY, time=5_000 + ahead)
     machine = leading(parent, now=5_000)
     assert machine.feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), PACE)]
     machine.now += PACE
     machine.feed(TimerFired(PaceOver(2)))
     assert proposed(machine, NEW) == [(NEW,)]
+
+
+@pytest.mark.parametrize(
+    ("batches", "wait"), [(1, 1), (BUSY // 2, 12), (BUSY - 1, 23), (BUSY, 25), (3 * BUSY, 25)]
+)
+def test_the_fuller_the_parent_the_longer_it_waits_up_to_the_pace(batches: int, wait: int) -> None:
+    parent = COMMITTEE.block(batches=tuple(map(batch, range(100, 100 + batches))), time=1_000)
+    assert leading(parent, now=1_000).feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), wait)]
+
+
+def test_a_leader_that_waits_tells_the_others_of_the_certificate_that_it_has_formed() -> None:
+    """They go on from it meanwhile: commit, execute, and certify what was executed."""
+    machine = Solo(COMMITTEE, 2, pace=PACE, now=1_010)
+    machine.propose(FULL)
+    for signer in (0, 1, 3):
+        machine.receive(COMMITTEE.vote(FULL, signer))
+    effects = machine.feed(Payload(2, (NEW,)))
+    assert only(SetTimer, effects) == [SetTimer(PaceOver(2), 15)]
+    (news,) = sent(Certificates, effects)
+    assert (news.qc.view, news.qc.block) == (1, FULL.id)
 
 
 def test_without_a_pace_a_leader_never_waits() -> None:
@@ -163,7 +185,7 @@ def test_a_leader_that_waited_for_anything_and_then_for_the_pace_sets_one_timer(
     machine.propose(EMPTY)
     machine.receive(Certificates(COMMITTEE.qc(EMPTY), COMMITTEE.tc(2, 1)))
     assert machine.feed(Payload(3, ())) == [SetTimer(Heartbeat(3), HEARTBEAT)]
-    full = COMMITTEE.block(EMPTY, batches=(batch(9),))
+    full = COMMITTEE.block(EMPTY, batches=MANY)
     machine.receive(Certificates(COMMITTEE.qc(full), None))
     machine.feed(machine.verifier.chain((full,), COMMITTEE.qc(full)))
     machine.feed(PayloadAvailable())
@@ -183,8 +205,8 @@ def test_a_restart_while_it_waits_proposes_nothing_by_itself() -> None:
 
 
 def test_under_load_blocks_keep_the_pace_and_a_committee_still_commits_without_timeouts() -> None:
-    pace = 5 * LATENCY
-    cluster = Cluster(COMMITTEE, pace=pace)
+    pace = 5 * LATENCY  # for blocks of one batch, as they are here
+    cluster = Cluster(COMMITTEE, pace=BUSY * pace)
     cluster.run(4_000)
     for seat in cluster.seats:
         times = [block.header.time for block in seat.committed[1:]]

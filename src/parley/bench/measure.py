@@ -16,7 +16,7 @@ from parley.bench.workers import Crew
 __all__ = ["TOPIC", "WARM_UP", "Meanwhile", "enough_in_flight", "measure", "publisher_jobs"]
 
 TOPIC = "bench"
-IN_FLIGHT = 12_800  # messages: enough to keep every broker busy; in batches, within
+IN_FLIGHT = 16_000  # messages: enough to keep every broker busy; in batches, within
 FEWEST, MOST = 4, 480
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 WARM_UP = 2.0  # seconds

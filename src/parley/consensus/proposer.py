@@ -1,7 +1,7 @@
 """When a leader proposes and what: at once if there is something to order or to certify, else after a heartbeat (P2).
 
 Under load every block costs the same whatever it holds, so blocks with batches that follow each other keep a pace: the
-faster batches come, the larger blocks get. After a pause, and to certify what was ordered, nobody waits.
+fuller a block was, the longer the next one is left to fill. After a pause, and to certify what was ordered, nobody waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from parley.consensus.results import Results
 from parley.consensus.types import VERSION, Block, Certificates, Governance, Header, Instance, Roots
 from parley.crypto import merkle
 
-__all__ = ["Proposer"]
+__all__ = ["BUSY", "Proposer"]
+
+BUSY = 16  # batches in a block after which the next one is left to fill for the whole pace
 
 
 class Proposer:
@@ -90,23 +92,24 @@ class Proposer:
         uncovered = parent.last_payload > parent.block.header.executed_height
         if payload.batches and not self._due and (early := self._early(parent, now)):
             self._waiting = False
-            return [SetTimer(PaceOver(payload.view), early)]  # and what comes until then, comes with it
+            return [SetTimer(PaceOver(payload.view), early), *self._news(formed_qc=formed_qc)]
         if payload.batches or uncovered or self._due:
             self._waiting = False
             return Block(self._header(parent, roots, payload.batches, now), payload.batches)
         if self._waiting:
             return []
         self._waiting = True
-        effects: list[Effect] = [SetTimer(Heartbeat(payload.view), self._heartbeat)]
-        if formed_qc:  # nobody else knows it yet
-            effects.append(Broadcast(Certificates(self._pacemaker.high_qc.qc, None)))
-        return effects
+        return [SetTimer(Heartbeat(payload.view), self._heartbeat), *self._news(formed_qc=formed_qc)]
+
+    def _news(self, *, formed_qc: bool) -> list[Effect]:
+        """What the others may go on from while this member waits: a QC that nobody else knows yet."""
+        return [Broadcast(Certificates(self._pacemaker.high_qc.qc, None))] if formed_qc else []
 
     def _early(self, parent: Node, now: int) -> int:
-        """How long to wait, because the parent holds batches and is young by the clocks of both proposers."""
-        if not parent.block.batches:
-            return 0
-        return min(max(parent.block.header.time + self._pace - now, 0), self._pace)
+        """How long to wait: in proportion to what the parent holds, as long as it is young by the clocks of both proposers."""
+        block = parent.block
+        pace = self._pace * min(len(block.batches), BUSY) // BUSY
+        return min(max(block.header.time + pace - now, 0), pace)
 
     def _ask_again(self) -> list[Effect]:
         self._asked = False  # `ask` sees whether it still may: a higher QC may have come while it waited

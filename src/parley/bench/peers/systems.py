@@ -18,7 +18,7 @@ __all__ = ["BATCH", "Parley", "Running", "System", "Variant"]
 
 BATCH = 100  # messages, where clients hand over batches
 BROKERS = 4
-BATCHES_IN_FLIGHT = 128
+BATCHES_IN_FLIGHT = 160
 
 
 @dataclass(frozen=True, slots=True)
