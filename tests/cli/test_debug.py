@@ -29,10 +29,16 @@ BROKERS = ("alpha-1", "bravo-1", "charlie-1", "delta-1")
 
 def unpacked(bundle: Path, target: Path) -> dict[str, bytes]:
     """What is in a bundle, by name."""
+    found = {}
     with tarfile.open(bundle) as archive:
-        archive.extractall(target, filter="data")
-    (top,) = target.iterdir()
-    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        for member in archive:
+            if (content := archive.extractfile(member)) is not None:
+                found[member.name.partition("/")[2]] = content.read()
+    for name, data in found.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return found
 
 
 def spellings(secret: bytes) -> set[bytes]:
