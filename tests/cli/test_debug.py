@@ -27,17 +27,13 @@ PAYLOAD, TAG_NAME, TAG_VALUE = "payload-of-great-value", "diagnosis", "a-tag-of-
 BROKERS = ("alpha-1", "bravo-1", "charlie-1", "delta-1")
 
 
-def unpacked(bundle: Path, target: Path) -> dict[str, bytes]:
+def unpacked(bundle: Path) -> dict[str, bytes]:
     """What is in a bundle, by name."""
     found = {}
     with tarfile.open(bundle) as archive:
         for member in archive:
             if (content := archive.extractfile(member)) is not None:
                 found[member.name.partition("/")[2]] = content.read()
-    for name, data in found.items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
     return found
 
 
@@ -98,7 +94,7 @@ def bundle(network: Network, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     assert "Look at it before you send it" in told.out
     assert "brokers/delta-1/log.jsonl" in told.out
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    return unpacked(path, path.parent / "unpacked")
+    return unpacked(path)
 
 
 def test_no_secret_payload_or_tag_is_in_it(network: Network, bundle: dict[str, bytes]) -> None:
@@ -157,7 +153,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 def collected(home: Path) -> tuple[dict[str, bytes], list[str]]:
     said = parley("debug", "bundle", "--out", "b.tar.gz", "--json", home=home, code=0).json()
-    return unpacked(home / "b.tar.gz", home / "unpacked"), said["problems"]
+    return unpacked(home / "b.tar.gz"), said["problems"]
 
 
 def test_a_secret_that_got_into_a_log_does_not_get_out(home: Path) -> None:
@@ -276,7 +272,7 @@ def test_logs_are_bounded_and_the_newest_lines_are_taken(home: Path) -> None:
     for place, start in ((log, 60_000), (log.with_name("log.jsonl.1"), 0)):
         place.write_text("".join(f'{{"event":"e","number":{start + at}}}\n' for at in range(60_000)))
     parley("debug", "bundle", "--out", "b.tar.gz", "--log-mib", "2", home=home, code=0)
-    lines = unpacked(home / "b.tar.gz", home / "unpacked")["brokers/alpha-1/log.jsonl"].splitlines()
+    lines = unpacked(home / "b.tar.gz")["brokers/alpha-1/log.jsonl"].splitlines()
     numbers = [json.loads(line)["number"] for line in lines]
     assert numbers == list(range(numbers[0], 120_000))
     assert numbers[0] < 60_000  # the file before is taken, too

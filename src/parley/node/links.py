@@ -101,6 +101,10 @@ class Link:
         return self._outbox.dropped
 
     def send(self, data: bytes) -> None:
+        stream = self._stream
+        if stream is not None and not self._outbox and stream.write_buffer_bytes < WRITE_AHEAD:
+            stream.write(data)  # nothing waits, so there is nobody to be woken for it
+            return
         self._outbox.put(data)
         self._filled.set()
 
