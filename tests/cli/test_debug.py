@@ -123,7 +123,11 @@ def test_it_has_what_support_needs(network: Network, bundle: dict[str, bytes]) -
         assert rows["data"]["bytes"] > 0
         events = [json.loads(line)["event"] for line in bundle[f"brokers/{name}/log.jsonl"].splitlines()]
         assert "started" in events
-    assert json.loads(bundle["secrets.json"])["identities"] == {"files": 8, "open_to_others": 0}
+    identities = json.loads(bundle["secrets.json"])["identities"]
+    assert (
+        identities["files"] >= 8
+    )  # two of each organisation; other tests of this network may have made more
+    assert identities["open_to_others"] == 0
 
 
 def test_its_manifest_names_and_hashes_every_file(bundle: dict[str, bytes]) -> None:
