@@ -1,7 +1,7 @@
 """The leaves of a batch and the tree over them (P3): hashed for every message at every broker, so laid out for speed.
 
-The tree's lowest nodes are groups of sixteen leaves, hashed as one piece: a sixth of the hashes of a tree with one leaf
-per node, for proofs that are half a kilobyte longer.
+The tree's lowest nodes are groups of sixteen leaves, hashed as one piece: a fifteenth of the hashes of a tree with one
+leaf per node, for proofs that are half a kilobyte longer.
 """
 
 from __future__ import annotations
