@@ -15,7 +15,7 @@ from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.receipts import Done, Match, Subscribed
 from parley.net import messages as net
 
-MESSAGES = 4_000
+MESSAGES = 8_000
 SIZE = 10_000
 CLIENTS = ("alice", "bob", "carol", "dave")
 
@@ -86,7 +86,8 @@ async def story(network: LocalNetwork) -> None:
 
 
 def test_subscribers_that_stop_reading_hold_up_nobody_and_miss_nothing(tmp_path: Path) -> None:
-    settings = "[limits]\nunread_seconds = 600\n"
+    # A small cache: what RocksDB keeps in memory is bounded elsewhere, and would hide what is measured here.
+    settings = "[limits]\nunread_seconds = 600\n[storage]\ncache_bytes = 4194304\n"
     with LocalNetwork(tmp_path / "net", clients=CLIENTS, settings=settings) as network:
         network.start()
         asyncio.run(asyncio.wait_for(story(network), 4 * SECONDS))
