@@ -10,7 +10,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The first of these that is Python 3.11 or newer makes .venv. Choose another with: make setup PYTHON=...
 PYTHON ?=
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3)
-PYTEST = $(BIN)/pytest -n 2 -m "$(if $(PARLEY_LONG),,not long)"
+PYTEST = $(BIN)/pytest --dist worksteal -m "$(if $(PARLEY_LONG),,not long)"
 # More arguments for the resolver, for example: make lock LOCK_ARGS=--upgrade
 LOCK_ARGS ?=
 
@@ -56,11 +56,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it.
+# The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it,
+# three at a time on two cores, because tests of real processes mostly wait for them.
 pytest: $(STAMP) lint $(if $(PARLEY_LONG),formal,formal-quick)
-	$(PYTEST) tests/consensus \
+	$(PYTEST) -n 2 tests/consensus \
 	  --cov=parley.consensus --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
-	$(PYTEST) --ignore=tests/consensus
+	$(PYTEST) -n 3 --ignore=tests/consensus
 
 formal: $(STAMP) ## check the model of the voting rules with Spin
 	@set -e; \

@@ -194,17 +194,38 @@ def test_the_system_that_begins_changes_from_round_to_round(
 def test_a_peer_that_is_not_installed_is_skipped_with_a_word_on_how_to_get_it(
     peer: str, words: list[str], fakes: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "PEERS", PEERS)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     monkeypatch.setattr("parley.bench.peers.needs.find_spec", lambda _: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plan = Plan((peer,), (128,), messages=100, runs=1)
+    monkeypatch.setattr(compare, "PEERS", {**PEERS, "there": lambda: (Fake("quick"),)})
+    plan = Plan((peer, "there"), (128,), messages=100, runs=1)
     result = asyncio.run(compare.compare(tmp_path, plan, lambda _: None))
     (skipped,) = result.skipped
     assert skipped.name == peer
-    for word in words:
+    for word in [*words, "--install"]:
         assert word in skipped.reason
-    assert [one.name for one in result.systems] == ["parley"], "the rest goes on"
+    assert skipped.reason.count("pip install") == 1
+    assert [one.name for one in result.systems] == ["parley", "quick"], "the rest goes on"
+
+
+def test_without_a_peer_nothing_is_measured(fakes: Fake, tmp_path: Path) -> None:
+    async def nothing() -> None:
+        pass
+
+    fakes.needs = (Need("it", "get it", lambda: False, nothing),)
+    ended = parley("bench", "peers", "--peers", "nats", "--messages", "100", home=tmp_path, code=2)
+    assert ended.out == ""
+    assert "skipped: nats: no it here; get it with: get it; or all of it with --install" in ended.err
+    assert ended.err.endswith("parley: there is no peer to compare with\n")
+
+
+def test_a_comparison_with_nobody_shows_no_ratios(fakes: Fake, tmp_path: Path) -> None:
+    fakes.problem = "It did not start."
+    words = ["bench", "peers", "--peers", "nats", "--sizes", "128", "--messages", "100", "--runs", "1"]
+    ended = parley(*words, home=tmp_path, code=3)
+    assert "parley bench peers: 1 rounds" in ended.out
+    assert "divided by the peer" not in ended.out
+    assert "skipped: quick: It did not start." in ended.err
 
 
 def test_only_who_asks_for_it_gets_something_installed(
@@ -274,6 +295,7 @@ def test_the_command_knows_all_peers_and_their_variants() -> None:
 def test_unknown_peers_and_sizes_are_refused(tmp_path: Path) -> None:
     refused = parley("bench", "peers", "--peers", "nast", home=tmp_path, code=2)
     assert "did you mean nats" in refused.err
+    assert "name one of nats" in parley("bench", "peers", "--peers", ",", home=tmp_path, code=2).err
     assert "1 to 8000" in parley("bench", "peers", "--sizes", "128,9000", home=tmp_path, code=2).err
     assert "numbers of bytes" in parley("bench", "peers", "--sizes", "small", home=tmp_path, code=2).err
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import typer
 from rich.table import Table
+from tests.cli.commands import flat
 from typer.testing import CliRunner
 
 from parley import __version__
@@ -28,6 +29,29 @@ def test_every_level_explains_itself(words: list[str]) -> None:
     result = runner.invoke(cli.app, words)
     assert result.exit_code == 0
     assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "1 a checked property does not hold or the network refused"),
+        (["pub"], "a line for each message or entry"),
+        (["pub"], "goes to receipts/ in the network's folder"),
+        (["pub"], "if not said, the key decides"),
+        (["pub"], "constraints do not see it"),
+        (["sub"], "%t topic, %p partition, %o offset"),
+        (["logs"], "a line for each message or entry"),
+        (["chaos"], "kill, pause, partition, disk, byzantine"),
+        (["bench", "pub"], "bps or chios-p, which today are the same, clear matching and plain payload"),
+    ],
+)
+def test_help_says_it_all_on_a_terminal_of_80_columns(
+    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = runner.invoke(cli.app, [*words, "--help"]).stdout
+    assert told in flat(shown)
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize("words", [["sim", "run"], ["bench", "consensus"], ["demo"]])

@@ -95,7 +95,7 @@ def test_a_file_that_is_damaged_itself_makes_the_store_invalid(folder: Path) -> 
         (["--store", "somewhere"], "--store and --genesis together"),
         (["--store", "somewhere", "--genesis", "net/genesis.json"], "does not exist"),
         (["--store", "a", "--genesis", "b", "--broker", "alpha-1"], "not both"),
-        (["--dir", "net"], "say which one"),
+        (["--dir", "net"], "Invalid value for --broker: net has 2 brokers, so say which one"),
     ],
 )
 def test_wrong_use_is_told(folder: Path, words: list[str], said: str) -> None:

@@ -64,6 +64,16 @@ def test_one_of_two_things_is_asked_for(home: Path) -> None:
         assert "--to FILE to make a backup, or --verify FILE" in flat(ended.err)
 
 
+def test_a_file_that_cannot_be_meant_is_wrong_use(home: Path) -> None:
+    for words, told in (
+        (["backup", "--verify", "nosuch"], "'nosuch' does not exist"),
+        (["restore", "nosuch", "beta-1"], "'nosuch' does not exist"),
+        (["backup", "beta-1", "--to", "b.tar"], "b.tar exists already and is not overwritten"),
+        (["backup", "beta-1", "--to", "nodir/x.tar"], "nodir is no folder that you can write to"),
+    ):
+        assert told in flat(parley("node", *words, home=home, code=ExitCode.WRONG_USE).err)
+
+
 def test_restoring_a_lost_disk_is_explained_and_done_after_a_yes(home: Path) -> None:
     lose(home, record=True)
     ended = parley("node", "restore", "b.tar", "beta-1", home=home, stdin=b"y\n", code=0)

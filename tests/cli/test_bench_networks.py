@@ -71,6 +71,7 @@ def test_idle_tells_each_broker_and_the_latency(home: Path) -> None:
     assert result["latencies_ms"]
 
 
+@pytest.mark.long
 def test_memory_compares_the_end_with_two_fifths_of_the_time(home: Path, tmp_path: Path) -> None:
     chart = tmp_path / "memory.png"
     words = ("--minutes", "0.05", "--peak-seconds", "1", "--brokers", "1", "--chart", chart)
@@ -93,6 +94,7 @@ def test_memory_compares_the_end_with_two_fifths_of_the_time(home: Path, tmp_pat
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_growth_writes_points_and_a_chart_for_each_dimension(home: Path, tmp_path: Path) -> None:
     to = tmp_path / "results" / "growth"
     result = found(home, "growth", "--to", to, "--only", "topics,batch", "--seconds", "0.5", "--quick")

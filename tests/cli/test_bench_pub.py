@@ -56,7 +56,8 @@ def test_settings_that_brokers_refuse_end_with_2_and_leave_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = invoke("--set", "limitz.connections=5")
     assert result.exit_code == ExitCode.WRONG_USE
-    assert "did you mean 'limits'?" in flat(result.stderr)
+    assert "Invalid value for --set: there is no 'limitz'; did you mean 'limits'?" in flat(result.stderr)
+    assert "broker.toml" not in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,6 +95,7 @@ def test_four_brokers_give_the_keys_that_scripts_rely_on_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_solo_is_one_broker_and_a_named_folder_is_kept(tmp_path: Path) -> None:
     result = invoke("--seconds", "1", "--runs", "2", "--solo", "--batch", "5", "--dir", tmp_path / "kept")
     assert result.exit_code == 0, result.stderr

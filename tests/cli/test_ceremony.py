@@ -1,14 +1,18 @@
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.cli.commands import flat, parley, start
 
 from parley.cli.output import ExitCode
+from parley.node.config import load
 from parley.node.processes import free_addresses
+from parley.node.storage import StorageError, open_storage
 
 NAMES = ("alpha", "bravo", "charlie", "delta")
 
@@ -83,7 +87,88 @@ def test_one_organisation_alone_is_complete_at_once_and_never_replaced(tmp_path:
     assert parley("genesis", "combine", part, "--json", home=tmp_path).json()["complete"]
     assert parley("genesis", "combine", part, "--json", home=tmp_path).json()["complete"]
     ended = parley("genesis", "combine", part, "--network", "other", home=tmp_path, code=ExitCode.WRONG_USE)
-    assert "move it away first" in ended.err
+    broker = ".parley/brokers/first"
+    stale = [
+        ".parley/genesis.json",
+        ".parley/identities/alpha-admin.json",
+        f"{broker}/data",
+        f"{broker}/safety.record",
+    ]
+    assert ended.err.split("move these away, and run this again:\n")[1].split() == stale
+
+
+def test_a_network_that_tolerates_nobody_is_named_and_warned_of(tmp_path: Path) -> None:
+    parts = []
+    for place, name in enumerate(NAMES, 1):
+        (tmp_path / name).mkdir()
+        made = parley(
+            "init", name, "--address", f"10.0.0.{place}:7101", "--json", home=tmp_path / name
+        ).json()
+        parts.append(tmp_path / name / made["part"])
+    warning = "tolerates no faulty one. If parts are missing, do not use it"
+    alone = parley("genesis", "combine", parts[0], "-o", "alone.json", home=tmp_path / "alpha", code=0)
+    assert "Its brokers: alpha-1 of alpha.\n" in alone.out
+    assert f"has 1 broker, fewer than 4, so it {warning}" in alone.err
+    three = parley("genesis", "combine", *parts[:3], "--json", home=tmp_path / "alpha", code=0)
+    assert three.json()["brokers"] == ["alpha-1", "bravo-1", "charlie-1"]
+    assert warning in three.err
+    four = parley("genesis", "combine", *parts, home=tmp_path / "alpha", code=0)
+    assert (
+        "Its brokers: alpha-1 of alpha, bravo-1 of bravo, charlie-1 of charlie, delta-1 of delta.\n"
+        in four.out
+    )
+    assert four.err == ""
+
+
+def test_what_is_written_elsewhere_leaves_the_folder_alone(tmp_path: Path) -> None:
+    parley("init", "alpha", "--address", "10.0.0.1:7101", home=tmp_path, code=0)
+    before = sorted((tmp_path / ".parley").rglob("*"))
+    ended = parley("genesis", "combine", ".parley/alpha.part.json", "-o", "g.json", home=tmp_path, code=0)
+    assert "g.json is complete" in ended.out
+    assert ".parley is as it was: to set it up, run this without --output." in ended.out
+    assert sorted((tmp_path / ".parley").rglob("*")) == before
+    parley("genesis", "combine", "g.json", home=tmp_path, code=0)
+    assert (tmp_path / ".parley" / "genesis.json").read_bytes() == (tmp_path / "g.json").read_bytes()
+
+
+def test_storage_is_made_again_only_as_its_errors_say(tmp_path: Path) -> None:
+    parley("init", "alpha", "--address", "10.0.0.1:7101", home=tmp_path, code=0)
+    combine = ("genesis", "combine", ".parley/alpha.part.json")
+    parley(*combine, home=tmp_path, code=0)
+    folder = tmp_path / ".parley" / "brokers" / "alpha-1"
+    shutil.rmtree(folder / "data")
+    (folder / "safety.record").unlink()
+    parley(*combine, home=tmp_path, code=0)
+    with pytest.raises(StorageError, match="move the genesis file away and combine again"):
+        open_storage(load(folder / "broker.toml"))
+    (tmp_path / ".parley" / "genesis.json").unlink()
+    ended = parley(*combine, home=tmp_path, code=ExitCode.WRONG_USE)
+    assert f"Only if the broker was never started in this network, remove {folder / 'provisioned'}".replace(
+        f"{tmp_path}/", ""
+    ) in flat(ended.err)
+    (folder / "provisioned").unlink()
+    parley(*combine, home=tmp_path, code=0)
+    open_storage(load(folder / "broker.toml")).close()
+
+
+def test_a_broker_that_runs_is_not_started_again(tmp_path: Path) -> None:
+    config = tmp_path / "alpha-1" / "broker.toml"
+    config.parent.mkdir()
+    config.touch()
+    with subprocess.Popen([sys.executable, "-c", "input()", config], stdin=subprocess.PIPE) as process:
+        (config.parent / "pid").write_text(f"{process.pid}\n")
+        ended = parley("node", config, home=tmp_path, code=ExitCode.WRONG_USE)
+        process.communicate(b"\n")
+    assert (ended.out, ended.err) == ("", f"parley: alpha-1 is running already, as process {process.pid}\n")
+
+
+def test_a_broker_that_cannot_start_says_so_like_every_command(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").touch()
+    process = start("node", "broker.toml", home=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.WRONG_USE
+    assert b"is starting" in out
+    assert err.startswith(b"parley: broker.toml: genesis: is missing")
 
 
 def test_keys_are_never_made_over_others(tmp_path: Path) -> None:
@@ -98,6 +183,17 @@ def test_wrong_use_says_what_was_meant(tmp_path: Path) -> None:
     for words, told in (
         (["init", "Alpha", "--address", "h:1"], "is no name"),
         (["init", "alpha", "--address", "nowhere"], "is not an address"),
+        (["init", "alpha", "--address", "127.0.0.1:99999"], "with a port of at most 65535"),
+        (["init", "alpha", "--address", "127.0.0.1:100000"], "with a port of at most 65535"),
+        (["init", "alpha", "--address", "h:1", "--listen", "h"], "Invalid value for --listen: 'h' is not"),
+        (
+            ["init", "alpha", "--address", "h:1", "--dir", "/dev/null"],
+            "/dev/null is not a folder; choose another",
+        ),
+        (
+            ["init", "alpha", "--address", "h:1", "--dir", "/proc/x"],
+            "parley: /proc/x cannot be made: No such file",
+        ),
         (
             ["init", "alpha", "--broker", "a", "--broker", "b", "--address", "h:1"],
             "2 brokers and 1 addresses",

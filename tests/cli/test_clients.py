@@ -47,8 +47,9 @@ def test_a_name_is_given_once_and_the_identity_stays(network: Network) -> None:
     identity = network.directory / "identities" / "alpha-alice.json"
     before = identity.read_bytes()
     ended = network.run("client", "create", "alice", code=ExitCode.DOES_NOT_HOLD)
-    assert "ClientExists" in ended.err
-    assert "move that file away" in ended.err
+    error, remedy = ended.err.splitlines()
+    assert "ClientExists" in error
+    assert "move that file away" in remedy
     assert identity.read_bytes() == before
 
 

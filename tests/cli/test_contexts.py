@@ -80,10 +80,16 @@ def test_without_any_network_the_way_to_one_is_said(capsys: pytest.CaptureFixtur
 def test_a_folder_without_a_network_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, how in ((tmp_path, "genesis combine"), (tmp_path / "nothing", "parley up")):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "alpha.part.json").touch()
+    for folder, how in (
+        (tmp_path, "holds no network\n"),
+        (tmp_path / "begun", f"parley genesis combine FILE... --dir {tmp_path / 'begun'}\n"),
+        (tmp_path / "nothing", f"parley up --dir {tmp_path / 'nothing'}\n"),
+    ):
         with pytest.raises(typer.Exit):
             contexts.find(folder, None)
-        assert how in capsys.readouterr().err
+        assert capsys.readouterr().err.endswith(how)
 
 
 def test_a_wrong_name_says_which_was_meant(networks: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +97,31 @@ def test_a_wrong_name_says_which_was_meant(networks: Path, capsys: pytest.Captur
     with pytest.raises(typer.Exit):
         contexts.find(None, "hosptal")
     assert "did you mean hospital?" in capsys.readouterr().err
+
+
+def test_a_name_that_is_like_no_other_says_which_there_are(
+    networks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        contexts.find(None, "nope")
+    told = "there is no context 'nope'; none is saved: `parley up` saves one, as does `parley context add`\n"
+    assert capsys.readouterr().err == f"parley: {told}"
+    save("hospital", networks / "one")
+    save("school", networks / "two")
+    with pytest.raises(typer.Exit):
+        contexts.find(None, "nope")
+    assert capsys.readouterr().err == "parley: there is no context 'nope'; there are hospital, school.\n"
+    command("remove", "hospital")
+    with pytest.raises(typer.Exit):
+        contexts.find(None, None)
+    assert "choose a saved one with `parley context use NAME` (school), or" in capsys.readouterr().err
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    many = [f"name-{number}" for number in range(contexts.MAX_LISTED + 3)]
+    assert contexts.meant("unlike", many).endswith("name-10, name-11 and 3 more.")
+    assert contexts.meant("unlike", ["one"]) == "; there is one."
+    assert contexts.meant("unlike", []) == "."
 
 
 def test_directory_and_context_exclude_each_other(networks: Path) -> None:

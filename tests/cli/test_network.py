@@ -1,18 +1,26 @@
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import flat, parley, shell, start
 from tests.cli.conftest import Network
 
+from parley.cli.contexts import Chosen
 from parley.cli.local_setup import CLIENTS, ORGANISATIONS, provision
+from parley.cli.network import starting
 from parley.cli.output import ExitCode
+from parley.client.administration import BrokerStatus
+from parley.client.client import Client
+from parley.client.contexts import ContextFile
+from parley.client.errors import Stalled
 from parley.model.genesis import MAX_BROKERS
 from parley.model.names import is_name
 from parley.node.processes import HOST, LocalBroker, free_addresses, is_free, stop
@@ -64,6 +72,55 @@ def test_status_tells_of_every_broker(network: Network) -> None:
     assert "leader" in network.run("status", code=0).out
 
 
+def test_status_without_a_quorum_is_no_success(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Client.status
+
+    async def status(client: Client) -> list[BrokerStatus]:
+        *others, third, fourth = await whole(client)
+        return [*others, *(replace(one, status=None, problem="cut off") for one in (third, fourth))]
+
+    monkeypatch.setattr(Client, "status", status)
+    ended = network.run("status", "--json", code=ExitCode.DOES_NOT_HOLD)
+    assert not json.loads(ended.out)["layers"]["data"]["shards"]["0"]["quorum"]
+    assert ended.err == "parley: no quorum: 2 of 4 brokers answer, 3 are needed to go on\n"
+    waited = network.run("status", "--wait", "0.1", code=ExitCode.UNREACHABLE)
+    assert "not ready within 0.1 s: charlie-1 (down), delta-1 (down)\n" in waited.err
+
+
+def test_a_network_that_stalls_is_told_of_in_short_and_then_in_full(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled = Stalled("looking at the state", {"alpha-1": "its newest header is old"})
+
+    async def topics(client: Client) -> None:
+        for _round in range(3):
+            client._panel.report(stalled)
+        raise stalled
+
+    monkeypatch.setattr(Client, "topics", topics)
+    monkeypatch.setattr(LocalBroker, "pid", lambda broker: None if broker.name == "bravo-1" else 1)
+    ended = network.run("topic", "list", code=ExitCode.UNREACHABLE)
+    assert ended.err.splitlines() == [
+        "parley: looking at the state: no fresh result yet; giving up after 30 s at most",
+        f"parley: {stalled}",
+        f"parley: not running here: bravo-1; start with `parley up --detach --dir {network.directory}`",
+    ]
+
+
+def test_in_one_organisation_s_part_only_its_own_broker_is_started(network: Network, tmp_path: Path) -> None:
+    shutil.copy(network.directory / "genesis.json", tmp_path)
+    shutil.copytree(
+        network.directory / "brokers" / "delta-1",
+        tmp_path / "brokers" / "delta-1",
+        ignore=shutil.ignore_patterns("data", "pid"),
+    )
+    identity = network.directory / "identities" / "delta-dave.json"
+    file = ContextFile(tmp_path / "context.toml", tmp_path / "genesis.json", identity, None, {})
+    assert starting(Chosen("here", file)).endswith(f"start with `parley up delta-1 --dir {tmp_path}`")
+    (tmp_path / "brokers" / "delta-1" / "broker.toml").unlink()
+    assert starting(Chosen("here", file)) == ""
+
+
 def test_logs_are_merged_by_time_and_readable(network: Network) -> None:
     entries = network.run("logs", "--json", "-n", "1000").lines()
     times = [entry["time"] for entry in entries]
@@ -105,10 +162,18 @@ def test_a_network_comes_and_goes(tmp_path: Path) -> None:
     assert parley("down", home=tmp_path, code=0).out == "nothing was running\n"
     # Everything is down: a status that can be read, and the exit code of an unreachable network.
     status = parley("status", "--json", home=tmp_path, code=ExitCode.UNREACHABLE)
-    (broker,) = json.loads(status.out)["layers"]["data"]["shards"]["0"]["brokers"]
+    shard = json.loads(status.out)["layers"]["data"]["shards"]["0"]
+    assert {shard[key] for key in ("epoch", "view", "height", "leader")} == {None}
+    (broker,) = shard["brokers"]
     assert (broker["state"], broker["height"], broker["pid"]) == ("down", None, None)
     unreachable = parley("pub", "demo", "nobody hears", home=tmp_path, code=ExitCode.UNREACHABLE)
     assert broker["address"] in unreachable.err
+    error, remedy = unreachable.err.splitlines()
+    assert "alpha-1 at " in error
+    assert error.endswith("cannot be reached: Connection refused).")
+    assert remedy == "parley: not running here: alpha-1; start with `parley up --detach`"
+    assert remedy in status.err
+    assert "height -, view -, leader -" in parley("status", home=tmp_path, code=ExitCode.UNREACHABLE).out
     # Its port is taken by somebody else.
     with socket.socket() as taken:
         host, _, port = broker["address"].rpartition(":")
@@ -142,7 +207,7 @@ def test_a_broker_that_cannot_start_shows_its_last_words(tmp_path: Path) -> None
     provision(tmp_path / ".parley", 1)
     config = tmp_path / ".parley" / "brokers" / "alpha-1" / "broker.toml"
     config.write_text(config.read_text().replace("listen", "lisen"))
-    ended = shell("up", "--detach", home=tmp_path, code=ExitCode.UNREACHABLE)
+    ended = shell("up", "--detach", home=tmp_path, code=ExitCode.WRONG_USE)
     assert "did you mean 'listen'?" in ended.err
 
 

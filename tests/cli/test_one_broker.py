@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import flat, parley, shell
 from tests.cli.conftest import Network
 
-from parley.cli.network_status import _all_ready, _reached
+from parley.cli.network_status import _reached, _unready
 from parley.cli.output import ExitCode
 from parley.client.administration import BrokerStatus
 from parley.net.messages import PeerStatus, Status
@@ -37,11 +37,13 @@ def said(name: str, height: int, *, state: str = "ready", cut_off: str = "") -> 
 
 def test_waiting_ends_when_every_broker_can_be_spared() -> None:
     well = [said(name, 10) for name in NAMES]
-    assert _all_ready(well, 10)
-    assert not _all_ready([said("a", 9), *well[1:]], 10)  # it has not caught up
-    assert not _all_ready([said("a", 10, state="recovering"), *well[1:]], 10)
-    assert not _all_ready([said("a", 10, cut_off="b"), *well[1:]], 10)
-    assert not _all_ready([BrokerStatus("a", "o", "h:1", None, "refused"), *well[1:]], 10)
+    assert _unready(well, 10) == {}
+    assert _unready([said("a", 9), *well[1:]], 10) == {"a": "at height 9 of 10"}
+    assert _unready([said("a", 10, state="recovering"), *well[1:]], 10) == {"a": "recovering"}
+    assert _unready([said("a", 10, cut_off="b"), *well[1:]], 10) == {"a": "not connected to b"}
+    down = BrokerStatus("a", "o", "h:1", None, "refused")
+    assert _unready([down, *well[1:]], 10) == {"a": "down"}
+    assert _unready([down, said("b", 10, cut_off="a"), *well[2:]], 10) == {"a": "down"}  # b is not to blame
 
 
 def test_one_liar_cannot_make_waiting_endless() -> None:
@@ -58,8 +60,9 @@ def test_one_broker_is_taken_away_and_brought_back(network: Network) -> None:
         "charlie-1": False,
         "delta-1": False,
     }
-    waited = network.run("status", "--wait", "0.1")
-    assert waited.code == ExitCode.UNREACHABLE
+    waited = network.run("status", "--wait", "0.1", code=ExitCode.UNREACHABLE)
+    assert "not ready within 0.1 s: bravo-1 (down)\n" in waited.err
+    assert f"not running here: bravo-1; start with `parley up --detach --dir {directory}`" in waited.err
     up = shell("up", "bravo-1", "--dir", directory, "--json", home=home, code=0).json()
     assert up["started"] == ["bravo-1"]
     network.run("status", "--wait", "60", code=0)
@@ -73,6 +76,10 @@ def test_a_broker_that_is_not_there_is_named(network: Network) -> None:
             command, "brvo-1", "--dir", network.directory, home=network.home, code=ExitCode.WRONG_USE
         )
         assert "has no broker 'brvo-1'; did you mean bravo-1?" in ended.err
+        ended = parley(
+            command, "nosuch", "--dir", network.directory, home=network.home, code=ExitCode.WRONG_USE
+        )
+        assert "has no broker 'nosuch'; there are alpha-1, bravo-1, charlie-1, delta-1." in ended.err
 
 
 def test_what_is_for_whole_networks_is_refused_for_one_broker(network: Network, tmp_path: Path) -> None:
@@ -93,7 +100,7 @@ def test_a_broker_that_cannot_start_says_why(network: Network) -> None:
     config.write_text(text.replace("[log]", "[log]\nlevel = 'loud'"))
     try:
         ended = shell("up", "charlie-1", "--dir", network.directory, home=network.home)
-        assert ended.code == ExitCode.UNREACHABLE
+        assert ended.code == ExitCode.WRONG_USE
         assert "log.level" in ended.err
     finally:
         config.write_text(text)

@@ -1,14 +1,18 @@
+import errno
 import json
+import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import parley, start
+from tests.cli.commands import flat, parley, start
 from tests.cli.conftest import Network
 
 from parley.cli.output import ExitCode
+from parley.cli.pubsub_receipts import Receipts
 from parley.client.contexts import read_genesis
+from parley.client.messages import Receipt
 from parley.ledger.proofs import Trust
 from parley.ledger.publication import check_publication, decode_publication
 
@@ -154,7 +158,74 @@ def test_receipts_go_where_they_are_told_to(network: Network, tmp_path: Path) ->
     )
     network.run("pub", topic, "--receipt", tmp_path / "many", stdin=b"d\ne\n", code=0)
     names = sorted(path.name for path in (tmp_path / "many").iterdir())
-    assert names == ["parley-receipt-some_receipts-0-3.json", "parley-receipt-some_receipts-0-4.json"]
+    assert names == ["parley-receipt-some+receipts-0-3.json", "parley-receipt-some+receipts-0-4.json"]
+
+
+def test_receipts_of_topics_with_similar_names_have_files_of_their_own(network: Network) -> None:
+    kept = [
+        network.run("pub", network.topic(topic), topic, "--json").json()["receipt"]
+        for topic in ("like/this", "like_this")
+    ]
+    assert kept[0] != kept[1]
+    assert all(Path(path).is_file() for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("there.json", "there.json exists and is not overwritten; move it away"),
+        ("there.json/inside.json", "there is no folder"),
+        ("absent/receipt.json", "there is no folder"),
+    ],
+)
+def test_a_receipt_that_could_not_be_saved_is_told_before_anything_is_published(
+    path: str, told: str, network: Network, tmp_path: Path
+) -> None:
+    (tmp_path / "there.json").write_text("mine")
+    before = network.run("topic", "describe", "demo", "--json").json()["offsets"]
+    refused = network.run("pub", "demo", "x", "--receipt", tmp_path / path, code=ExitCode.WRONG_USE)
+    assert told in flat(refused.err)
+    assert "Nothing was published" in flat(refused.err)
+    assert network.run("topic", "describe", "demo", "--json").json()["offsets"] == before
+    assert [one.name for one in tmp_path.iterdir()] == ["there.json"]
+    assert (tmp_path / "there.json").read_text() == "mine"
+
+
+def test_a_folder_of_receipts_that_cannot_be_made_is_told_before_anything_is_published(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "receipts").touch()
+    monkeypatch.setattr(Receipts, "_folder", lambda _: tmp_path / "receipts")
+    assert "there is no folder" in network.misuse("pub", "demo", "x")
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
+    assert "you may not write to" in network.misuse("pub", "demo", "x", "--receipt", str(tmp_path / "new"))
+
+
+def test_a_receipt_that_gets_lost_after_all_does_not_hide_the_publication(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    topic = network.topic("full/disk")
+    with monkeypatch.context() as around:
+        around.setattr(Receipt, "save", full)
+        one = network.run("pub", topic, "a", "--receipt", tmp_path / "a.json", "--json", code=1)
+        many = network.run("pub", topic, "b", "c", "--receipt", tmp_path / "many", code=1)
+    assert (json.loads(one.out)["offset"], json.loads(one.out)["receipt"]) == (0, None)
+    lost = "published at offset 0, but the receipt could not be saved: "
+    assert f"{lost}{tmp_path / 'a.json'}: No space left on device" in one.err
+    assert "2 messages published to full/disk: partition 0 from 1 to 2" in many.out
+    assert "2 receipts could not be saved" in many.err
+    advice = re.search(r"`parley (read .*) --proof FILE`", one.err)
+    assert advice is not None
+    network.run(*advice[1].split(), "--proof", tmp_path / "proof.json", code=0)
+    network.run("verify", tmp_path / "proof.json", code=0)
+
+
+def test_an_empty_stdin_publishes_nothing_and_says_so(network: Network) -> None:
+    ended = network.run("pub", "demo", "--json", stdin=b"", code=0)
+    assert (ended.out, ended.err) == ("", "parley: stdin held no line, so nothing was published\n")
 
 
 def test_partitions_are_read_one_after_the_other(network: Network) -> None:
@@ -201,6 +272,11 @@ def test_a_reader_that_leaves_is_no_error_of_the_network(network: Network) -> No
         (["sub", "demo", "--fromm", "earliest"], "--from"),
         (["sub", "demo", "--format", "%z"], "no token %z"),
         (["sub", "demo", "--format", "%s", "--json"], "not both"),
+        (["pub", "bad topic!", "x"], "'bad topic!' is no name of a topic: use 1 to 128 letters"),
+        (["pub", "", "x"], "'' is no name of a topic"),
+        (["sub", "bad-"], "no name of a topic"),
+        (["fetch", "bad/"], "no name of a topic"),
+        (["read", "bad topic@1"], "no name of a topic"),
         (["read", "demo"], "TOPIC@OFFSET"),
         (["read", "demo@x"], "no offset"),
         (["sub", "demo", "--as", "alpha/alise"], "did you mean alpha/alice?"),

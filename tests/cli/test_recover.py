@@ -68,7 +68,7 @@ def test_without_a_yes_nothing_is_done(home: Path, answer: bytes) -> None:
     before = sorted(broker.iterdir())
     ended = parley("node", "recover", "beta-1", home=home, stdin=answer, code=ExitCode.WRONG_USE)
     assert ended.out.strip() == ""
-    assert ended.err.endswith("parley: nothing was changed\n")
+    assert ended.err.endswith("parley: nothing was changed; say --yes if that is what you want\n")
     assert sorted(broker.iterdir()) == before
 
 

@@ -18,6 +18,8 @@ def test_a_topic_is_created_described_altered_and_deleted(network: Network) -> N
     assert "retention   7d" in network.run("topic", "describe", "wards/er", code=0).out
     listed = network.run("topic", "list", "--json").json()
     assert {"demo", "wards/er"} <= {topic["name"] for topic in listed["topics"]}
+    assert described["offsets"] == [{"partition": number, "start": 0, "end": 0} for number in (0, 1)]
+    assert all("offsets" not in topic for topic in listed["topics"]), "who lists does not ask for them"
     network.run("topic", "delete", "wards/er", code=0)
     listed = network.run("topic", "list", "--json").json()
     assert "wards/er" not in {topic["name"] for topic in listed["topics"]}
@@ -44,6 +46,9 @@ def test_a_name_is_taken_once(network: Network) -> None:
         (["create", "x", "--retention", "soon"], "20s, 30m, 12h, 7d, or forever"),
         (["create", "x", "--retention", "0s"], "must be more than 0, or forever"),
         (["alter", "demo"], "say what to change"),
+        (["create", "bad topic!"], "'bad topic!' is no name of a topic: use 1 to 128 letters"),
+        (["describe", "bad topic!"], "no name of a topic"),
+        (["delete", "bad/"], "no name of a topic"),
         (["crate", "x"], "Did you mean 'create'"),
         (["create", "x", "--partition", "2"], "--partitions"),
     ],

@@ -44,7 +44,17 @@ def test_errors_are_what_they_are_to_the_rest_of_python() -> None:
     stalled = errors.Stalled("publishing", {"alpha-1": "busy"})
     assert isinstance(stalled, TimeoutError)
     assert "alpha-1: busy" in str(stalled)
+    assert "quorum" in str(stalled)
+    assert "`parley status`" in str(stalled)
     assert isinstance(errors.InvalidRule("x <", 3, "expected a value"), ValueError)
+
+
+def test_what_several_brokers_have_in_common_is_said_once() -> None:
+    tried = {"alpha-1": "refused", "beta-1": "timed out", "gamma-1": "refused"}
+    told = "(alpha-1 at h:1, gamma-1 at h:3: refused; beta-1: timed out)"
+    assert told in str(errors.Unreachable(tried, {"alpha-1": "h:1", "gamma-1": "h:3"}))
+    for kind in (errors.Stalled, errors.Overloaded):
+        assert "(alpha-1, gamma-1: refused; beta-1: timed out)" in str(kind("publishing", tried))
 
 
 def test_every_public_error_is_one_of_ours_and_at_hand() -> None:

@@ -194,7 +194,7 @@ async def test_a_publisher_that_waits_too_long_for_busy_brokers_is_told_what_the
             await publisher.send("three", partition=1)
         with pytest.raises(Overloaded, match="publishing 1 batches to notes"):
             await publisher.flush()
-        with pytest.raises(Overloaded, match="an operation"):
+        with pytest.raises(Overloaded, match="the operation 'advertise notes'"):
             await client.advertise("notes", "x")
 
 
@@ -277,6 +277,8 @@ async def test_without_brokers_the_error_names_all_that_were_tried(stage: Stage)
     assert isinstance(caught.value, ConnectionError)
     assert set(caught.value.tried) == {broker.name for broker in stage.brokers}
     assert all("cannot be reached" in reason for reason in caught.value.tried.values())
+    assert str(caught.value).count("cannot be reached") == 1
+    assert all(f"{broker.name} at {broker.address}" in str(caught.value) for broker in stage.brokers)
 
 
 @on_stage

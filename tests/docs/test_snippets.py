@@ -50,6 +50,12 @@ def test_the_blocks_of_a_page_run_in_order(page: str, folder: Path) -> None:
         run(kind, text, folder)
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_with_a_program_says_how_to_run_it(page: str) -> None:
+    assert "python" in {kind for kind, _ in blocks(page)}
+    assert re.search(r"save this as `(.+\.py)` and run `\.venv/bin/python \1`", (ROOT / page).read_text())
+
+
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

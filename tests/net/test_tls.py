@@ -32,6 +32,7 @@ from parley.net.tls import (
     TlsError,
     TlsFault,
     Unreachable,
+    _reason,
     certificate_hash,
     client_context,
     connect,
@@ -383,10 +384,32 @@ def test_a_closed_port_is_unreachable(run: Run, world: World) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = Address(*server.getsockname())
-        with pytest.raises(Unreachable, match=f"broker {B1} at {address} cannot be reached"):
+        with pytest.raises(
+            Unreachable, match=f"^broker {B1} at {address} cannot be reached: Connection refused$"
+        ) as failed:
             await dial(address, client_context(world.org_b.certificate), B1)
+        assert failed.value.problem == "cannot be reached: Connection refused"
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), "
+                "[Errno 111] Connect call failed ('127.0.0.1', 1), [Errno 113] Connect call failed ('10.0.0.1', 1)"
+            ),
+            "Connection refused, No route to host",
+        ),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ConnectionResetError(), "the other side closed it"),
+    ],
+)
+def test_why_nobody_is_reached_is_said_in_the_words_of_the_system(error: OSError, words: str) -> None:
+    assert _reason(error) == words
 
 
 def test_only_the_authorities_that_were_given_are_trusted(world: World) -> None:

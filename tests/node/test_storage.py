@@ -6,6 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from parley.consensus.errors import SafetyRecordError
@@ -13,8 +14,14 @@ from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 from parley.ledger.safety_file import SafetyFile
 from parley.ledger.store import Store, StoreError
 from parley.node.config import Config, load
-from parley.node.provision import broker_directory, provision_network
-from parley.node.storage import StorageError, open_storage, provision_storage
+from parley.node.provision import broker_directory, provision_network, write_genesis
+from parley.node.storage import (
+    StorageError,
+    mark_provisioned,
+    open_storage,
+    provision_storage,
+    served_another,
+)
 from parley.replica.ports import Found
 
 
@@ -68,6 +75,38 @@ def test_a_broker_that_lost_its_disk_does_not_get_another_unless_its_operator_vo
     provision_storage(config)
     open_storage(config).close()
     assert mark.exists()
+
+
+def test_a_broker_of_another_network_gets_storage_here_once_its_old_one_is_moved_away(
+    config: Config, tmp_path: Path
+) -> None:
+    genesis = tmp_path / "net" / "genesis.json"
+    genesis.unlink()
+    write_genesis(genesis.parent, msgspec.structs.replace(config.genesis, network="other"))
+    here = load(config.path)
+    with pytest.raises(StorageError, match="what it kept in another network"):
+        provision_storage(here)
+    with pytest.raises(StorageError, match="the safety record of another network than other"):
+        open_storage(here)
+    shutil.rmtree(config.data)
+    config.safety.unlink()
+    provision_storage(here)
+    open_storage(here).close()
+    shutil.rmtree(config.data)
+    config.safety.unlink()
+    for one in (here, config):  # it has signed in both
+        with pytest.raises(StorageError, match="it could sign again what it has signed"):
+            provision_storage(one)
+
+
+def test_a_mark_that_names_no_network_speaks_of_all(config: Config) -> None:
+    (config.directory / "provisioned").write_bytes(b"")
+    shutil.rmtree(config.data)
+    config.safety.unlink()
+    mark_provisioned(config)
+    assert not served_another(config.directory, bytes(32))
+    with pytest.raises(StorageError, match="it could sign again what it has signed"):
+        provision_storage(config)
 
 
 def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None:

@@ -17,7 +17,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from tests.ops.guides import Command, commands
 
 from parley.cli.output import ExitCode
+from parley.client.contexts import resolve
 from parley.model.credentials import Identity
+from parley.node.config import load
+from parley.node.storage import open_storage
 
 NAMES = ("alpha", "bravo", "charlie", "delta")
 STEPS = commands("docs/deploy.md", "The genesis ceremony")
@@ -160,6 +163,31 @@ def test_without_the_signature_of_one_there_is_no_genesis_file_and_no_broker_sta
     said = alpha.type("parley node --dir network", ExitCode.WRONG_USE)
     assert "broker.toml: genesis:" in said
     assert "genesis.json cannot be read: No such file or directory" in said
+
+
+def test_who_combined_too_early_comes_back_as_the_guide_says(parties: list[Party]) -> None:
+    alpha = parties[0]
+    alpha.type("parley genesis combine exchange/alpha.part.json --dir network")
+    alone = (alpha.network / "genesis.json").read_bytes()
+    play(parties, STEPS[TEXTS.index(COMBINE_PARTS) : TEXTS.index(COMBINE_DRAFTS)])
+    make, move, combine = commands("docs/deploy.md", "Combined too early")
+    said = alpha.type(combine.text, ExitCode.WRONG_USE)
+    named = said.split("run this again:\n")[1].split()
+    assert {Path(name).name for name in named} == {
+        "genesis.json",
+        "alpha-admin.json",
+        "data",
+        "safety.record",
+    }
+    assert (alpha.network / "genesis.json").read_bytes() == alone
+    for step in (make, move, combine):
+        alpha.type(step.text)
+    config = load(alpha.network / "brokers" / "alpha-1" / "broker.toml")
+    assert len(config.genesis.brokers) == 4
+    storage = open_storage(config)
+    storage.close()
+    assert storage.record[1].chain == config.genesis.chain
+    resolve(directory=alpha.network)  # which checks the credential
 
 
 def test_a_secret_is_found_in_whatever_spelling() -> None:

@@ -51,8 +51,8 @@ app = typer.Typer(
         }
     ),
     help="Publish/subscribe for organisations that do not trust each other.",
-    epilog="Exit codes: 0 done and holds, 1 a checked property does not hold, 2 wrong use, 3 network unreachable, "
-    "70 a defect of parley.",
+    epilog="Exit codes: 0 done and holds, 1 a checked property does not hold or the network refused, "
+    "2 wrong use, 3 network unreachable, 70 a defect of parley.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -92,10 +92,10 @@ def run_command() -> None:
         app()
     except (ConnectionError, TimeoutError) as error:
         what = "" if isinstance(error, Stalled) else "the network cannot be reached: "
-        output.note(f"parley: {what}{error}")
+        _complain(error, what)
         sys.exit(output.ExitCode.UNREACHABLE)
     except ParleyError as error:
-        output.note(f"parley: {error}")
+        _complain(error)
         wrong = isinstance(error, _WRONG_USE)
         sys.exit(output.ExitCode.WRONG_USE if wrong else output.ExitCode.DOES_NOT_HOLD)
     except OSError as error:
@@ -106,6 +106,12 @@ def run_command() -> None:
         traceback.print_exc()
         output.note("parley: this is a defect of parley; please report it with the lines above")
         sys.exit(output.ExitCode.DEFECT)
+
+
+def _complain(error: Exception, what: str = "") -> None:
+    """The error, and after it what those who passed it on had to add: mostly what to do."""
+    for words in (f"{what}{error}", *getattr(error, "__notes__", ())):
+        output.note(f"parley: {words}")
 
 
 def _print_version(wanted: bool) -> None:

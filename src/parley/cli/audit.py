@@ -86,7 +86,7 @@ def _chosen(
     from parley.node.storage import recovery_command  # noqa: PLC0415
 
     try:
-        config = configuration.load(broker_config(broker, directory, context))
+        config = configuration.load(broker_config(broker, directory, context, hint="--broker"))
     except configuration.ConfigError as error:
         fail(str(error), ExitCode.WRONG_USE)
     return config.data, config.genesis, recovery_command(config)

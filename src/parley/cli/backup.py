@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,7 +38,10 @@ def backup(
     broker: Broker = None,
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="The backup to write, a tar file.")] = None,
     verify: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check a backup instead: is it whole?")
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="Check a backup instead: is it whole?"
+        ),
     ] = None,
     directory: Directory = None,
     context: ContextName = None,
@@ -62,6 +66,7 @@ def backup(
                 _result(verify, manifest), f"{_told(verify, manifest)}\nEvery file is whole.", as_json=json
             )
         elif to is not None:
+            _require_new(to)
             config = configuration.load(broker_config(broker, directory, context))
             with _Bar("Writing the backup") as bar:
                 manifest = make_backup(config, to, bar.reached)
@@ -70,7 +75,9 @@ def backup(
 
 def restore(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup of this broker.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A backup of this broker.")
+    ],
     broker: Broker = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     directory: Directory = None,
@@ -90,7 +97,7 @@ def restore(
         manifest, record_lost = backups.check_restorable(config, file)
         output.note(_explained(config, manifest, record_lost=record_lost))
         if not yes:
-            _ask(as_json=json)
+            output.ask("Go on?", as_json=json)
         with _Bar("Restoring") as bar:
             done = backups.restore_backup(config, file, bar.reached)
     result = {
@@ -99,6 +106,16 @@ def restore(
         "data": str(config.data),
     }
     output.emit(result, lambda: _restored(config, done), as_json=json)
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        problem = f"{path} exists already and is not overwritten; choose another name."
+    elif not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        problem = f"{path.absolute().parent} is no folder that you can write to."
+    else:
+        return
+    raise typer.BadParameter(problem, param_hint="--to")
 
 
 @contextmanager
@@ -114,15 +131,6 @@ def _stopping_with_a_sentence() -> Iterator[None]:
         fail(str(error).rstrip("."))
     except (SafetyRecordError, StoreError) as error:
         fail(str(error).rstrip("."), ExitCode.WRONG_USE)
-
-
-def _ask(*, as_json: bool) -> None:
-    try:
-        agreed = not as_json and typer.confirm("Go on?", err=True)
-    except typer.Abort:  # there is no answer
-        agreed = False
-    if not agreed:
-        fail("nothing was changed; say --yes if that is what you want", ExitCode.WRONG_USE)
 
 
 def _result(path: Path, manifest: Manifest) -> dict[str, object]:

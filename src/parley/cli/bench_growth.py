@@ -43,7 +43,8 @@ def growth(
     """Measure what a publication costs against brokers, sizes, batches, readers, subscriptions, topics and ledger.
 
     Each dimension grows alone while the others stay: 4 brokers, batches of 100 messages of 128 bytes, one topic, nobody
-    who reads. Every point is taken at full load. A file of points and a chart are written after each dimension.
+    who reads. Every point is taken at full load, but for readers, who set the pace of the publisher. A file of points and a
+    chart are written after each dimension.
     """
     names = _names(only)
     to.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,7 @@ def measured(command: str, directory: Path | None, work: Work[T]) -> T:
     require_node_extra(f"bench {command}")
     from parley.bench.errors import Unavailable  # noqa: PLC0415 - needs the extra `node`
     from parley.bench.usage import is_available  # noqa: PLC0415
+    from parley.node.config import ConfigError  # noqa: PLC0415
 
     if not is_available():
         output.fail("CPU time is read from /proc, which this system does not have", output.ExitCode.WRONG_USE)
@@ -76,7 +77,11 @@ def measured(command: str, directory: Path | None, work: Work[T]) -> T:
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _interruptible(), provisioning():
-            return asyncio.run(work(home))
+            try:
+                return asyncio.run(work(home))
+            except ConfigError as error:  # what else is in these files is ours
+                where = f"{error.key}: " if error.key else ""
+                raise typer.BadParameter(f"{where}{error.problem}", param_hint="--set") from error
     except Unavailable as error:
         output.fail(str(error).rstrip("."), output.ExitCode.UNREACHABLE)
     except KeyboardInterrupt:

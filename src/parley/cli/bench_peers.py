@@ -43,7 +43,8 @@ def peers(
     """Compare with NATS JetStream, Kafka and RabbitMQ: messages per second, and CPU time per message.
 
     Every system replicates on this machine and gets the same messages from a Python client with many in flight. Systems
-    take turns. What is not installed is skipped, with a word on how to get it. docs/peers.md tells what the figures mean.
+    take turns. What is not installed is skipped, with a word on how to get it; if none is there, nothing is measured.
+    docs/peers.md tells what the figures mean.
     """
     chosen, bytes_of_messages = _names(names), _sizes(sizes)
 
@@ -56,10 +57,13 @@ def peers(
             return await compare(home, plan, advance)
 
     result = bench_home.measured("peers", directory, work)
-    output.emit(result, lambda: _told(result), as_json=json)
-    if json:  # it is in the table otherwise
-        for one in result.skipped:
-            output.note(f"parley: skipped: {one.name}: {one.reason}")
+    if result.systems:
+        output.emit(result, lambda: _told(result), as_json=json)
+    for one in result.skipped:
+        output.note(f"parley: skipped: {one.name}: {one.reason}")
+    if not result.results:
+        code = output.ExitCode.UNREACHABLE if result.systems else output.ExitCode.WRONG_USE
+        output.fail("there is no peer to compare with", code)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -68,6 +72,8 @@ def _names(text: str) -> tuple[str, ...]:
         if name not in PEERS:
             problem = f"{name!r} is not one of {', '.join(PEERS)}{nearest(name, list(PEERS))}"
             raise typer.BadParameter(problem, param_hint="--peers")
+    if not names:
+        raise typer.BadParameter(f"name one of {', '.join(PEERS)}.", param_hint="--peers")
     return tuple(names)
 
 
@@ -87,8 +93,8 @@ def _told(result: Result) -> RenderableType:
         f"{result.filesystem}"
     )
     versions = Text("; ".join(result.versions.values()))
-    skipped = [Text(f"skipped: {one.name}: {one.reason}") for one in result.skipped]
-    return Group(_systems(title, result.systems), _comparisons(result.results), versions, *skipped)
+    ratios = [_comparisons(result.results)] if result.results else []
+    return Group(_systems(title, result.systems), *ratios, versions)
 
 
 def _systems(title: str, found: list[Measured]) -> Table:

@@ -31,7 +31,12 @@ def pub(
     seconds: bench_home.Seconds = 20.0,
     runs: bench_home.Runs = 5,
     preset: Annotated[
-        str, typer.Option(parser=choice(*PRESETS), metavar="PRESET", help="The topic's policy.")
+        str,
+        typer.Option(
+            parser=choice(*PRESETS),
+            metavar="PRESET",
+            help="The topic's policy: bps or chios-p, which today are the same, clear matching and plain payload.",
+        ),
     ] = "bps",
     clients: Annotated[
         int, typer.Option(min=1, max=64, help="Publishing processes, each at another broker.")

@@ -15,22 +15,20 @@ from typer.core import TyperGroup
 from parley.cli import ceremony, contexts, output
 from parley.cli.backup import backup, restore
 from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
+from parley.cli.ceremony_settle import GENESIS, ours, settle, write
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
 from parley.cli.recover import recover
 from parley.cli.renew import install, renew, request, sign
-from parley.model.genesis import GenesisError, decode_genesis
+from parley.consensus.committee import faults
+from parley.model.genesis import GenesisError
 from parley.model.names import is_name
 from parley.net.tls import Address, AddressError
-from parley.node.processes import local_brokers
+from parley.node.processes import LocalBroker
 
 __all__ = ["genesis_app", "init", "node_app"]
-
-CREDENTIAL_MS = 365 * 86_400_000
-GENESIS = "genesis.json"
-PENDING = "setup-pending"  # a file that says: the genesis file is here, not everything that follows from it
 
 genesis_app = typer.Typer(help="Make the genesis file of a network together.", no_args_is_help=True)
 
@@ -73,7 +71,7 @@ def init(
     require_node_extra("init")
     home = directory or contexts.DEFAULT_DIRECTORY
     brokers = _paired(organisation, broker or [f"{organisation}-1"], address, listen)
-    if home.exists() and any(home.iterdir()):
+    if home.is_dir() and any(home.iterdir()):
         fail(f"{home} is not empty; choose another folder with --dir", ExitCode.WRONG_USE)
     made_whole(home, lambda folder: _create(folder, organisation, brokers, listen))
     path = _part_path(home, organisation)
@@ -96,7 +94,12 @@ def combine(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="What to write; default: in the folder."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it here only; default: into the folder, with all that follows.",
+        ),
     ] = None,
     network: Annotated[str, typer.Option(help="The network's name; all must say the same.")] = "parley",
     depth: Annotated[int, typer.Option(min=2, max=3, help="Commit depth; all must say the same.")] = 2,
@@ -133,17 +136,21 @@ def combine(
         except (CeremonyError, GenesisError) as error:
             fail(str(error), ExitCode.WRONG_USE)
         path = out or home / (_draft_name(draft, home) if unsigned else GENESIS)
-        if not unsigned and _ours(draft, home):
-            _settle(home, draft, data)
-        _write(path, data)
+        if not unsigned and out is None and ours(draft, home):
+            settle(home, draft, data)
+        write(path, data)
     result = {
         "complete": not unsigned,
         "file": str(path),
         "chain": draft.genesis.chain.hex(),
         "signed": sorted(draft.signatures),
         "missing": unsigned,
+        "organisations": [party.name for party in draft.genesis.organisations],
+        "brokers": [broker.name for broker in draft.genesis.brokers],
     }
-    output.emit(result, lambda: _tell(path, draft, unsigned), as_json=json)
+    _warn(draft)
+    elsewhere = home if out is not None and ours(draft, home) else None
+    output.emit(result, lambda: _tell(path, draft, unsigned, elsewhere), as_json=json)
 
 
 @node_app.command("run")
@@ -170,7 +177,12 @@ def node(
     if not config.is_file():
         raise typer.BadParameter(f"there is no file {config}.", param_hint="CONFIG")
     broker = config.resolve().parent
-    words = f"{broker.name} runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
+    if (pid := LocalBroker(broker.name, "", broker, "").pid()) not in {
+        None,
+        os.getpid(),
+    }:  # ids are used again
+        fail(f"{broker.name} is running already, as process {pid}", ExitCode.WRONG_USE)
+    words = f"{broker.name} is starting, and runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
     signal.signal(
         signal.SIGHUP, signal.SIG_IGN
@@ -209,7 +221,8 @@ def _paired(
         try:
             Address.parse(text)
         except AddressError as error:
-            raise typer.BadParameter(f"{error}.", param_hint="--address") from None
+            hint = "--listen" if text == listen else "--address"
+            raise typer.BadParameter(f"{error}.", param_hint=hint) from None
     return list(zip(names, addresses, strict=True))
 
 
@@ -243,7 +256,7 @@ def _signed_here(draft: Draft, home: Path) -> Draft:
     """Signed by the anchors in this folder, after a look at whether the genesis says of us what we said."""
     from parley.node import keys  # noqa: PLC0415 - an extra
 
-    for organisation in _ours(draft, home):
+    for organisation in ours(draft, home):
         part = ceremony.read_file(_part_path(home, organisation))
         assert isinstance(part, Part)
         listed = [broker for broker in draft.genesis.brokers if broker.organisation == organisation]
@@ -256,63 +269,33 @@ def _signed_here(draft: Draft, home: Path) -> Draft:
     return draft
 
 
-def _settle(home: Path, draft: Draft, data: bytes) -> None:
-    """Put the genesis file where our brokers look for it; then give them storage, and us an identity and a context.
-
-    Only once: a broker whose storage is lost must not get an empty one, or it could contradict itself.
-    """
-    from parley.node import config, provision, storage  # noqa: PLC0415 - an extra
-
-    if not (home / GENESIS).exists():
-        (home / PENDING).touch()
-    _write(home / GENESIS, data)
-    if not (home / PENDING).exists():
-        return
-    ours = _ours(draft, home)
-    for organisation in ours:
-        if not provision.identity_path(home, organisation, provision.ADMIN).exists():
-            not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
-            key = provision.admin_key(home, organisation)
-            provision.create_identity(home, organisation, provision.ADMIN, not_after=not_after, key=key)
-    if not (home / contexts.FILE).exists():
-        provision.write_context(home, ours[0], provision.ADMIN)
-    for broker in local_brokers(home, draft.genesis):
-        if not (broker.folder / "safety.record").exists():
-            storage.provision_storage(config.load(broker.config))
-    (home / PENDING).unlink()
-
-
-def _ours(draft: Draft, home: Path) -> list[str]:
-    names = [organisation.name for organisation in draft.genesis.organisations]
-    return [name for name in names if (home / "organisations" / name / "anchor.key").is_file()]
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A finished genesis file is never replaced by another one: brokers may have started from it."""
-    if path.exists() and (there := path.read_bytes()) != data:
-        try:
-            decode_genesis(there)
-        except GenesisError:
-            pass  # an older draft, for example
-        else:
-            fail(f"{path} is the genesis file of another network; move it away first", ExitCode.WRONG_USE)
-    path.write_bytes(data)
-
-
 def _part_path(home: Path, organisation: str) -> Path:
     return home / f"{organisation}.part.json"
 
 
 def _draft_name(draft: Draft, home: Path) -> str:
-    return f"{'-'.join(_ours(draft, home)) or draft.genesis.network}.draft.json"
+    return f"{'-'.join(ours(draft, home)) or draft.genesis.network}.draft.json"
 
 
-def _tell(path: Path, draft: Draft, unsigned: list[str]) -> str:
+def _warn(draft: Draft) -> None:
+    size = len(draft.genesis.brokers)
+    if not faults(size):
+        output.note(
+            f"parley: this network has {size} broker{'s' if size > 1 else ''}, fewer than 4, so it tolerates no faulty one. "
+            "If parts are missing, do not use it: combine the parts of all organisations"
+        )
+
+
+def _tell(path: Path, draft: Draft, unsigned: list[str], elsewhere: Path | None) -> str:
     chain = draft.genesis.chain.hex()
+    brokers = (f"{broker.name} of {broker.organisation}" for broker in draft.genesis.brokers)
+    members = f"Its brokers: {', '.join(brokers)}."
     if unsigned:
         return (
             f"{path}: signed by {', '.join(sorted(draft.signatures)) or 'nobody'}, missing {', '.join(unsigned)}.\n"
+            f"{members}\n"
             f"Compare the fingerprint with the others, {chain},\n"
             f"then exchange drafts and run: parley genesis combine DRAFT..."
         )
-    return f"{path} is complete: network {draft.genesis.network}, fingerprint {chain}."
+    left = f"\n{elsewhere} is as it was: to set it up, run this without --output." if elsewhere else ""
+    return f"{path} is complete: network {draft.genesis.network}, fingerprint {chain}.\n{members}{left}"

@@ -41,7 +41,12 @@ def chaos(
         typer.Option(min=0.05, max=7 * 24 * 60, help="How long faults come; the rest takes a little more."),
     ] = 1.0,
     faults: Annotated[
-        str, typer.Option(metavar="KINDS", help="Which kinds, with commas between them.")
+        str,
+        typer.Option(
+            metavar="KINDS",
+            help=f"Which kinds, with commas between them; if not said, all: {', '.join(KINDS)}.",
+            show_default=False,
+        ),
     ] = ",".join(KINDS),
     seed: Annotated[int, typer.Option(min=0, help="Chooses which faults come, when, and to whom.")] = 0,
     brokers: Annotated[int, typer.Option(min=4, max=10, help="Brokers in the network.")] = 4,

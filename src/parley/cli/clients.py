@@ -91,8 +91,8 @@ def create(
         if is_new:
             path.unlink()  # after any other failure it may have been registered, and its key must not be lost
         elif isinstance(refusal, ClientExists):
-            output.note(
-                f"parley: {path} holds its key; if {name} was revoked, move that file away and create it anew"
+            refusal.add_note(
+                f"{path} holds its key; if {name} was revoked, move that file away and create it anew"
             )
         raise
     if key is None:

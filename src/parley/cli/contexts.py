@@ -109,8 +109,7 @@ def find(directory: Path | None, name: str | None) -> Chosen:
         raise typer.BadParameter("say --dir or --context, not both.", param_hint="--context")
     if directory is not None:
         if not (directory / FILE).is_file():
-            how = "finish it: parley genesis combine" if directory.is_dir() else "make one: parley up"
-            fail(f"{directory} holds no network yet; {how} --dir {directory}", ExitCode.WRONG_USE)
+            fail(_without(directory), ExitCode.WRONG_USE)
         return Chosen(f"--dir {directory}", read_context(directory / FILE))
     if name is not None:
         return _saved(name, f"--context {name}")
@@ -122,10 +121,25 @@ def find(directory: Path | None, name: str | None) -> Chosen:
     current = current_context()
     if current is not None:
         return _saved(current, f"the current context, {current}")
+    names = ", ".join(context_names()[:MAX_LISTED])
+    saved = f"choose a saved one with `parley context use NAME` ({names}), or " if names else ""
     return fail(
-        "no network is chosen: start one here with `parley up`, or name one with --dir DIR or --context NAME, or "
+        f"no network is chosen: {saved}start one here with `parley up`, or name one with --dir DIR or --context NAME, or "
         "save one with `parley context add NAME --genesis FILE --identity FILE`",
         ExitCode.WRONG_USE,
+    )
+
+
+def _without(directory: Path) -> str:
+    """What is said of a folder that no command can speak from."""
+    quoted = shlex.quote(str(directory))
+    if not directory.exists():
+        return f"{directory} holds no network yet; make one: parley up --dir {quoted}"
+    if not any(directory.glob("*.part.json")):
+        return f"{directory} holds no network"
+    return (
+        f"{directory} holds an organisation's part of a network that is not complete yet; when you have the parts, or the "
+        f"drafts, of all: parley genesis combine FILE... --dir {quoted}"
     )
 
 
@@ -163,7 +177,11 @@ def require_named(identity: Identity, path: Path, organisation: str, name: str) 
 
 def meant(word: str, known: list[str]) -> str:
     """The end of a sentence about a word that nobody knows: what was probably meant, or what there is."""
-    return nearest(word, known) or (f"; there are {', '.join(known[:MAX_LISTED])}." if known else ".")
+    near = nearest(word, known)
+    if not known or near != ".":
+        return near
+    more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
+    return f"; there {'are' if len(known) > 1 else 'is'} {', '.join(known[:MAX_LISTED])}{more}."
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -214,7 +232,13 @@ def remove(name: str) -> None:
 def _saved(name: str, source: str) -> Chosen:
     path = context_path(name)
     if not path.is_file():
-        fail(f"there is no context {name!r}{meant(name, context_names())}", ExitCode.WRONG_USE)
+        known = context_names()
+        how = (
+            meant(name, known)
+            if known
+            else "; none is saved: `parley up` saves one, as does `parley context add`"
+        )
+        fail(f"there is no context {name!r}{how}", ExitCode.WRONG_USE)
     return Chosen(source, read_context(path))
 
 

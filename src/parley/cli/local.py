@@ -88,6 +88,7 @@ def up(
             stop(children)
             raise
     name = _save_context(home, context)
+    topic = local_setup.TOPIC if local_setup.made(home, genesis) else None
     result = {
         "directory": str(home),
         "network": genesis.network,
@@ -99,9 +100,9 @@ def up(
             for one in members
         ],
         "context": name,
-        "topic": local_setup.TOPIC,
+        "topic": topic,
     }
-    output.emit(result, lambda: _greeting(home, genesis, len(children), name), as_json=json)
+    output.emit(result, lambda: _greeting(home, genesis, len(children), name, topic), as_json=json)
     if not detach and children:
         number = run(_watch(home))
         stop(children)
@@ -127,14 +128,11 @@ def down(
         fail(f"{home} holds no network", ExitCode.WRONG_USE)
     if brokers and wipe:
         raise typer.BadParameter("it is for whole networks.", param_hint="--wipe")
-    if (
-        wipe
-        and not yes
-        and not typer.confirm(f"Delete {home} with all keys and everything published?", err=True)
-    ):
-        raise typer.Exit(ExitCode.WRONG_USE)
+    if not (there := brokers_of(home)):
+        fail(f"there are no brokers in {home}, so there is nothing to stop here", ExitCode.WRONG_USE)
+    if wipe and not yes:
+        output.ask(f"Delete {home} with all keys and everything published?", as_json=json)
     with locked(home):
-        there = brokers_of(home)
         stopped, killed = stop(local_one.chosen(there, brokers, home) if brokers else there)
         if wipe:
             _wipe(home)
@@ -200,8 +198,7 @@ async def _ready(home: Path, children: Children, count: int) -> None:
             shown = 0
             while shown < count:
                 for broker, process in children.items():
-                    if process.poll() is not None:
-                        fail(f"{broker.name} ended at once:\n{broker.tail()}", ExitCode.UNREACHABLE)
+                    local_one.require_running(broker, process)
                 ready = sum(state == "ready" for state in (await states(client)).values())
                 advance(max(0, ready - shown))
                 shown = max(shown, ready)
@@ -265,12 +262,15 @@ def _wipe(home: Path) -> None:
     shutil.rmtree(home.resolve())  # it does not follow links
 
 
-def _greeting(home: Path, genesis: Genesis, started: int, name: str | None) -> str:
+def _greeting(home: Path, genesis: Genesis, started: int, name: str | None, topic: str | None) -> str:
     here = "" if name is not None else f" --dir {home}"
     running = "started" if started else "running already"
+    hints = (f"sub {topic}{here} --from earliest", f"pub {topic}{here} hello")
+    if topic is None:
+        hints = (f"client create NAME{here}", f"topic create NAME{here}")
     return (
         f"{len(genesis.brokers)} brokers of {len(genesis.organisations)} organisations are ready, {running}; "
         f"stop them with `parley down{here}`.\n"
-        f"Try:  parley sub {local_setup.TOPIC}{here} --from earliest\n"
-        f"      parley pub {local_setup.TOPIC}{here} hello"
+        f"Try:  parley {hints[0]}\n"
+        f"      parley {hints[1]}"
     )

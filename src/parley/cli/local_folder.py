@@ -59,8 +59,13 @@ def provisioning() -> Iterator[None]:
 def made_whole(directory: Path, fill: Callable[[Path], None]) -> bool:
     """Create the folder with what `fill` writes, for its owner alone; False if somebody else was faster."""
     parent = directory.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{directory.name}."))  # with mode 700
+    if directory.exists() and not directory.is_dir():
+        fail(f"{directory} is not a folder; choose another --dir", ExitCode.WRONG_USE)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{directory.name}."))  # with mode 700
+    except OSError as error:
+        fail(f"{directory} cannot be made: {error.strerror}; choose another --dir", ExitCode.WRONG_USE)
     try:
         with provisioning():
             fill(temporary)

@@ -36,7 +36,7 @@ def logs(
     ] = 100,
     directory: Directory = None,
     context: ContextName = None,
-    json: output.Json = False,
+    json: output.JsonLines = False,
 ) -> None:
     """Show the logs of the brokers in a network's folder, merged by time."""
     home = find_directory(directory, context)

@@ -15,7 +15,7 @@ from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.node.processes import LocalBroker, local_brokers, stop
 
-__all__ = ["chosen", "start"]
+__all__ = ["chosen", "require_running", "start"]
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -54,6 +54,16 @@ def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
     output.emit(result, "\n".join(words), as_json=as_json)
 
 
+def require_running(broker: LocalBroker, process: subprocess.Popen[bytes]) -> None:
+    """End the command if the process of a broker has ended: with its own code if it could not even start."""
+    if (code := process.poll()) is not None:
+        refused = code == ExitCode.WRONG_USE
+        fail(
+            f"{broker.name} ended at once:\n{broker.tail()}",
+            ExitCode.WRONG_USE if refused else ExitCode.UNREACHABLE,
+        )
+
+
 async def _answering(
     home: Path, brokers: Sequence[LocalBroker], children: dict[LocalBroker, subprocess.Popen[bytes]]
 ) -> dict[str, str]:
@@ -63,8 +73,7 @@ async def _answering(
             async with asyncio.timeout(START_SECONDS):
                 while True:
                     for broker, process in children.items():
-                        if process.poll() is not None:
-                            fail(f"{broker.name} ended at once:\n{broker.tail()}", ExitCode.UNREACHABLE)
+                        require_running(broker, process)
                     found = await states(client)
                     if all(found.get(broker.name, "down") != "down" for broker in brokers):
                         return found

@@ -10,12 +10,12 @@ from pathlib import Path
 from parley.cli.local_folder import made_whole
 from parley.cli.output import ExitCode, fail
 from parley.client.client import connect
-from parley.client.contexts import read_identity
+from parley.client.contexts import read_context, read_identity
 from parley.client.errors import ClientExists, TopicExists
 from parley.model.genesis import Genesis
 from parley.node.processes import free_addresses
 
-__all__ = ["CLIENTS", "NETWORK", "ORGANISATIONS", "TOPIC", "provision", "register"]
+__all__ = ["CLIENTS", "NETWORK", "ORGANISATIONS", "TOPIC", "made", "provision", "register"]
 
 NETWORK = "local"
 TOPIC = "demo"
@@ -66,6 +66,12 @@ def _fill(folder: Path, addresses: list[str], *, allow_faults: bool) -> None:
     (folder / "context.toml").unlink()  # it names the administrator, as there were no clients yet
     parties.write_context(folder, names[0], CLIENTS[0])
     (folder / PENDING).touch()
+
+
+def made(directory: Path, genesis: Genesis) -> bool:
+    """Whether the folder is from here, with clients and a topic, and not from a ceremony."""
+    first = f"{genesis.organisations[0].name}-{CLIENTS[0]}.json"
+    return read_context(directory / "context.toml").identity.name == first
 
 
 async def register(directory: Path, genesis: Genesis) -> None:

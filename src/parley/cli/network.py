@@ -1,4 +1,4 @@
-"""A command's connection to a network, and `parley status`."""
+"""A command's connection to a network, and what it says while there is none."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, TypeVar, cast
 
 import typer
 
-from parley.cli.contexts import Chosen, meant
+from parley.cli.contexts import Chosen, dir_option, meant
 from parley.cli.output import note
 from parley.cli.pubsub_values import choice
 from parley.client.client import Client, connect
-from parley.client.errors import UnknownTopic, Unreachable
+from parley.client.contexts import read_genesis
+from parley.client.errors import ParleyError, Stalled, UnknownTopic, Unreachable
 from parley.client.messages import Level
+from parley.node.processes import local_brokers
 
-__all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "states", "write"]
+__all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "starting", "states", "write"]
 
 DAY = 86_400_000  # ms
 WARNING_DAYS = 30  # before a credential ends
@@ -75,22 +77,30 @@ async def states(client: Client) -> dict[str, str]:
     return {one.name: "down" if one.status is None else one.status.state for one in await client.status()}
 
 
+def starting(chosen: Chosen) -> str:
+    """How to start the brokers of the chosen folder that do not run; empty if there is none."""
+    genesis = read_genesis(chosen.file.genesis)
+    try:
+        here = local_brokers(chosen.directory, genesis)
+        stopped = [broker.name for broker in here if broker.pid() is None]
+    except PermissionError:  # they are somebody else's
+        return ""
+    if not stopped:
+        return ""
+    which = "--detach" if len(here) == len(genesis.brokers) else " ".join(stopped)
+    return f"not running here: {', '.join(stopped)}; start with `parley up {which}{dir_option(chosen.directory)}`"
+
+
 @asynccontextmanager
 async def _reached(chosen: Chosen, client: Client) -> AsyncIterator[Client]:
-    """The client, connected. A network of this machine that does not answer has most likely not been started."""
+    """The client, connected. Brokers of this folder that are missed have most likely not been started."""
     try:
-        await client.__aenter__()
-    except Unreachable:
-        home = chosen.file.genesis.parent
-        if (home / "brokers").is_dir():
-            note(
-                f"parley: is the network running? `parley up --detach --dir {home}` starts what does not run"
-            )
+        async with client:
+            yield client
+    except (Unreachable, Stalled) as error:
+        if remedy := starting(chosen):
+            error.add_note(remedy)
         raise
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
@@ -100,10 +110,24 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
         brokers=chosen.file.brokers,
         verify=cast("Level", verify),
         timeout=STALLED_SECONDS,
-        on_stalled=lambda trouble: note(f"parley: {trouble}"),
+        on_stalled=_waiting(),
     )
     _warn(client)
     return client
+
+
+def _waiting() -> Callable[[ParleyError], None]:
+    """Says that the command waits, and not again while it still does: if it gives up, the error has the details."""
+    heard = float("-inf")
+
+    def tell(trouble: ParleyError) -> None:
+        nonlocal heard
+        before, heard = heard, time.monotonic()
+        if heard - before > STALLED_SECONDS:
+            what = trouble.what if isinstance(trouble, Stalled) else "reaching a broker"
+            note(f"parley: {what}: no fresh result yet; giving up after {STALLED_SECONDS:g} s at most")
+
+    return tell
 
 
 def _warn(client: Client) -> None:

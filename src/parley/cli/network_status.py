@@ -13,12 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from parley.cli import output
-from parley.cli.contexts import As, ContextName, Directory, find
-from parley.cli.network import observing, run
+from parley.cli.contexts import As, Chosen, ContextName, Directory, find
+from parley.cli.network import observing, run, starting
+from parley.cli.output import ExitCode
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
 from parley.consensus.committee import faults, quorum
 from parley.model.genesis import Genesis
+from parley.net.messages import Status
 from parley.net.tls import authority_end
 from parley.node.processes import local_brokers
 
@@ -59,11 +61,11 @@ class Member(Struct):
 
 
 class Shard(Struct):
-    """`quorum`: whether enough brokers answer for the shard to go on."""
+    """`quorum`: whether enough brokers answer for the shard to go on. Epoch, view and height are null if none does."""
 
-    epoch: int
-    view: int
-    height: int
+    epoch: int | None
+    view: int | None
+    height: int | None
     leader: str | None
     governance_pin: int
     quorum: bool
@@ -85,22 +87,22 @@ def status(
 ) -> None:
     """Show how the network is: view, height, leader, and the state of every broker.
 
-    Ends with 3 if no broker answers, or with --wait, if not all are ready in time.
+    Ends with 1 if too few brokers answer for a quorum; with 3 if none does, or with --wait, if not all are ready in time.
     """
     chosen = find(directory, context)
     genesis = read_genesis(chosen.file.genesis)
 
-    async def command() -> tuple[list[BrokerStatus], bool]:
+    async def command() -> tuple[list[BrokerStatus], dict[str, str]]:
         async with observing(chosen, who) as client:
             deadline = asyncio.get_running_loop().time() + wait
             answers = await client.status()
             begin = _reached(answers)
-            while not (ready := _all_ready(answers, begin)) and asyncio.get_running_loop().time() < deadline:
+            while (unready := _unready(answers, begin)) and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(POLL_SECONDS)
                 answers = await client.status()
-            return answers, ready
+            return answers, unready
 
-    found, ready = run(command())
+    found, unready = run(command())
     pids = {broker.name: broker.pid() for broker in local_brokers(chosen.directory, genesis)}
     shard = _shard(found, pids, genesis)
     output.emit(
@@ -108,22 +110,43 @@ def status(
         lambda: _table(genesis, shard),
         as_json=json,
     )
-    if not shard.quorum:
-        answering, needed = sum(one.status is not None for one in found), quorum(len(found))
+    late = bool(wait and unready)
+    if late:
+        waiting = ", ".join(f"{name} ({why})" for name, why in unready.items())
+        output.note(f"parley: not ready within {wait:g} s: {waiting}")
+    _conclude(chosen, found, late=late)
+
+
+def _conclude(chosen: Chosen, found: list[BrokerStatus], *, late: bool) -> None:
+    """End with an exit code that tells a script how the network is, and say what to do if it is not well."""
+    answering, needed = sum(one.status is not None for one in found), quorum(len(found))
+    if answering < needed:
         output.note(
             f"parley: no quorum: {answering} of {len(found)} brokers answer, {needed} are needed to go on"
         )
-    if all(member.height is None for member in shard.brokers) or (wait and not ready):
-        raise typer.Exit(output.ExitCode.UNREACHABLE)
+    elif not late:
+        return
+    if remedy := starting(chosen):
+        output.note(f"parley: {remedy}")
+    raise typer.Exit(ExitCode.UNREACHABLE if late or not answering else ExitCode.DOES_NOT_HOLD)
 
 
-def _all_ready(found: list[BrokerStatus], height: int) -> bool:
-    """Whether every broker can do without any other: it is ready, speaks with all, and has what they had at the beginning."""
-    answers = [one.status for one in found if one.status is not None]
-    return len(answers) == len(found) and all(
-        one.state == "ready" and one.height >= height and all(peer.connected for peer in one.peers)
-        for one in answers
-    )
+def _unready(found: list[BrokerStatus], height: int) -> dict[str, str]:
+    """Who cannot do without another yet: each has to be ready, speak with all, and have what they had at the beginning."""
+    down = {one.name for one in found if one.status is None}
+    return {one.name: why for one in found if (why := _why_unready(one.status, height, down))}
+
+
+def _why_unready(status: Status | None, height: int, down: set[str]) -> str:
+    """Empty if it is ready. Whom it misses because they are down is told of those."""
+    if status is None:
+        return "down"
+    if status.state != "ready":
+        return status.state
+    if status.height < height:
+        return f"at height {status.height} of {height}"
+    missed = [peer.name for peer in status.peers if not peer.connected and peer.name not in down]
+    return f"not connected to {', '.join(missed)}" if missed else ""
 
 
 def _reached(found: list[BrokerStatus]) -> int:
@@ -159,9 +182,9 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None], genesis: G
         for one in found
     ]
     return Shard(
-        epoch=0 if newest is None else newest.epoch,
-        view=0 if newest is None else newest.view,
-        height=0 if newest is None else newest.height,
+        epoch=None if newest is None else newest.epoch,
+        view=None if newest is None else newest.view,
+        height=None if newest is None else newest.height,
         leader=None if newest is None else newest.leader or None,
         governance_pin=0,
         quorum=len(answers) >= quorum(len(found)),
@@ -170,9 +193,8 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None], genesis: G
 
 
 def _table(genesis: Genesis, shard: Shard) -> RenderableType:
-    title = (
-        f"network {genesis.network}: height {shard.height}, view {shard.view}, leader {shard.leader or '-'}"
-    )
+    height, view = (_shown(number) for number in (shard.height, shard.view))
+    title = f"network {genesis.network}: height {height}, view {view}, leader {shard.leader or '-'}"
     table = Table("broker", "organisation", "address", "state", "height", "process", "", box=None)
     for member in shard.brokers:
         table.add_row(
@@ -180,12 +202,16 @@ def _table(genesis: Genesis, shard: Shard) -> RenderableType:
             member.org,
             member.address,
             member.state,
-            "-" if member.height is None else str(member.height),
-            "-" if member.pid is None else str(member.pid),
+            _shown(member.height),
+            _shown(member.pid),
             member.note,
         )
     found = [*_proofs(shard.brokers), *_damage(shard.brokers)]
     return Group(title, "", table, *([""] if found else []), *found)
+
+
+def _shown(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _proofs(members: Sequence[Member]) -> list[str]:

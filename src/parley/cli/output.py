@@ -16,9 +16,24 @@ from parley.model.text import unsteering
 
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
-__all__ = ["Advance", "ExitCode", "Json", "emit", "fail", "note", "progress", "stderr", "stdout"]
+__all__ = [
+    "Advance",
+    "ExitCode",
+    "Json",
+    "JsonLines",
+    "ask",
+    "emit",
+    "fail",
+    "note",
+    "progress",
+    "stderr",
+    "stdout",
+]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print JSON on stdout, for scripts: a line for each message or entry.")
+]
 
 
 class Advance(Protocol):
@@ -61,6 +76,16 @@ def fail(message: str, code: ExitCode = ExitCode.DOES_NOT_HOLD) -> NoReturn:
     """
     note(f"parley: {message}")
     raise typer.Exit(code)
+
+
+def ask(question: str, *, as_json: bool) -> None:
+    """End the command unless somebody says that it may go on. Where a script runs it, nobody is there to be asked."""
+    try:
+        agreed = not as_json and typer.confirm(question, err=True)
+    except typer.Abort:  # there is no answer
+        agreed = False
+    if not agreed:
+        fail("nothing was changed; say --yes if that is what you want", ExitCode.WRONG_USE)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ import typer
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import Verify, connected, run, write
-from parley.cli.pubsub_format import Render, as_json, compile_format, visible
+from parley.cli.pubsub_format import TOKENS, Render, as_json, compile_format, visible
 from parley.cli.pubsub_reading import going_on, history
-from parley.cli.pubsub_values import check_constraint, parse_start
+from parley.cli.pubsub_values import Topic, check_constraint, check_topic, parse_start
 from parley.client.errors import Invalid
 from parley.client.messages import Message
 from parley.client.position import Position
@@ -24,18 +24,20 @@ __all__ = ["fetch", "read", "sub"]
 
 MAX_COUNT = 2**31
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 From = Annotated[str, typer.Option("--from", "-o", metavar="POSITION", help="earliest, latest or an offset.")]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=1, max=MAX_COUNT, help="Stop after so many.")]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")]
 Format = Annotated[
     str | None,
-    typer.Option("--format", "-f", help=r"How to print a message, for example '%o %k %s\n'; as in kcat."),
+    typer.Option(
+        "--format",
+        "-f",
+        help=rf"How to print a message, as in kcat, for example '%o %k %s\n': {TOKENS}.",
+    ),
 ]
 Where = Annotated[
     str, typer.Option(metavar="EXPR", help="""Only what matches: ward == "er" and level in [4, 5]""")
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object per message.")]
 ShowEmpty = Annotated[
     bool, typer.Option("--show-empty", help="Tell of messages that a rule hides from you, on stderr.")
 ]
@@ -60,7 +62,7 @@ def sub(
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
-    json: JsonLines = False,
+    json: output.JsonLines = False,
 ) -> None:
     """Subscribe to a topic and print what is published, in its certified order.
 
@@ -104,7 +106,7 @@ def fetch(
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
-    json: JsonLines = False,
+    json: output.JsonLines = False,
 ) -> None:
     """Pull what a topic holds, by offset and without a subscription, to its end."""
     printer = _Printer(form, show_empty=show_empty, as_json=json)
@@ -131,7 +133,7 @@ def read(
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
-    json: JsonLines = False,
+    json: output.JsonLines = False,
 ) -> None:
     """Read one publication: `parley read demo@7`."""
     name, at, text = topic.rpartition("@")
@@ -141,6 +143,7 @@ def read(
         topic, offset = name, int(text)
     if offset is None:
         raise typer.BadParameter("say which: TOPIC@OFFSET, or TOPIC OFFSET.", param_hint="OFFSET")
+    check_topic(topic)
     printer = _Printer(form, show_empty=True, as_json=json)
     chosen, place = find(directory, context), offset
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -14,14 +13,13 @@ import typer
 from msgspec import Struct
 
 from parley.cli import output
-from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import connected, run, write
-from parley.cli.pubsub_values import check_rule, parse_headers, parse_tags, stdin_lines
+from parley.cli.pubsub_receipts import Receipts
+from parley.cli.pubsub_values import Topic, check_rule, parse_headers, parse_tags, stdin_lines
 from parley.client.client import Client
-from parley.client.contexts import read_genesis
 from parley.client.messages import Receipt
 from parley.client.publisher import Pending
-from parley.ledger.publication import encode_publication
 from parley.model.names import Value
 
 __all__ = ["pub"]
@@ -43,7 +41,7 @@ class Published(Struct):
 
 def pub(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Topic,
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="VALUE...", help="What to publish; without, or -, lines of stdin."),
@@ -56,7 +54,10 @@ def pub(
         typer.Option("--tag", "-t", metavar="NAME=VALUE", help="What constraints match; repeatable."),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="For readers; constraints do not see it; repeatable."
+        ),
     ] = None,
     rule: Annotated[
         str, typer.Option(metavar="EXPR", help="""Who may read it: role == "nurse" and org != "alpha".""")
@@ -65,14 +66,22 @@ def pub(
         str | None,
         typer.Option("--key-delimiter", "-K", help="Splits each line of stdin into key and value."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Not by key.")] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="Where to publish; if not said, the key decides."),
+    ] = None,
     receipt: Annotated[
-        str | None, typer.Option(metavar="PATH|-|none", help="Where receipts go; of one message by default.")
+        str | None,
+        typer.Option(
+            metavar="PATH|-|none",
+            help="Where receipts go: a new file, a folder if there are several messages, - for stdout. If not said, that "
+            "of a single message goes to receipts/ in the network's folder or in ~/.local/state/parley.",
+        ),
     ] = None,
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
-    json: output.Json = False,
+    json: output.JsonLines = False,
 ) -> None:
     """Publish to a topic, and print where the messages stand once a quorum has certified it.
 
@@ -87,8 +96,11 @@ def pub(
         None if delimiter is None else os.fsencode(delimiter),
     )
     chosen = find(directory, context)
-    report = _Report(topic, _Receipts(chosen, receipt), as_json=json)
-    source = stdin_lines() if values in (None, [], ["-"]) else _each(values or [])
+    receipts = Receipts(chosen, receipt)
+    report = _Report(topic, receipts, as_json=json)
+    given = [] if values is None or values == ["-"] else values
+    receipts.check(single=len(given) == 1)
+    source = _each(given) if given else stdin_lines()
 
     async def command() -> None:
         async with connected(chosen, who, topic=topic) as client:
@@ -98,6 +110,12 @@ def pub(
         run(command())
     finally:
         report.summary()
+    if not report.count:
+        output.note("parley: stdin held no line, so nothing was published")
+    if receipts.unsaved > 1:
+        output.note(f"parley: {receipts.unsaved} receipts could not be saved")
+    if receipts.unsaved:
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
 @dataclass(frozen=True)
@@ -147,55 +165,20 @@ async def _publish(
         raise failures.exceptions[0] from None
 
 
-class _Receipts:
-    """Where receipts go, as --receipt says."""
-
-    def __init__(self, chosen: Chosen, option: str | None) -> None:
-        self._chosen = chosen
-        self._option = option
-
-    def keep(self, receipt: Receipt, *, single: bool) -> str | msgspec.Raw | None:
-        """Save the receipt, if it is to be saved; the answer is what is said of it."""
-        if self._option == "none" or (self._option is None and not single):
-            return None
-        if self._option == "-":
-            return msgspec.Raw(encode_publication(receipt.proof()).rstrip(b"\n"))
-        path = self._path(receipt, single=single)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        receipt.save(path)
-        return str(path)
-
-    def _path(self, receipt: Receipt, *, single: bool) -> Path:
-        # "/" may be part of a topic's name and "_" may not, so that no two topics share a file.
-        topic = receipt.topic.replace("/", "_")
-        name = f"parley-receipt-{topic}-{receipt.partition}-{receipt.offset}.json"
-        if self._option is None:
-            return self._folder() / name
-        given = Path(self._option)
-        return given if single and not given.is_dir() and not self._option.endswith("/") else given / name
-
-    def _folder(self) -> Path:
-        home = self._chosen.directory
-        if (home / FILE).is_file():
-            return home / "receipts"
-        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return state / "parley" / "receipts" / read_genesis(self._chosen.file.genesis).chain.hex()[:16]
-
-
 class _Report:
     """Says what was published. The first message waits for a second one: only a single message's receipt is kept."""
 
-    def __init__(self, topic: str, receipts: _Receipts, *, as_json: bool) -> None:
+    def __init__(self, topic: str, receipts: Receipts, *, as_json: bool) -> None:
         self._topic = topic
         self._receipts = receipts
         self._as_json = as_json
         self._first: Receipt | None = None
-        self._count = 0
+        self.count = 0
         self._ranges: dict[int, tuple[int, int]] = {}  # partition: first and last offset
 
     def add(self, receipt: Receipt) -> None:
-        self._count += 1
-        if self._count == 1:
+        self.count += 1
+        if self.count == 1:
             self._first = receipt
             return
         if self._first is not None:
@@ -211,7 +194,7 @@ class _Report:
                 f"partition {partition} from {first} to {last}"
                 for partition, (first, last) in sorted(self._ranges.items())
             )
-            output.emit({}, f"{self._count} messages published to {self._topic}: {places}", as_json=False)
+            output.emit({}, f"{self.count} messages published to {self._topic}: {places}", as_json=False)
 
     def _one(self, receipt: Receipt, *, single: bool) -> None:
         first, _ = self._ranges.get(receipt.partition, (receipt.offset, 0))

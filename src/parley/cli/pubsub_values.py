@@ -7,20 +7,22 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
 from parley.cli.contexts import nearest
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
-from parley.model.names import Value
+from parley.model.names import Value, is_topic
 
 __all__ = [
     "CHUNK",
     "Start",
+    "Topic",
     "check_constraint",
     "check_rule",
+    "check_topic",
     "choice",
     "parse_headers",
     "parse_start",
@@ -34,6 +36,19 @@ CHUNK = 64 * 1024
 CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _POSITIONS = ["earliest", "latest"]
+
+
+def check_topic(text: str) -> str:
+    if not is_topic(text):
+        raise typer.BadParameter(
+            f"{text!r} is no name of a topic: use 1 to 128 letters, digits and . _ / -, with a letter or digit at both "
+            "ends.",
+            param_hint="TOPIC",
+        )
+    return text
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=check_topic)]
 
 
 def parse_tags(texts: Sequence[str], option: str = "--tag") -> dict[str, Value]:

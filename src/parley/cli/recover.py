@@ -56,7 +56,7 @@ def recover(
         if loss:
             output.note(_explained(config, loss))
             if not yes:
-                _ask(as_json=json)
+                output.ask("Go on?", as_json=json)
         done = recovery.recover_storage(config, stale_record=stale_record)
     result = {
         "broker": config.broker.name,
@@ -69,20 +69,10 @@ def recover(
     output.emit(result, lambda: _told(config, loss, done), as_json=json)
 
 
-def _ask(*, as_json: bool) -> None:
-    """End the command unless somebody says that it may go on."""
-    if as_json:  # nobody is there to be asked
-        fail("nothing was changed; say --yes if that is what you want", ExitCode.WRONG_USE)
-    try:
-        agreed = typer.confirm("Go on?", err=True)
-    except typer.Abort:  # there is no answer
-        agreed = False
-    if not agreed:
-        fail("nothing was changed", ExitCode.WRONG_USE)
-
-
-def broker_config(broker: str | None, directory: Path | None, context: str | None) -> Path:
-    """The configuration of a broker that is named, or of the only one there is."""
+def broker_config(
+    broker: str | None, directory: Path | None, context: str | None, *, hint: str = "BROKER"
+) -> Path:
+    """The configuration of a broker that is named, with the argument or option `hint`, or of the only one there is."""
     if broker is not None and Path(broker).is_file():
         return Path(broker)
     home = contexts.find_directory(directory, context)
@@ -94,7 +84,7 @@ def broker_config(broker: str | None, directory: Path | None, context: str | Non
             f"{home} has {len(found)} brokers, so say which one is meant: {names}."
             if broker is None
             else f"there is no file {broker} and no such broker in {home}, which has: {names}.",
-            param_hint="BROKER",
+            param_hint=hint,
         )
     return chosen[0]
 

@@ -11,9 +11,8 @@ from rich.table import Table
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import connected, run
-from parley.cli.pubsub_values import check_rule
+from parley.cli.pubsub_values import Topic, check_rule
 from parley.client.administration import TopicInfo
-from parley.model.names import is_topic
 from parley.model.operations import MAX_PARTITIONS
 
 __all__ = ["app", "parse_retention"]
@@ -22,7 +21,6 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Partitions = Annotated[int | None, typer.Option(min=1, max=MAX_PARTITIONS, help="How many; they only grow.")]
 PublishRule = Annotated[
     str | None, typer.Option("--publish", metavar="RULE", help="Who may publish; any client if empty.")
@@ -42,7 +40,7 @@ Retention = Annotated[
 @app.command()
 def create(
     *,
-    topic: Name,
+    topic: Topic,
     partitions: Partitions = 1,
     publish: PublishRule = "",
     subscribe: SubscribeRule = "",
@@ -53,11 +51,6 @@ def create(
     json: output.Json = False,
 ) -> None:
     """Create a topic; it belongs to your organisation, whose administrators may change it."""
-    if not is_topic(topic):
-        raise typer.BadParameter(
-            "use 1 to 128 letters, digits and . _ / -, with a letter or digit at both ends.",
-            param_hint="TOPIC",
-        )
     rules = check_rule(publish or "", "--publish"), check_rule(subscribe or "", "--subscribe")
     lasting = parse_retention(retention or "forever")
     chosen = find(directory, context)
@@ -91,7 +84,7 @@ def list_topics(
 @app.command()
 def describe(
     *,
-    topic: Name,
+    topic: Topic,
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
@@ -111,7 +104,7 @@ def describe(
 @app.command()
 def alter(
     *,
-    topic: Name,
+    topic: Topic,
     partitions: Partitions = None,
     publish: PublishRule = None,
     subscribe: SubscribeRule = None,
@@ -143,7 +136,7 @@ def alter(
 @app.command()
 def delete(
     *,
-    topic: Name,
+    topic: Topic,
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
@@ -186,6 +179,7 @@ def _lasting(milliseconds: int) -> str:
 
 
 def _fields(info: TopicInfo) -> dict[str, object]:
+    offsets = [{"partition": one.partition, "start": one.start, "end": one.end} for one in info.heads]
     return {
         "name": info.name,
         "organisation": info.organisation,
@@ -195,7 +189,7 @@ def _fields(info: TopicInfo) -> dict[str, object]:
         "matching": info.matching,
         "payload": info.payload,
         "retention": info.retention,
-        "offsets": [{"partition": one.partition, "start": one.start, "end": one.end} for one in info.heads],
+        **({"offsets": offsets} if offsets else {}),  # a list of topics does not ask for them
     }
 
 

@@ -235,7 +235,7 @@ class Records:
         if not heard and refusals:
             raise refused(refusals[0].code, refusals[0].detail)
         if not heard:
-            raise Unreachable(problems)
+            raise Unreachable(problems, self._panel.brokers.addresses)
         return sorted(found)
 
     async def _list_of(self, name: str, prefix: bytes) -> list[bytes]:

@@ -223,7 +223,7 @@ class _Talk(Generic[A, R]):
         if not self._reasons:
             return self._last
         if not self._reached:
-            return Unreachable(self._reasons)
+            return Unreachable(self._reasons, self._panel.brokers.addresses)
         # One of so many is honest: a single one that has no room, or says so, is no reason to publish more slowly.
         if self._busy >= self._reached and len(self._busy) >= self._panel.enough_to_refuse:
             return Overloaded(self._request.what, self._reasons)

@@ -6,11 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import re
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
+
+from msgspec.structs import astuple
 
 from parley.client.administration import (
     Advertisement,
@@ -381,10 +384,11 @@ class Client:
         except Refusal as refusal:
             raise Malformed(refusal.detail) from None
         message = BatchMessage(self._rng(SALT_SIZE), _EMPTY_HEADER, "", payload)
-        done = self._control.submit((message,))
+        what = _words(operation)
+        done = self._control.submit((message,), what)
         finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
         if not finished:
-            raise self._control.unanswered("an operation (it may still take effect)")
+            raise self._control.unanswered(f"{what} (it may still take effect)")
         return done.result()
 
     def _line(self, topic: str, partition: int) -> Line:
@@ -408,6 +412,12 @@ class Client:
 
 
 _EMPTY_HEADER = encode(MessageHeader())
+
+
+def _words(operation: Operation) -> str:
+    """For errors: the operation, and the client or topic that it is about."""
+    verb = re.sub(r"(?<!^)(?=[A-Z])", " ", type(operation).__name__).lower()
+    return f"the operation '{verb} {astuple(operation)[0]}'"
 
 
 def _organisation(genesis: Genesis, broker: str) -> str:

@@ -107,7 +107,9 @@ class Dialler:
         try:
             context = tls.client_context(organisation.tls_ca)
             stream = await tls.connect(address, context, name, timeout=CONNECT_SECONDS)
-        except (tls.ConnectError, tls.ContextError) as error:
+        except tls.ConnectError as error:
+            raise Gone(error.problem) from error  # whoever tells of it names the broker and its address
+        except tls.ContextError as error:
             raise Gone(str(error)) from error
         try:
             async with asyncio.timeout(OPENING_SECONDS):

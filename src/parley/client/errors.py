@@ -82,10 +82,10 @@ class InvalidConstraint(ParleyError, ValueError):  # noqa: N818 - it names the c
 
 
 class Unreachable(ParleyError, ConnectionError):  # noqa: N818 - it names the condition
-    """No broker answers. `tried` says of each why not."""
+    """No broker answers. `tried` says of each why not; with `addresses` the message says where it was looked for."""
 
-    def __init__(self, tried: Mapping[str, str]) -> None:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in tried.items()) or "there is none to try"
+    def __init__(self, tried: Mapping[str, str], addresses: Mapping[str, object] | None = None) -> None:
+        reasons = _grouped(tried, addresses) or "there is none to try"
         super().__init__(
             f"No broker answers. Check the network and the addresses in the context ({reasons})."
         )
@@ -99,11 +99,10 @@ class Stalled(ParleyError, TimeoutError):  # noqa: N818 - it names the condition
     """
 
     def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
-        said = (
-            "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "no broker has answered yet"
-        )
+        said = _grouped(reasons) or "no broker has answered yet"
         super().__init__(
-            f"{what}: no broker shows a fresh result, so the network has stalled or this machine's clock is wrong ({said})."
+            f"{what}: no broker shows a fresh result, so they have no quorum, or this machine's clock is wrong ({said}). "
+            f"`parley status` shows who is missing."
         )
         self.what = what
         self.reasons = dict(reasons)
@@ -116,7 +115,7 @@ class Overloaded(Stalled):
     """
 
     def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
-        said = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        said = _grouped(reasons)
         ParleyError.__init__(
             self,
             f"{what}: the brokers take no more for now ({said}). Publish more slowly or with fewer batches in flight, give "
@@ -133,6 +132,15 @@ class LyingBroker(ParleyError):  # noqa: N818 - it names the culprit
         super().__init__(f"Broker {broker} lies or is broken: {problem}.")
         self.broker = broker
         self.problem = problem
+
+
+def _grouped(reasons: Mapping[str, str], addresses: Mapping[str, object] | None = None) -> str:
+    """Who says what. What several have in common is said once."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        where = f" at {addresses[name]}" if addresses and name in addresses else ""
+        groups.setdefault(reason, []).append(f"{name}{where}")
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in groups.items())
 
 
 # -- refusals: one class per code ------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ class Feed:
 
     def _trouble(self) -> ParleyError:
         if not self._reached and self._failed:
-            return Unreachable(self._failed)
+            return Unreachable(self._failed, self._subject.panel.brokers.addresses)
         return Stalled(f"following {self._subject.topic}", self._failed)
 
 

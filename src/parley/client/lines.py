@@ -66,6 +66,7 @@ class _Entry:
     messages: tuple[Message, ...]
     done: asyncio.Future[Applied]
     header: BatchHeader
+    what: str  # in words, for errors
     digest: bytes = b""
     data: bytes = b""
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
@@ -95,14 +96,23 @@ class Line:
     def is_idle(self) -> bool:
         return not self._entries
 
-    def submit(self, messages: tuple[Message, ...]) -> asyncio.Future[Applied]:
-        """Sign and send. The future may fail with `Unreachable` while the batch is still being sent."""
+    def submit(self, messages: tuple[Message, ...], what: str = "") -> asyncio.Future[Applied]:
+        """Sign and send. The future may fail with `Unreachable` while the batch is still being sent.
+
+        `what` is for errors; without it they speak of a publication.
+        """
         done: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         done.add_done_callback(asyncio.Future.exception)  # whoever does not wait for it need not hear of it
         if self._closed:
             done.set_exception(ClientClosed("The client is closed."))
             return done
-        entry = _Entry(messages, done, self._header(len(messages)))
+        _, topic, partition = self._place
+        entry = _Entry(
+            messages,
+            done,
+            self._header(len(messages)),
+            what or f"publishing to partition {partition} of {topic}",
+        )
         self._entries.append(entry)
         self._send(entry)
         return done
@@ -244,9 +254,7 @@ class Line:
         def read(belief: Belief, answer: Receipted) -> Ordered:
             return check_receipt(belief, answer, name)
 
-        _, topic, partition = self._place
-        what = f"publishing to partition {partition} of {topic}" if topic else "an operation"
-        return Request(what, Submit(0, entry.data), Receipted, read)
+        return Request(entry.what, Submit(0, entry.data), Receipted, read)
 
     def _refuse(self, entry: _Entry, height: int, outcome: receipts.Refused) -> None:
         """A refusal is final and, from those who have a line, uses the sequence up."""

@@ -66,7 +66,10 @@ def issue_credential(
 def check_credential(credential: Credential, genesis: Genesis, now: int) -> None:
     """Raises `CredentialError` unless an organisation of this network vouches for the key now."""
     if credential.chain != genesis.chain:
-        raise CredentialError("it was issued for another network")
+        raise CredentialError(
+            "it was issued for another network; use it with the genesis file it was issued for, or move it away and have one "
+            f"made for this network: `parley client create {credential.name}`, or for an administrator `parley genesis combine`"
+        )
     organisation = genesis.organisation(credential.organisation)
     if organisation is None:
         raise CredentialError(f"organisation {credential.organisation} is not part of this network")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import os
 import re
 import ssl
 from collections.abc import Sequence
@@ -40,16 +41,17 @@ __all__ = [
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
 _LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,20})")
+MAX_PORT = 2**16 - 1
 
 
 class AddressError(ValueError):
     """The text is not an address."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(
-            f"{text!r} is not an address: write host:port, with an IPv6 address in brackets, as in [::1]:7400"
-        )
+    def __init__(
+        self, text: str, problem: str = "write host:port, with an IPv6 address in brackets, as in [::1]:7400"
+    ) -> None:
+        super().__init__(f"{text!r} is not an address: {problem}")
         self.text = text
 
 
@@ -62,7 +64,7 @@ class Address:
 
     def __post_init__(self) -> None:
         valid = _is_ipv6(self.host) if ":" in self.host else _HOST.fullmatch(self.host)
-        if not valid or not 0 <= self.port < 2**16:
+        if not valid or not 0 <= self.port <= MAX_PORT:
             raise AddressError(str(self))
 
     @classmethod
@@ -71,6 +73,8 @@ class Address:
         found = _ADDRESS.fullmatch(text)
         if found is None or (found["v6"] and ":" not in found["v6"]):
             raise AddressError(text)
+        if len(found["port"]) > len(str(MAX_PORT)) or int(found["port"]) > MAX_PORT:
+            raise AddressError(text, f"write host:port with a port of at most {MAX_PORT}")
         try:
             return cls(found["v6"] or found["host"] or "", int(found["port"]))
         except AddressError:
@@ -95,6 +99,7 @@ class ConnectError(Exception):
         super().__init__(f"broker {name} at {address} {problem}")
         self.name = name
         self.address = address
+        self.problem = problem
 
 
 class Unreachable(ConnectError):  # noqa: N818 - it names the condition
@@ -223,8 +228,14 @@ async def connect(address: Address, context: ssl.SSLContext, name: str, *, timeo
     except TimeoutError:
         raise Unreachable(name, address, f"no connection within {timeout:g} s") from None
     except OSError as error:
-        raise Unreachable(name, address, reason_of(error)) from error
+        raise Unreachable(name, address, _reason(error)) from error
     return FrameStream(reader, writer)
+
+
+def _reason(error: OSError) -> str:
+    """In the words of the system. asyncio has others, which name its own call, and all addresses of a host at once."""
+    numbers = re.findall(r"\[Errno (\d+)\] Connect call failed", str(error))
+    return ", ".join(dict.fromkeys(os.strerror(int(number)) for number in numbers)) or reason_of(error)
 
 
 def _context(protocol: int, cas: Sequence[bytes]) -> ssl.SSLContext:

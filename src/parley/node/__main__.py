@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(config))
     except _CANNOT_START as error:
-        print(error, file=sys.stderr)  # noqa: T201 - there may be no log yet
+        print(f"parley: {error}", file=sys.stderr)  # noqa: T201 - there may be no log yet
         return 2
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "provision_storage",
     "recovery_command",
     "replica_config",
+    "served_another",
     "sync_directory",
 ]
 
@@ -87,18 +88,23 @@ def replica_config(config: Config) -> ReplicaConfig:
 def provision_storage(config: Config, application: Application | None = None) -> None:
     """Make the disk of a broker that has never run. Raises `StorageError` if there is a trace of an earlier life."""
     data, safety = holds_something(config.data), config.safety.exists()
+    if (data or safety) and served_another(config.directory, config.genesis.chain):
+        raise StorageError(
+            f"Broker {config.broker.name} has in {config.data} and {config.safety} what it kept in another network. If that one "
+            f"was made by mistake, stop the broker, move both away, and run this again."
+        )
     if data and safety:
         raise StorageError(
             f"Broker {config.broker.name} has its data already, in {config.data}. Just start it."
         )
     if data or safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
-    if _mark(config).exists():
+    if _mark(config).exists() and not served_another(config.directory, config.genesis.chain):
         raise StorageError(
             f"Broker {config.broker.name} had its storage made before, and it is gone from {config.data} and {config.safety}. "
             f"With an empty one it could sign again what it has signed, so none is made. Find the old disk; if it is lost, run "
-            f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started, "
-            f"remove {_mark(config)}."
+            f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started "
+            f"in this network, remove {_mark(config)}."
         )
     records, genesis = provision(replica_config(config), application or PubSub(config.genesis))
     with Store.open(config.data, create=True) as store:
@@ -113,15 +119,16 @@ def open_storage(config: Config) -> Storage:
     if not data and not safety:
         raise StorageError(
             f"Broker {config.broker.name} has no data in {config.data}. `parley genesis combine` makes the storage of a "
-            f"new broker, and `parley up` that of a local network; if this broker ran before, its disk is not where the "
-            f"configuration says, or it is lost: then run `parley node recover` (here: "
-            f"{recovery_command(config)})."
+            f"new broker when it writes the genesis file, and `parley up` that of a local network; if this broker never ran, "
+            f"move the genesis file away and combine again. If it ran before, its disk is not where the configuration says, "
+            f"or it is lost: then run `parley node recover` (here: {recovery_command(config)})."
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
     record_file = SafetyFile.open(config.safety)
     try:
         record, found = _read_record(record_file, config.safety)
+        _require_same_network(config, record[1])
         store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
     except BaseException:
         record_file.close()
@@ -147,9 +154,32 @@ def _read_record(file: SafetyFile, path: Path) -> tuple[tuple[int, SafetyState],
     return record, tuple(found)
 
 
+def _require_same_network(config: Config, state: SafetyState) -> None:
+    if state.chain != config.genesis.chain:
+        raise StorageError(
+            f"Broker {config.broker.name} has in {config.safety} the safety record of another network than {config.genesis.network} "
+            f"(fingerprint {config.genesis.chain.hex()}). Point {config.path} at the files that belong together; if it ran in "
+            f'another network by mistake, docs/deploy.md says under "Combined too early" what to move away.'
+        )
+
+
 def mark_provisioned(config: Config) -> None:
-    _mark(config).touch(0o600)
+    """Note that this network's storage was made; what the mark says of others stays, and an empty one speaks of all."""
+    new = served_another(config.directory, config.genesis.chain) or not _mark(config).exists()
+    with open(_mark(config), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(f"{config.genesis.chain.hex()}\n" if new else "")
+        file.flush()
+        os.fsync(file.fileno())
     sync_directory(config.directory)
+
+
+def served_another(folder: Path, chain: bytes) -> bool:
+    """Whether the broker of this folder had storage in other networks, but never in this one."""
+    try:
+        chains = (folder / MARK).read_text(errors="replace").split()
+    except FileNotFoundError:
+        return False
+    return bool(chains) and chain.hex() not in chains
 
 
 def sync_directory(path: Path) -> None:
@@ -189,5 +219,5 @@ def _halved(config: Config, missing: Path) -> str:
         f"could sign twice in one view, and without the data it has lost what it promised to keep. So neither is made "
         f"anew for a broker that may have run. Find the missing one on the old disk (never in a backup); if it is lost, run "
         f"`parley node recover` (here: {recovery_command(config)}). Only if this broker was never started, remove "
-        f"{found} and {_mark(config)}, and let `parley genesis combine` make both again."
+        f"{found} and {_mark(config)}, move the genesis file away, and let `parley genesis combine` make all three again."
     )

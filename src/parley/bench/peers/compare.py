@@ -138,7 +138,7 @@ class _Rounds:
 
 
 async def compare(home: Path, plan: Plan, advance: Callable[[int], None]) -> Result:
-    """As many rounds as runs. In each the systems take turns, and another one begins."""
+    """As many rounds as runs. In each the systems take turns, and another one begins. None if no peer is there."""
     systems: list[System] = [Parley()]
     skipped = []
     for peer in plan.peers:
@@ -148,7 +148,7 @@ async def compare(home: Path, plan: Plan, advance: Callable[[int], None]) -> Res
         else:
             systems += wanted
     rounds = _Rounds(home, plan, advance)
-    for number in range(plan.runs):
+    for number in range(plan.runs if len(systems) > 1 else 0):
         begin = number % len(systems)
         for system in [*systems[begin:], *systems[:begin]]:
             await rounds.play(number, system)
@@ -230,8 +230,9 @@ async def _missing(system: System, *, install: bool) -> str:
     if not missing:
         return ""
     what = " and ".join(need.what for need in missing)
-    how = "; ".join(dict.fromkeys(need.how for need in missing))
-    return f"no {what} here; get it with: {how}"
+    ways = dict.fromkeys(need.how for need in missing)
+    how = "; ".join(way for way in ways if not any(way != other and way in other for other in ways))
+    return f"no {what} here; get it with: {how}; or all of it with --install"
 
 
 def _warm_up(messages: int) -> int:
