@@ -58,7 +58,7 @@ def why_not(folder: Path) -> str | None:
     if sys.platform != "linux" or os.geteuid() != 0:
         return "four machines are made of Linux namespaces, which needs root: run this test with sudo"
     for tool, package in TOOLS.items():
-        if shutil.which(tool) is None:
+        if shutil.which(tool, path=PATH) is None:
             return f"four machines are made with {tool}, which is not installed: apt-get install {package}"
     probe = subprocess.run(
         _unshared(_SYSTEM, _PROBE, folder, sys.executable),

@@ -197,7 +197,7 @@ def pull_the_cable_of_delta(network: Consortium) -> None:
 def test_where_machines_cannot_be_made_the_reason_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda tool: None if tool == "ip" else tool)
+    monkeypatch.setattr("shutil.which", lambda tool, **_: None if tool == "ip" else tool)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert "apt-get install iproute2" in (why_not(tmp_path) or "")
     monkeypatch.setattr("os.geteuid", lambda: 1_000)
