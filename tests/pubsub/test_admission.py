@@ -128,6 +128,15 @@ def test_settled_batches_are_not_kept_and_the_others_are() -> None:
     assert list(world.application._admission._kept) == [later.digest]
 
 
+def test_looking_after_what_is_stored_takes_no_memory_from_what_waits() -> None:
+    world = World()
+    batch, other = (world.publication(ALICE, "orders") for _ in range(2))
+    assert world.application.is_body(batch.body, batch.digest)
+    assert not world.application.is_body(batch.body, other.digest)
+    assert not world.application.is_body(batch.body[:-1], batch.digest)
+    assert not world.application._admission._kept
+
+
 def test_a_batch_that_was_just_opened_is_not_checked_again() -> None:
     world = World()
     kept = Admission(world.chain)

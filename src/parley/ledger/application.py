@@ -79,6 +79,10 @@ class Application(Protocol):
 
     # What follows is for the keeper of the store, and changes nothing that is replicated.
 
+    def is_body(self, body: bytes, name: bytes) -> bool:
+        """Whether this is the batch of that name, checked as for `admit`. Nothing of it is kept for `apply`."""
+        ...
+
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
         """The derived entries that an executed block adds: for a broker that gets old blocks without executing them."""
         ...

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parley.crypto.ed25519 import SIGNATURE_SIZE
 from parley.model.batches import CONTROL, Batch, open_batch
-from parley.model.errors import malformed
+from parley.model.errors import Refusal, malformed
 from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
 from parley.model.operations import (
     AlterTopic,
@@ -60,6 +60,13 @@ class Admission:
         self._newest = body, opened
         self._keep(opened)
         return opened
+
+    def is_body(self, body: bytes, name: bytes) -> bool:
+        """Whether `open` would name this body so; it does not wait for order, so it takes no place here."""
+        try:
+            return self._opened(body).digest == name
+        except Refusal:
+            return False
 
     def vouch(self, body: bytes, name: bytes) -> None:
         """This body has passed every check that needs no state, under this digest: opening it once is only decoding it."""

@@ -79,6 +79,9 @@ class PubSub:
             raise Refused(_REASONS[refusal.code], refusal.detail) from None
         return Admitted(name, batch.header.publisher)
 
+    def is_body(self, body: bytes, name: bytes) -> bool:
+        return self._admission.is_body(body, name)
+
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         step = self._begin(block, state)
         expiry.sweep(step.state, step.height)

@@ -33,6 +33,9 @@ class Counter:
     def admit(self, body: bytes) -> Admitted:
         return admit_any(body)
 
+    def is_body(self, body: bytes, name: bytes) -> bool:
+        return self.admit(body).digest == name
+
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         del block  # a count depends on nothing but the batches
         entries = {key[len(_ENTRIES) :]: value for key, value in state.scan(_ENTRIES)}

@@ -146,7 +146,7 @@ class Scrub:
             if mark is None:
                 continue
             yield ENTRY_COST + len(body or b"")
-            if body is None or not self._blocks.is_named(body, name):
+            if body is None or not self._application.is_body(body, name):
                 kept = self._memory.body(name)
                 what = "is missing" if body is None else "is not the batch that it is named after"
                 yield Finding(layout.batch(name), what, Put(kept))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from parley.consensus.errors import Refused
 from parley.consensus.types import Block, Roots
 from parley.crypto.encoding import u64
 from parley.crypto.hashing import DIGEST_SIZE
@@ -166,7 +165,7 @@ class BlockScrub:
             key = layout.batch(name)
             body = self._store.get(key)
             yield len(body or b"")
-            if body is not None and self.is_named(body, name):
+            if body is not None and self._application.is_body(body, name):
                 if (
                     name not in kept
                     and highest - block.height > GRACE
@@ -191,12 +190,6 @@ class BlockScrub:
             return True
         place = self.place(name)
         return place is not None and place.height != block.height
-
-    def is_named(self, body: bytes, name: bytes) -> bool:
-        try:
-            return self._application.admit(body).digest == name
-        except Refused:
-            return False
 
     def is_placed(self, name: bytes) -> bool:
         """Whether a block that was executed, or may still be, names the batch."""
