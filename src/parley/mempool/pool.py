@@ -37,7 +37,7 @@ __all__ = [
 FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again, at first
 MAX_HOLD = 64
 SLACK = 2  # times its own limits that another broker's batches may take
-REMEMBERED = 65_536  # settled or fetched digests that are not taken in again
+REMEMBERED = 16_384  # settled or fetched digests that are not taken in again: those of the last seconds
 
 
 def batch_digest(data: bytes) -> bytes:

@@ -33,7 +33,8 @@ from parley.node.cache import Cache
 
 __all__ = ["Archive", "ExecutedBlock", "Reader", "ReceiptTree"]
 
-BLOCK_BUDGET = BATCH_BUDGET = 64 * 1024 * 1024  # bytes of memory, about
+BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
+BATCH_BUDGET = 64 * 1024 * 1024
 # What things take besides the bytes they are stored in.
 _DECODED = 5  # times the bytes of a leaf, once it has been looked into
 _LEAF_COST = 160  # its hash and its share of those above
