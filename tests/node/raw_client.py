@@ -27,8 +27,8 @@ from parley.model.batches import (
 )
 from parley.model.credentials import Identity, possession
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import Operation, RegisterClient, encode_operation
-from parley.model.receipts import BatchReceipt
+from parley.model.operations import Operation, RegisterClient, Subscribe, encode_operation
+from parley.model.receipts import BatchReceipt, Subscribed
 from parley.model.records import decode_record
 from parley.net import messages as net
 from parley.net.frames import FrameStream
@@ -123,6 +123,13 @@ class RawClient:
 
     async def operate(self, operation: Operation) -> BatchReceipt:
         return await self.submit(self.control(operation))
+
+    async def subscribe(self, topic: str, constraint: str = "") -> tuple[bytes, net.StreamPosition]:
+        """To a topic with one partition: the constraint's id, and where a stream of it begins."""
+        start = (await self.operate(Subscribe(topic, constraint))).outcome
+        assert isinstance(start, Subscribed)
+        (one,) = start.partitions
+        return start.constraint, net.StreamPosition(one.partition, one.incarnation, one.next_ps)
 
     async def fetch(self, topic: str, offset: int, *, partition: int = 0, wait: int = 0) -> net.Fetched:
         question = net.Fetch(self.new_id(), topic, partition, offset, 1_000_000, wait)

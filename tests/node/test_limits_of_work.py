@@ -25,8 +25,8 @@ from tests.node.test_assemble import OneBroker, close, connected, running
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
 from parley.model.errors import Code, Refusal
-from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient, Subscribe
-from parley.model.receipts import Done, Match, Published, Subscribed
+from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient
+from parley.model.receipts import Done, Match, Published
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
 from parley.node import pieces, sessions
@@ -231,12 +231,9 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
     async def story() -> None:
         async with running(network):
             admin, alice = await furnished(network)
-            start = (await alice.operate(Subscribe("t", ""))).outcome
-            assert isinstance(start, Subscribed)
+            constraint, position = await alice.subscribe("t")
             assert (await alice.submit(alice.publication("t", message(b"old")))).outcome == Published(0)
-            (one,) = start.partitions
-            position = net.StreamPosition(0, one.incarnation, one.next_ps)
-            question = net.OpenStream(70, "t", start.constraint, (position,), 10)
+            question = net.OpenStream(70, "t", constraint, (position,), 10)
             delivery = await alice.ask(question, net.Delivery)
             assert len(delivery.blocks) == 1
             assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
@@ -268,16 +265,11 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
     async def story() -> None:
         async with running(network):
             admin, alice = await furnished(network)
-            start = (await alice.operate(Subscribe("t", ""))).outcome
-            assert isinstance(start, Subscribed)
+            constraint, position = await alice.subscribe("t")
             hidden = message(b"hidden", rule='role == "doctor"')
             sent = (hidden, *(message(b"") for _ in range(number - 1)))
             assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
-            (one,) = start.partitions
-            position = net.StreamPosition(0, one.incarnation, one.next_ps)
-            delivery = await alice.ask(
-                net.OpenStream(80, "t", start.constraint, (position,), 1), net.Delivery
-            )
+            delivery = await alice.ask(net.OpenStream(80, "t", constraint, (position,), 1), net.Delivery)
             (block,) = delivery.blocks
             assert [content.leaf() for content in block.contents] == [one.leaf() for one in sent]
             # Withheld in the first turn, and proved in the last.
@@ -310,13 +302,10 @@ def test_what_is_put_together_for_everybody_is_paid_for_by_who_needs_it_first(
     async def story() -> None:
         async with running(network):
             admin, alice = await furnished(network)
-            start = (await alice.operate(Subscribe("t", ""))).outcome
-            assert isinstance(start, Subscribed)
+            constraint, position = await alice.subscribe("t")
             sent = [message(b"") for _ in range(10)]
             assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
-            (one,) = start.partitions
-            position = net.StreamPosition(0, one.incarnation, one.next_ps)
-            question = net.OpenStream(90, "t", start.constraint, (position,), 1)
+            question = net.OpenStream(90, "t", constraint, (position,), 1)
             again = await connected(network, "alice")
             for reader in (alice, again):
                 await reader.ask(question, net.Delivery)
@@ -343,13 +332,10 @@ def test_a_replica_waits_for_no_look_at_many_streams(
     async def story() -> None:
         async with running(network):
             admin, alice = await furnished(network)
-            start = (await alice.operate(Subscribe("t", ""))).outcome
-            assert isinstance(start, Subscribed)
-            (one,) = start.partitions
-            position = net.StreamPosition(0, one.incarnation, one.next_ps)
+            constraint, position = await alice.subscribe("t")
             delivered = set[int]()
             for number in (90, 91, 92):
-                alice.send(net.OpenStream(number, "t", start.constraint, (position,), 10))
+                alice.send(net.OpenStream(number, "t", constraint, (position,), 10))
                 while (await alice.receive(net.Head)).id != number:
                     pass  # those before it show theirs again
             assert looked
@@ -388,15 +374,12 @@ def test_however_many_streams_a_connection_has_one_block_at_a_time_is_put_togeth
     async def story() -> None:
         async with running(network):
             admin, alice = await furnished(network)
-            start = (await alice.operate(Subscribe("t", ""))).outcome
-            assert isinstance(start, Subscribed)
+            constraint, position = await alice.subscribe("t")
             sent = [message(b"")] * (2 * MAX_SHOWN_MESSAGES + 1)
             assert (await alice.submit(alice.publication("t", *sent))).outcome == Published(0)
-            (one,) = start.partitions
-            position = net.StreamPosition(0, one.incarnation, one.next_ps)
             numbers = set(range(80, 88))
             for number in numbers:
-                alice.send(net.OpenStream(number, "t", start.constraint, (position,), 1))
+                alice.send(net.OpenStream(number, "t", constraint, (position,), 1))
             async with asyncio.timeout(SECONDS):
                 while numbers:
                     frame = await alice.stream.read()

@@ -11,8 +11,8 @@ from tests.node.test_crashes import connected
 
 import parley
 from parley.client.connection import CREDIT
-from parley.model.operations import CreateTopic, Policy, Subscribe
-from parley.model.receipts import Done, Match, Subscribed
+from parley.model.operations import CreateTopic, Policy
+from parley.model.receipts import Done, Match
 from parley.net import messages as net
 
 MESSAGES = 8_000
@@ -37,12 +37,9 @@ async def publish(publisher: parley.Client) -> None:
 
 async def opened(reader: RawClient) -> None:
     """A stream with so much credit that nothing but the reader holds it up."""
-    start = (await reader.operate(Subscribe("log", "true"))).outcome
-    assert isinstance(start, Subscribed)
-    (one,) = start.partitions
-    position = net.StreamPosition(0, one.incarnation, one.next_ps)
+    constraint, position = await reader.subscribe("log", "true")
     reader.stream.limit = 2 * net.MAX_ANSWER
-    reader.send(net.OpenStream(reader.new_id(), "log", start.constraint, (position,), MESSAGES))
+    reader.send(net.OpenStream(reader.new_id(), "log", constraint, (position,), MESSAGES))
 
 
 async def offsets(reader: RawClient) -> list[int]:

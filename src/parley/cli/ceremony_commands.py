@@ -177,10 +177,8 @@ def node(
     if not config.is_file():
         raise typer.BadParameter(f"there is no file {config}.", param_hint="CONFIG")
     broker = config.resolve().parent
-    if (pid := LocalBroker(broker.name, "", broker, "").pid()) not in {
-        None,
-        os.getpid(),
-    }:  # ids are used again
+    pid = LocalBroker(broker.name, "", broker, "").pid()
+    if pid is not None and pid != os.getpid():  # ids are used again
         fail(f"{broker.name} is running already, as process {pid}", ExitCode.WRONG_USE)
     words = f"{broker.name} is starting, and runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)

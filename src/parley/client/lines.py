@@ -66,7 +66,7 @@ class _Entry:
     messages: tuple[Message, ...]
     done: asyncio.Future[Applied]
     header: BatchHeader
-    what: str  # in words, for errors
+    what: str  # in words, for errors; empty: a publication
     digest: bytes = b""
     data: bytes = b""
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
@@ -106,13 +106,7 @@ class Line:
         if self._closed:
             done.set_exception(ClientClosed("The client is closed."))
             return done
-        _, topic, partition = self._place
-        entry = _Entry(
-            messages,
-            done,
-            self._header(len(messages)),
-            what or f"publishing to partition {partition} of {topic}",
-        )
+        entry = _Entry(messages, done, self._header(len(messages)), what)
         self._entries.append(entry)
         self._send(entry)
         return done
@@ -254,7 +248,9 @@ class Line:
         def read(belief: Belief, answer: Receipted) -> Ordered:
             return check_receipt(belief, answer, name)
 
-        return Request(entry.what, Submit(0, entry.data), Receipted, read)
+        _, topic, partition = self._place
+        what = entry.what or f"publishing to partition {partition} of {topic}"
+        return Request(what, Submit(0, entry.data), Receipted, read)
 
     def _refuse(self, entry: _Entry, height: int, outcome: receipts.Refused) -> None:
         """A refusal is final and, from those who have a line, uses the sequence up."""

@@ -138,7 +138,7 @@ class _Rounds:
 
 
 async def compare(home: Path, plan: Plan, advance: Callable[[int], None]) -> Result:
-    """As many rounds as runs. In each the systems take turns, and another one begins. None if no peer is there."""
+    """As many rounds as runs. In each the systems take turns, and another one begins. Without a peer nothing is measured."""
     systems: list[System] = [Parley()]
     skipped = []
     for peer in plan.peers:

@@ -24,9 +24,8 @@ from parley.node.telemetry.tally import Tally
 
 __all__ = ["Telemetry"]
 
-FRESH_MS = (
-    200  # a page of numbers takes the loop some milliseconds, so that it is made no more often than this
-)
+# A page of numbers takes the loop some milliseconds, so that it is made no more often than this.
+FRESH_MS = 200
 
 _PUBLIC = frozenset(entry.name.removesuffix("_total") for entry in CATALOGUE if entry.public)
 
