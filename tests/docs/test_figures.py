@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "performance.md").read_text()
 TOLD = {
     "idle.json": {"median to the certified receipt": "34.8 ms", "99th percentile": "88.9 ms"},
     "latency.json": {"median to the certified receipt": "38.1 ms", "99th percentile": "82.3 ms"},
-    "memory.json": {"org-1-1": "123 MB", "org-3-1": "122 MB"},
+    "memory.json": {"org-1-1": "125 MB", "org-4-1": "127 MB"},
     "peers-nats.json": {"nats-sync 128 B": "45 183/s"},
     "pub-batches-of-100x1024.json": {"publications_per_s": "21 444/s", "cpu_us_per_publication": "84.8 µs"},
     "pub-batches-of-100x128.json": {"publications_per_s": "49 952/s", "cpu_us_per_publication": "36.8 µs"},
