@@ -83,7 +83,7 @@ formal-quick: $(STAMP)
 # Without --upgrade the versions already in the file stay where they still fit.
 lock: $(STAMP) ## resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-	  --no-emit-index-url --no-emit-find-links --extra node --extra bench --group dev $(LOCK_ARGS) pyproject.toml -o requirements.lock
+	  --no-emit-index-url --no-emit-find-links --extra node --extra bench --extra spark --group dev $(LOCK_ARGS) pyproject.toml -o requirements.lock
 	@if grep -nE '://|file:' requirements.lock; then echo "requirements.lock must not hold addresses" >&2; exit 1; fi
 
 bench: $(STAMP) ## measure four brokers under load, and the ordering core

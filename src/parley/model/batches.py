@@ -41,6 +41,7 @@ __all__ = [
     "MAX_NOT_AFTER",
     "MAX_RULES",
     "PUBLISH",
+    "STAGED",
     "Batch",
     "BatchHeader",
     "Message",
@@ -61,6 +62,7 @@ _BEFORE_TOPIC = struct.Struct(">III32sIII")
 _AFTER_TOPIC = struct.Struct(">III32sI16sIQIIIQ")
 PUBLISH = 0
 CONTROL = 1
+STAGED = 2  # ordered and stored like a publication, numbered only when its stage is committed (P23)
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_MESSAGES = 10_000
 MAX_NOT_AFTER = 100_000  # heights that a batch may stay valid (P3)
@@ -68,11 +70,14 @@ MAX_RULES = 64  # different access rules in a batch: reading one costs as much a
 
 
 class BatchHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose batch it is and where it belongs. Control batches have no topic and hold one operation."""
+    """Whose batch it is and where it belongs. Control batches have no topic and hold one operation.
+
+    In a staged batch `session` is its writer and `sequence` its stage.
+    """
 
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
     chain: Hash
-    kind: Annotated[int, Meta(ge=PUBLISH, le=CONTROL)]
+    kind: Annotated[int, Meta(ge=PUBLISH, le=STAGED)]
     topic: Annotated[str, Meta(max_length=128)]
     partition: U32
     publisher: Key

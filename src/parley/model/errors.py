@@ -29,6 +29,8 @@ class Code(StrEnum):
     OUT_OF_SEQUENCE = "OutOfSequence"
     SEQUENCE_REUSED = "SequenceReused"
     EXPIRED = "Expired"
+    STAGE_OVER = "StageOver"
+    NOT_STAGED = "NotStaged"
     # decided by one broker, before order
     MALFORMED = "Malformed"
     OVERSIZED = "Oversized"

@@ -9,19 +9,35 @@ from msgspec import Meta, Struct
 
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code, Refusal, malformed
-from parley.model.names import ClientName, Key, Pairs, RuleText, Signature, TopicName, unsorted_pair
+from parley.model.names import (
+    U64,
+    ClientName,
+    Hash,
+    Key,
+    Pairs,
+    RuleText,
+    Session,
+    Signature,
+    TopicName,
+    unsorted_pair,
+)
 
 __all__ = [
     "MAX_PARTITIONS",
+    "MAX_STAGED_BATCHES",
     "Advertise",
     "AlterClient",
     "AlterTopic",
+    "CommitStage",
     "CreateTopic",
     "DeleteTopic",
+    "GrantRight",
     "Operation",
     "Policy",
     "RegisterClient",
     "RevokeClient",
+    "RevokeRight",
+    "Right",
     "Subscribe",
     "Unsubscribe",
     "decode_operation",
@@ -30,8 +46,10 @@ __all__ = [
 
 MAX_PARTITIONS = 64
 MAX_ADVERTISEMENT = 1024
+MAX_STAGED_BATCHES = 16_384  # that one commit names: half a control batch
 
 Partitions = Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]
+Right = Literal["auditor"]  # to read raw blocks, which hold everybody's publications (P22)
 ConstraintText = Annotated[str, Meta(max_length=4096)]
 
 
@@ -110,6 +128,27 @@ class Unsubscribe(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     constraint: ConstraintText
 
 
+class GrantRight(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
+    """Give a client of one's own organisation a right that the genesis file gives the organisation."""
+
+    name: ClientName
+    right: Right
+
+
+class RevokeRight(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=11):
+    name: ClientName
+    right: Right
+
+
+class CommitStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=12):
+    """Number these staged batches of the asking client's writer: all of them or none, and each stage once (P23)."""
+
+    topic: TopicName
+    writer: Session
+    stage: U64
+    digests: Annotated[tuple[Hash, ...], Meta(max_length=MAX_STAGED_BATCHES)]
+
+
 Operation = (
     RegisterClient
     | AlterClient
@@ -120,6 +159,9 @@ Operation = (
     | Advertise
     | Subscribe
     | Unsubscribe
+    | GrantRight
+    | RevokeRight
+    | CommitStage
 )
 
 

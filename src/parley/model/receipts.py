@@ -1,7 +1,8 @@
 """What applying a block gave, leaf by leaf: the receipts tree, whose root the history range certifies (P2, P6).
 
-A block's leaves are the receipts of its batches in the order of their application, then a `Match` per (topic,
-partition, constraint) that something matched, then a `Closed` per order that ended.
+A block's leaves are the receipts of its batches in the order of their application, then a receipt per staged batch of
+an earlier block that was numbered in this one, then a `Match` per (topic, partition, constraint) that something matched,
+then a `Closed` per order that ended.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "PartitionStart",
     "Published",
     "Refused",
+    "Staged",
     "Subscribed",
     "decode_leaf",
     "encode_leaf",
@@ -73,7 +75,13 @@ class Refused(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     next_sequence: U64
 
 
-Outcome = Published | Done | Subscribed | Duplicate | Refused
+class Staged(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
+    """Stored and invisible; its stage may be committed up to height `until`, after which it is forgotten (P23)."""
+
+    until: U64
+
+
+Outcome = Published | Done | Subscribed | Duplicate | Refused | Staged
 
 
 class BatchReceipt(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):

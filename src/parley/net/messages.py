@@ -73,7 +73,7 @@ MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
 MAX_RECEIPTS = 256  # that one answer shows
-VERSION = 2
+VERSION = 3
 
 T = TypeVar("T")
 Id = U32
