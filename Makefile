@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long lint pytest formal formal-quick lock bench bench-quick docs clean
+.PHONY: help setup java demo test test-long lint pytest formal formal-quick lock bench bench-quick docs clean
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -17,7 +17,7 @@ LOCK_ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## create .venv with everything in requirements.lock
+setup: $(STAMP) java ## create .venv with everything in requirements.lock, and find or install Java for Spark
 
 $(STAMP): requirements.lock pyproject.toml
 	@set -e; \
@@ -42,7 +42,22 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation --no-index -e .; \
 	touch $@
 
-demo: $(STAMP) ## watch replicas agree while one lies, hospitals share records, and a reader catch its own broker
+# Everything but Spark works without Java, so nothing fails here.
+java: $(STAMP)
+	@set -e; \
+	if ! line=$$($(BIN)/python -m parley.spark.java); then \
+	  if ! command -v apt-get >/dev/null; then sudo=none; \
+	  elif [ "$$(id -u)" = 0 ]; then sudo=; \
+	  elif sudo -n true 2>/dev/null; then sudo="sudo -n"; else sudo=none; fi; \
+	  if [ "$$sudo" != none ]; then \
+	    echo "installing openjdk-17-jre-headless for Spark"; \
+	    { $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >&2 || true; \
+	  fi; \
+	  $(BIN)/python -m parley.spark.java >/dev/null || \
+	    echo "Spark needs Java 17 or newer, everything else works without it: $$line"; \
+	fi
+
+demo: $(STAMP) java ## watch replicas agree while one lies, hospitals share records, and a reader catch its own broker
 	@./parley demo
 
 test: lint formal-quick pytest ## ruff, mypy, the import contracts, then pytest
@@ -58,10 +73,12 @@ lint: $(STAMP)
 
 # The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it,
 # three at a time on two cores, because tests of real processes mostly wait for them.
-pytest: $(STAMP) lint $(if $(PARLEY_LONG),formal,formal-quick)
+# Those of Spark share one session, so they are a run of their own in one process.
+pytest: $(STAMP) java lint $(if $(PARLEY_LONG),formal,formal-quick)
 	$(PYTEST) -n 2 tests/consensus \
 	  --cov=parley.consensus --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
-	$(PYTEST) -n 3 --ignore=tests/consensus
+	$(PYTEST) -n 0 tests/spark
+	$(PYTEST) -n 3 --ignore=tests/consensus --ignore=tests/spark
 
 formal: $(STAMP) ## check the model of the voting rules with Spin
 	@set -e; \

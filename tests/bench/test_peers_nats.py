@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from parley.bench.peers.compare import Plan, compare
 from parley.bench.peers.nats import Nats
 
 
+@pytest.mark.long
 def test_a_tiny_comparison_with_nats_has_all_its_figures_or_says_how_to_get_it(tmp_path: Path) -> None:
     plan = Plan(("nats",), (128,), messages=400, runs=1)
     result = asyncio.run(compare(tmp_path, plan, lambda _: None))

@@ -52,6 +52,7 @@ def test_every_subscriber_in_every_process_is_counted(home: Path) -> None:
     assert run["failed"] == 0
 
 
+@pytest.mark.long
 def test_latency_is_that_of_single_publications(home: Path) -> None:
     result = found(home, "latency", "--seconds", "1", "--runs", "2", "--rate", "20", "--brokers", "1")
     median, high = result["results"]
@@ -61,6 +62,7 @@ def test_latency_is_that_of_single_publications(home: Path) -> None:
     assert 2 <= result["publications"] <= 2 * (20 + 5)
 
 
+@pytest.mark.long
 def test_idle_tells_each_broker_and_the_latency(home: Path) -> None:
     result = found(home, "idle", "--seconds", "1", "--rate", "10", "--brokers", "4")
     assert set(result["cpu_percent"]) == {"org-1-1", "org-2-1", "org-3-1", "org-4-1"}

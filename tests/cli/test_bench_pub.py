@@ -114,6 +114,7 @@ def profiler(tmp_path: Path, body: str) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_a_profile_is_written_for_brokers_and_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = profiler(tmp_path, 'while [ "$1" != --output ]; do shift; done; echo "main;work 3" > "$2"')
     words = profile_words(tmp_path, fake, monkeypatch)
@@ -126,6 +127,7 @@ def test_a_profile_is_written_for_brokers_and_client(tmp_path: Path, monkeypatch
     assert "100.0%  work" in (tmp_path / "profile" / "client-1.txt").read_text()
 
 
+@pytest.mark.long
 def test_a_profiler_that_may_not_look_into_processes_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +144,7 @@ def profile_words(tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch) ->
     return [*TINY, "--solo", "--profile", str(tmp_path / "profile"), "--json"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_measurement_that_is_interrupted_leaves_no_process_and_no_folder(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

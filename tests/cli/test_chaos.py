@@ -118,6 +118,7 @@ def test_the_chart_is_drawn(tmp_path: Path) -> None:
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_a_short_run_holds_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = invoke("--minutes", "0.05", "--faults", "pause", "--seed", "3", "--json")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 from msgspec.structs import replace
-from tests.pubsub.world import ORGANISATIONS, Actor, World, actor
+from tests.pubsub.world import ORGANISATIONS, Actor, Signed, World, actor
 
 from parley.client.beliefs import Belief, Reader
 from parley.client.messages import Level
 from parley.client.verification import Order, Place
-from parley.consensus.types import QC, Header, Instance, genesis_block
+from parley.consensus.types import QC, Block, Header, Instance, genesis_block
 from parley.crypto import merkle
 from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
+from parley.ledger.erasure import Remains, remains_of
 from parley.ledger.indices import ReceiptPlace, decode_place, receipt_key
+from parley.ledger.layout import StoredBlock
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry, Trust, history_leaf
 from parley.model.batches import Batch, Message, MessageHeader, Withheld, encode
 from parley.model.expressions import parse_constraint, parse_rule
@@ -33,6 +35,8 @@ from parley.model.records import (
     partition_key,
 )
 from parley.net.messages import (
+    Blocks,
+    Bodies,
     Content,
     DeliveredBlock,
     Delivery,
@@ -41,6 +45,7 @@ from parley.net.messages import (
     FetchedBlock,
     Head,
     Proven,
+    RawBlock,
     Receipted,
     Skipped,
 )
@@ -129,6 +134,27 @@ class Ledger(World):
         return StateEntry(key, self.store.get(b"k" + key), state_map.prove(_Nodes(self), key))
 
     # -- answers -------------------------------------------------------------------------------------------------
+
+    def next_block(self, batches: Sequence[Signed], time: int | None = None) -> Block:
+        block = super().next_block(batches, time)
+        return Block(replace(block.header, batches_root=merkle.root(block.batches)), block.batches)
+
+    def raw_blocks(self, first: int, *, bodies: bool, erased: Collection[bytes] = ()) -> Blocks:
+        """All blocks from a height on; of those in `erased` only what stays."""
+        heights = range(first, self.height + 1)
+        shown = tuple(self._raw_block(height, erased if bodies else None) for height in heights)
+        places = [height - 1 for height in heights]
+        proof = merkle.prove_many(self._history(), places) if shown else None
+        return Blocks(1, self.anchor(), shown, proof)
+
+    def _raw_block(self, height: int, erased: Collection[bytes] | None) -> RawBlock:
+        block, batches = self.blocks[height - 1]
+        shown = [None if erased is None else raw_body(batch, erased) for batch in batches]
+        return RawBlock(StoredBlock.of(block), tuple(self.outcomes[height - 1].leaves), tuple(shown))
+
+    def raw_bodies(self, names: Sequence[bytes], erased: Collection[bytes] = ()) -> Bodies:
+        known = {batch.digest: batch for _, batches in self.blocks for batch in batches}
+        return Bodies(1, self.anchor(), tuple(raw_body(known[name], erased) for name in names))
 
     def place(self, name: bytes) -> ReceiptPlace | None:
         found = self.store.get(receipt_key(name))
@@ -234,6 +260,12 @@ class Ledger(World):
         self, who: Actor, topic: str, where: str, starts: Iterable[PartitionStart], floor: int = 0
     ) -> Order:
         return Order(self.reader(who), topic, parse_constraint(where), map(place_of, starts), floor)
+
+
+def raw_body(batch: Signed, erased: Collection[bytes]) -> bytes | Remains:
+    if batch.digest not in erased:
+        return batch.body
+    return msgspec.msgpack.decode(remains_of(batch.body), type=Remains)
 
 
 def place_of(start: PartitionStart) -> Place:

@@ -41,9 +41,12 @@ from parley.model.records import (
 from parley.net.frames import FrameError, FrameStream
 from parley.net.listener import Listener, listen
 from parley.net.messages import (
+    Advise,
+    Advised,
     Answer,
     CloseStream,
     Credit,
+    EvidenceList,
     Failure,
     Fetch,
     Listed,
@@ -51,6 +54,11 @@ from parley.net.messages import (
     OpenStream,
     Prove,
     Question,
+    ReadBlocks,
+    ReadBodies,
+    ReadEvidence,
+    ReadHeader,
+    SignedAdvisory,
     StatusRequest,
     Submit,
     decode_question,
@@ -83,6 +91,9 @@ class StagedBroker:
     deaf: Callable[[Question], bool] = lambda _: False
     asked: Counter[str] = field(default_factory=Counter)
     batches: list[bytes] = field(default_factory=list)
+    erased: set[bytes] = field(default_factory=set)  # batches of which it has only what stays
+    evidence: tuple[bytes, ...] = ()  # what it can prove of others; one record fits an answer
+    advisories: list[SignedAdvisory] = field(default_factory=list)
     listener: Listener | None = None
     address: Address = LOOPBACK
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -175,8 +186,25 @@ class StagedBroker:
                 self._require_reader(who, question.topic)
                 async for pushed in self._pushed(self.stage.actor_of(who), question):
                     yield pushed
-            case Credit() | CloseStream() | StatusRequest():
+            case ReadBlocks() | ReadBodies() | ReadEvidence() | Advise():
+                yield self._looked_up(question)
+            case Credit() | CloseStream() | StatusRequest() | ReadHeader():
                 raise Refusal(Code.UNSUPPORTED, "not on this stage")
+
+    def _looked_up(self, question: ReadBlocks | ReadBodies | ReadEvidence | Advise) -> Answer:
+        ledger = self.stage.ledger
+        match question:
+            case ReadBlocks():
+                found = ledger.raw_blocks(question.height, bodies=question.bodies, erased=self.erased)
+                return _numbered(found, question.id)
+            case ReadBodies():
+                return _numbered(ledger.raw_bodies(question.digests, self.erased), question.id)
+            case ReadEvidence():
+                left = self.evidence[question.skip :]
+                return EvidenceList(question.id, left[:1], more=len(left) > 1)
+            case Advise():
+                self.advisories.append(SignedAdvisory(question.advisory, question.signature))
+                return Advised(question.id)
 
     async def _pushed(self, reader: Actor, question: OpenStream) -> AsyncIterator[Answer]:
         ledger = self.stage.ledger

@@ -108,3 +108,20 @@ def test_a_proof_tells_of_nodes_that_are_stored_as_they_are(size: int, data: st.
 
 def test_no_block_has_the_root_of_an_empty_tree() -> None:
     assert history.root(NODES.get, 0) == merkle.EMPTY_ROOT
+
+
+@pytest.mark.parametrize("size", range(1, 40))
+def test_every_row_of_leaves_of_every_size_has_the_proof_of_the_whole_tree(size: int) -> None:
+    leaves = LEAVES[:size]
+    root = merkle.root(leaves)
+    for first in range(size):
+        for count in range(1, size - first + 1):
+            proof = history.prove_range(NODES.get, first, count, size)
+            assert proof == merkle.prove_many(leaves, range(first, first + count))
+            assert merkle.verify_many(root, leaves[first : first + count], proof)
+
+
+@pytest.mark.parametrize(("first", "count", "size"), [(0, 0, 5), (3, 3, 5), (-1, 2, 5), (5, 1, 5), (0, 1, 0)])
+def test_a_row_that_is_not_there_is_not_proven(first: int, count: int, size: int) -> None:
+    with pytest.raises(ValueError, match="there are no"):
+        history.prove_range(NODES.get, first, count, size)

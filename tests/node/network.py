@@ -40,6 +40,7 @@ class LocalNetwork:
         settings: str = "",
         allow_faults: bool = False,
         leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
+        auditors: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         # Ports that the system gives nobody: a broker that was killed finds its own again.
@@ -55,6 +56,7 @@ class LocalNetwork:
             limits=limits or Limits(),
             allow_faults=allow_faults,
             leaders=leaders,
+            auditors=auditors,
         )
         for broker in self.genesis.brokers:
             if settings:

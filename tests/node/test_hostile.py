@@ -309,6 +309,10 @@ def questions(asker: RawClient) -> list[bytes]:
             net.Prove(4, (b"topic/news", b"client/" + bytes(32), b"head/news\0\0\0\0\0", b"ps/\xff\0")),
             net.ListKeys(5, b"topic/", b"topic/a"),
             net.StatusRequest(6),
+            net.ReadBlocks(7, 1, 1_000, bodies=True),
+            net.ReadBodies(8, (bytes(32),)),
+            net.ReadEvidence(9, 0),
+            net.Advise(10, b"advisory", bytes(64)),
         )
     ]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from parley.crypto import merkle
+from parley.model.advisories import MAX_ADVISORY
 from parley.net import messages as net
 from parley.net.messages import MAX_QUESTION
 from parley.node.allowances import Accounts, pay
@@ -157,6 +158,8 @@ def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: Pat
         {"damage": ("x" * (net.MAX_WORDS + 1),)},
         {"damage": ("x",) * (net.MAX_TOLD + 1)},
         {"misbehaviour": (net.Misbehaviour("b", "votes", 1),) * (net.MAX_TOLD + 1)},
+        {"readers": (net.SignedAdvisory(b"x", bytes(64)),) * (net.MAX_READERS + 1)},
+        {"readers": (net.SignedAdvisory(b"x" * (MAX_ADVISORY + 1), bytes(64)),)},
     ],
 )
 def test_what_a_broker_can_say_of_itself_and_others_is_bounded(change: dict[str, Any]) -> None:

@@ -100,6 +100,7 @@ def test_help_can_be_asked_for(consortium: Consortium) -> None:
     assert manifest["problems"] == []
 
 
+@pytest.mark.long
 def test_when_too_many_records_are_lost_nobody_signs_and_backups_can_be_read(tmp_path: Path) -> None:
     """The page says so, and that no command brings such a network back."""
     with Consortium(tmp_path) as consortium:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -14,6 +15,7 @@ from parley.model.operations import (
     Advertise,
     AlterClient,
     AlterTopic,
+    CommitStage,
     CreateTopic,
     DeleteTopic,
     Operation,
@@ -42,6 +44,7 @@ CONSTRAINTS = (
     "false",
 )
 SESSIONS = (bytes(16), b"1" * 16)
+WRITERS = (b"v" * 16, b"w" * 16)
 RETENTIONS = (0, 1, 5, 40, 160, 300, 1_000)  # ms; a block takes 1 to 250
 
 
@@ -53,6 +56,10 @@ class History:
         self.world = World(LIMITS, TIMEOUTS)
         self._people = [actor(f"c{i}", organisation) for i in range(3) for organisation in ORGANISATIONS[:2]]
         self._sent: list[Signed] = []
+        self._staged: dict[
+            tuple[Actor, str, bytes, int], list[Signed]
+        ] = {}  # by who, where, writer and stage; in the order of the first of each
+        self._stages: Counter[tuple[Actor, str, bytes]] = Counter()
 
     def blocks(self, count: int) -> Iterator[tuple[list[Signed], int]]:
         """Batches of a block and its time; each must be applied before the next is asked for."""
@@ -85,8 +92,12 @@ class History:
         roll = self.random.random()
         if roll < 0.1 and self._sent:
             return self.random.choice(self._sent)  # a client retries, or a broker lies
-        if roll < 0.6:
+        if roll < 0.4:
             batch = self._publication()
+        elif roll < 0.55:
+            batch = self._staged_batch()
+        elif roll < 0.65 and self._staged:
+            batch = self._commit()
         else:
             author = self.random.choice((self._author(), self._author(), *ADMINS.values()))
             batch = self._control(author, self._operation(author))
@@ -108,6 +119,36 @@ class History:
             sequence=self._sequence(),
             not_after=self._not_after(),
         )
+
+    def _staged_batch(self) -> Signed:
+        pick, author = self.random.choice, self._author()
+        topic, writer = pick(TOPICS), pick(WRITERS)
+        late = self.random.random() < 0.1
+        stage = self.random.randrange(4) if late else self._stages[author, topic, writer]
+        batch = self.world.staged(
+            author,
+            topic,
+            *(self._message() for _ in range(self.random.randrange(1, 4))),
+            stage=stage,
+            writer=writer,
+            partition=pick((0, 0, 0, 1, 2)),
+            not_after=self.world.height + pick((0, 3, 8, 50, 1_000)),
+        )
+        self._staged.setdefault((author, topic, writer, stage), []).append(batch)
+        return batch
+
+    def _commit(self) -> Signed:
+        """Mostly of all that was staged, in any order; or of some of it, or of something else, or once more."""
+        author, topic, writer, stage = key = self.random.choice(list(self._staged))
+        batches = list(self._staged[key])
+        if self.random.random() < 0.3:
+            self.random.shuffle(batches)
+            del batches[self.random.randrange(len(batches) + 1) :]
+        if self.random.random() < 0.1:
+            batches += self.random.choice(list(self._staged.values()))
+        self._stages[author, topic, writer] = max(self._stages[author, topic, writer], stage + 1)
+        named = tuple(batch.digest for batch in batches)
+        return self._control(author, CommitStage(topic, writer, stage, named))
 
     def _message(self) -> Message:
         tags: dict[str, Value] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from parley.crypto import ed25519
-from parley.model.batches import MAX_NOT_AFTER, Batch, decode_message_header
+from parley.model.batches import MAX_NOT_AFTER, PUBLISH, STAGED, Batch, decode_message_header
 from parley.model.credentials import registration
 from parley.model.errors import Code
 from parley.model.expressions import parse_constraint, parse_rule
@@ -16,6 +16,7 @@ from parley.model.operations import (
     Advertise,
     AlterClient,
     AlterTopic,
+    CommitStage,
     CreateTopic,
     DeleteTopic,
     Operation,
@@ -46,6 +47,7 @@ class Topic:
     partitions: int
     publish: str
     subscribe: str
+    created: Position
     retention: int = 0
     deleted: bool = False
 
@@ -59,12 +61,23 @@ class Order:
     closed: bool = False
 
 
+@dataclass
+class Commit:
+    """The last stage of a writer."""
+
+    stage: int
+    digests: tuple[bytes, ...]
+    at: Position
+
+
 OrderName = tuple[str, int, bytes, Position]
 
 
 class Reference:
-    def __init__(self, genesis: Genesis) -> None:
+    def __init__(self, genesis: Genesis, numbered: int = 1_000_000) -> None:
+        """`numbered`: how many staged batches a block numbers, at most."""
         self.genesis = genesis
+        self.most = numbered
         self.admins = {key: o.name for o in genesis.organisations for key in o.admins}
         self.clients: dict[bytes, Client] = {}
         self.topics: dict[str, Topic] = {}
@@ -79,6 +92,10 @@ class Reference:
         self.advertisements: dict[tuple[str, bytes], str] = {}
         self.next: dict[tuple[object, ...], int] = {}
         self.known: dict[bytes, Position] = {}
+        self.original: dict[bytes, Position] = {}  # what the last duplicate of a batch was told
+        self.staged: dict[bytes, Batch] = {}  # and not committed
+        self.stages: dict[tuple[bytes, str, bytes], Commit] = {}  # of publisher, topic and writer
+        self.queue: list[tuple[bytes, Batch, Position]] = []  # committed and not numbered
         self.ending: set[str] = set()  # topics that this block deleted
         self.height = self.time = 0
 
@@ -94,6 +111,9 @@ class Reference:
                 self.start[log] += 1
         for ad in [ad for ad in self.advertisements if ad[0] in self.ending]:
             del self.advertisements[ad]
+        for digest, batch in list(self.staged.items()):
+            if batch.header.not_after < height or batch.header.topic in self.ending:
+                del self.staged[digest]
         self.ending.clear()
         waiting = list(batches)
         codes: list[tuple[bytes, Code]] = []
@@ -103,14 +123,27 @@ class Reference:
             chosen = min(mine, key=lambda found: found[1].header.sequence)
             waiting.remove(chosen)
             codes.append((chosen[0], self.one(*chosen, (height, len(codes)))))
+        return codes + self.number()
+
+    def number(self) -> list[tuple[bytes, Code]]:
+        codes: list[tuple[bytes, Code]] = []
+        turn, self.queue = self.queue[: self.most], self.queue[self.most :]
+        for digest, batch, committed in turn:
+            topic = self.topics[batch.header.topic]
+            if not topic.deleted and topic.created < committed:
+                self.append(batch)
+                codes.append((digest, Code.OK))
         return codes
 
     def one(self, digest: bytes, batch: Batch, at: Position) -> Code:
+        if batch.header.kind == STAGED:
+            return self.stage(digest, batch, at)
         header = batch.header
         expected = self.next.get(line(batch), 0)
         if not self.height <= header.not_after <= self.height + MAX_NOT_AFTER:
             return Code.EXPIRED
         if digest in self.known:
+            self.original[digest] = self.known[digest]
             return Code.DUPLICATE
         if header.publisher not in self.admins and header.publisher not in self.clients:
             self.known[digest] = at
@@ -125,13 +158,54 @@ class Reference:
         self.next[line(batch)] = expected + header.count
         self.known[digest] = at
         try:
-            if header.kind == 0:
-                self.publish(batch)
+            if header.kind == PUBLISH:
+                self.require_publishing(batch)
+                self.append(batch)
             else:
-                self.operate(header.publisher, decode_operation(batch.messages[0].payload), at)
+                operation = decode_operation(batch.messages[0].payload)
+                if isinstance(operation, CommitStage):
+                    self.commit(digest, header.publisher, operation, at)
+                else:
+                    self.operate(header.publisher, operation, at)
         except No as no:
             return no.code
         return Code.OK
+
+    def stage(self, digest: bytes, batch: Batch, at: Position) -> Code:
+        header = batch.header
+        last = self.stages.get((header.publisher, header.topic, header.session))
+        if not self.height <= header.not_after <= self.height + MAX_NOT_AFTER:
+            return Code.EXPIRED
+        if last is not None and header.sequence <= last.stage:
+            return Code.STAGE_OVER
+        if digest in self.staged:
+            self.original[digest] = self.known[digest]
+            return Code.DUPLICATE
+        try:
+            self.require_publishing(batch)
+        except No as no:
+            return no.code
+        self.staged[digest] = batch
+        self.known[digest] = at
+        return Code.OK
+
+    def commit(self, digest: bytes, key: bytes, operation: CommitStage, at: Position) -> None:
+        client, writer = self.client(key), (key, operation.topic, operation.writer)
+        last = self.stages.get(writer)
+        if last is not None and operation.stage <= last.stage:
+            if (last.stage, last.digests) == (operation.stage, operation.digests):
+                self.original[digest] = last.at
+                raise No(Code.DUPLICATE)
+            raise No(Code.STAGE_OVER)
+        self.allow(self.topic(operation.topic).publish, client)
+        for place, name in enumerate(operation.digests):
+            if name in operation.digests[:place]:
+                raise No(Code.INVALID)
+            found = self.staged.get(name)
+            if found is None or (*writer, operation.stage) != stage_of(found):
+                raise No(Code.NOT_STAGED)
+        self.stages[writer] = Commit(operation.stage, operation.digests, at)
+        self.queue += [(name, self.staged.pop(name), at) for name in operation.digests]
 
     def client(self, key: bytes) -> Client:
         if key not in self.clients:
@@ -150,13 +224,15 @@ class Reference:
         if not parse_rule(rule).allows(sees):
             raise No(Code.PERMISSION_DENIED)
 
-    def publish(self, batch: Batch) -> None:
-        header = batch.header
-        client = self.client(header.publisher)
-        topic = self.topic(header.topic)
-        if header.partition >= topic.partitions:
+    def require_publishing(self, batch: Batch) -> None:
+        client = self.client(batch.header.publisher)
+        topic = self.topic(batch.header.topic)
+        if batch.header.partition >= topic.partitions:
             raise No(Code.UNKNOWN_PARTITION)
         self.allow(topic.publish, client)
+
+    def append(self, batch: Batch) -> None:
+        header, topic = batch.header, self.topics[batch.header.topic]
         log = self.log[header.topic, header.partition]
         ages = self.ages[header.topic, header.partition]
         opens = self.start[header.topic, header.partition] == len(ages) or ages[-1] <= self.time
@@ -218,7 +294,7 @@ class Reference:
                 for ad in [ad for ad in self.advertisements if ad[1] == revoked]:
                     del self.advertisements[ad]
             case CreateTopic():
-                self.create(self.administrator(key), operation)
+                self.create(self.administrator(key), operation, at)
             case AlterTopic():
                 topic = self.owned(key, operation.name)
                 if operation.partitions is not None:
@@ -259,7 +335,7 @@ class Reference:
                     raise No(Code.NOT_SUBSCRIBED)
                 self.end(held)
 
-    def create(self, organisation: str, operation: CreateTopic) -> None:
+    def create(self, organisation: str, operation: CreateTopic, at: Position) -> None:
         before = self.topics.get(operation.name)
         if before is not None and not before.deleted:
             raise No(Code.TOPIC_EXISTS)
@@ -273,7 +349,7 @@ class Reference:
             owners = [topic.organisation for topic in self.topics.values()]
             self.require_share(organisation, owners, self.genesis.limits.topics)
         topic = self.topics[operation.name] = Topic(
-            organisation, 0, operation.publish, operation.subscribe, operation.policy.retention
+            organisation, 0, operation.publish, operation.subscribe, at, operation.policy.retention
         )
         self.grow(operation.name, topic, operation.partitions)
 
@@ -318,3 +394,8 @@ class Reference:
 def line(batch: Batch) -> tuple[object, ...]:
     header = batch.header
     return header.publisher, header.session, header.kind, header.topic, header.partition
+
+
+def stage_of(batch: Batch) -> tuple[bytes, str, bytes, int]:
+    header = batch.header
+    return header.publisher, header.topic, header.session, header.sequence

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pubsub.histories import History
-from tests.pubsub.reference import OrderName, Reference
+from tests.pubsub.reference import OrderName, Reference, stage_of
 from tests.pubsub.world import World, closings, matches
 
 from parley.model.batches import Batch, open_batch
@@ -19,31 +21,43 @@ from parley.model.records import (
     ClientRecord,
     ConstraintRecord,
     PartitionRecord,
+    StageRecord,
     SubscriptionRecord,
     TopicRecord,
     advertisement_key,
     client_key,
     constraint_key,
+    digests_hash,
     partition_key,
+    stage_key,
     subscription_key,
     topic_key,
 )
-from parley.pubsub.records import ages_key
+from parley.pubsub import numbering
+from parley.pubsub.records import PENDING, STAGED_BYTES, StagedRecord, ages_key, staged_key
+from parley.pubsub.staged import charge
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_every_history_has_the_outcome_that_the_reference_gives_it(seed: int) -> None:
-    history = History(seed)
-    world, reference = history.world, Reference(history.world.genesis)
-    orders = _Orders()
+@given(seed=st.integers(0, 2**32), numbered=st.sampled_from((1, 2, 1_000)))
+def test_every_history_has_the_outcome_that_the_reference_gives_it(seed: int, numbered: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbering, "MAX_NUMBERED", numbered)
+        _compare(History(seed), numbered)
+
+
+def _compare(history: History, numbered: int) -> None:
+    world, reference = history.world, Reference(history.world.genesis, numbered)
+    orders, opened = _Orders(), dict[bytes, Batch]()
     for batches, time in history.blocks(30):
         leaves = world.apply(*batches, time=time)
         receipts = [leaf for leaf in leaves if isinstance(leaf, BatchReceipt)]
-        opened = dict(open_batch(batch.body, world.chain) for batch in batches)
-        expected = reference.apply(world.height, time, list(opened.items()))
+        block = dict(open_batch(batch.body, world.chain) for batch in batches)
+        opened |= block
+        expected = reference.apply(world.height, time, list(block.items()))
         assert [(receipt.digest, receipt.code) for receipt in receipts] == expected
         _check_outcomes(receipts, opened, reference)
+        _compare_stages(world, reference)
         orders.extend(leaves)
         _compare_logs(world, reference)
     orders.compare(reference)
@@ -59,7 +73,7 @@ def _check_outcomes(
     for receipt in receipts:
         match receipt.outcome:
             case Duplicate(original):
-                assert original == reference.known[receipt.digest]
+                assert original == reference.original[receipt.digest]
             case Published(first):
                 log = reference.log[receipt.topic, receipt.partition]
                 sent = [message.leaf() for message in opened[receipt.digest].messages]
@@ -126,6 +140,38 @@ def _compare_topics(world: World, reference: Reference) -> None:
         record_ = world.record(AdvertisementRecord, key)
         assert record_ is not None
         assert record_.text == text
+
+
+def _compare_stages(world: World, reference: Reference) -> None:
+    writers = {
+        stage_key(publisher, topic, by): one for (publisher, topic, by), one in reference.stages.items()
+    }
+    assert world.entries(b"stage/").keys() == writers.keys()
+    pending = Counter(stage_key(*stage_of(batch)[:3]) for _, batch, _ in reference.queue)
+    for key, last in writers.items():
+        record = world.record(StageRecord, key)
+        assert record == StageRecord(last.stage, last.at, digests_hash(last.digests), pending[key])
+    # What a commit has left behind is dropped in the next block.
+    over = {
+        name
+        for name, batch in reference.staged.items()
+        if (last := reference.stages.get(stage_of(batch)[:3])) is not None
+        and batch.header.sequence <= last.stage
+    }
+    held = {key[-32:] for key in world.entries(b"staged/")}
+    waiting = {name for name, _, _ in reference.queue}
+    assert held - over == reference.staged.keys() - over | waiting
+    assert not held & over or world.entries(b"over/")
+    assert {key[-36:-4] for key in world.entries(b"content/")} == held
+    assert {key[-32:] for key in world.entries(b"staging/")} == held - waiting
+    sizes = sum(
+        charge(record.size, record.count)
+        for name in held
+        if (record := world.record(StagedRecord, staged_key(name))) is not None
+    )
+    assert int.from_bytes(world.entries(b"count/staged bytes").get(STAGED_BYTES, b""), "big") == sizes
+    assert int.from_bytes(world.entries(b"count/pending").get(PENDING, b""), "big") == len(waiting)
+    assert len(world.entries(b"pending/")) == len({batch.header.topic for _, batch, _ in reference.queue})
 
 
 def _compare_logs(world: World, reference: Reference) -> None:

@@ -19,6 +19,7 @@ from parley.model.batches import (
     CONTROL,
     FORMAT,
     PUBLISH,
+    STAGED,
     BatchHeader,
     Message,
     MessageHeader,
@@ -29,7 +30,14 @@ from parley.model.credentials import prove_registration
 from parley.model.errors import Code
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.names import Pairs, Value, sorted_pairs
-from parley.model.operations import CreateTopic, Operation, Policy, RegisterClient, encode_operation
+from parley.model.operations import (
+    CommitStage,
+    CreateTopic,
+    Operation,
+    Policy,
+    RegisterClient,
+    encode_operation,
+)
 from parley.model.receipts import BatchReceipt, Closed, Duplicate, Leaf, Match, Refused, decode_leaf
 from parley.model.records import decode_record
 from parley.pubsub.application import PubSub
@@ -39,6 +47,7 @@ T = TypeVar("T", bound=Struct)
 ORGANISATIONS = ("hospital-a", "hospital-b", "insurer", "laboratory")
 START = 1_700_000_000_000
 SESSION = bytes(16)
+WRITER = b"w" * 16
 VALID = 1_000  # heights for which batches are made to be valid
 
 
@@ -221,6 +230,34 @@ class World:
             session=session,
             sequence=sequence,
             not_after=not_after,
+        )
+
+    def staged(
+        self,
+        author: Actor,
+        topic: str,
+        *messages: Message,
+        stage: int = 0,
+        writer: bytes = WRITER,
+        partition: int = 0,
+        not_after: int | None = None,
+    ) -> Signed:
+        return self.batch(
+            author,
+            messages or [tagged()],
+            kind=STAGED,
+            topic=topic,
+            partition=partition,
+            session=writer,
+            sequence=stage,
+            not_after=not_after,
+        )
+
+    def commit(
+        self, author: Actor, topic: str, stage: int, *batches: Signed, writer: bytes = WRITER
+    ) -> Signed:
+        return self.control(
+            author, CommitStage(topic, writer, stage, tuple(batch.digest for batch in batches))
         )
 
     # -- what the chain does -----------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from tests.pubsub.world import ADMIN, ADMINS, Actor, actor, make_genesis, pairs,
 
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Limits
-from parley.model.operations import AlterClient, RegisterClient, RevokeClient
+from parley.model.operations import AlterClient, GrantRight, RegisterClient, RevokeClient, RevokeRight, Right
 from parley.model.records import ClientRecord, client_key, name_key
 from parley.registry.registry import Registry
 from parley.registry.standing import Standing
 
 T = TypeVar("T", bound=Struct)
+Change = RegisterClient | AlterClient | RevokeClient | GrantRight | RevokeRight
 
 
 class Records:
@@ -51,9 +52,15 @@ class Records:
 class Desk:
     """The registry as administrators use it."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, auditors: tuple[str, ...] = ()) -> None:
         self.records = Records()
         genesis = make_genesis(limits)
+        if auditors:
+            rights: tuple[Right, ...] = ("auditor",)
+            parties = (
+                replace(one, rights=rights) if one.name in auditors else one for one in genesis.organisations
+            )
+            genesis = replace(genesis, organisations=tuple(parties))
         self.chain = genesis.chain
         self.registry = Registry(genesis)
         self.height = 0
@@ -66,7 +73,7 @@ class Desk:
         assert client is not None
         return client
 
-    def do(self, by: Actor, operation: RegisterClient | AlterClient | RevokeClient) -> None:
+    def do(self, by: Actor, operation: Change) -> None:
         self.height += 1
         match operation:
             case RegisterClient():
@@ -75,8 +82,15 @@ class Desk:
                 self.registry.alter(self.records, self.standing(by), operation, self.height)
             case RevokeClient():
                 self.registry.revoke(self.records, self.standing(by), operation, self.height)
+            case GrantRight():
+                self.registry.grant(self.records, self.standing(by), operation, self.height)
+            case RevokeRight():
+                self.registry.revoke_right(self.records, self.standing(by), operation, self.height)
 
-    def refused(self, by: Actor, operation: RegisterClient | AlterClient | RevokeClient) -> tuple[Code, str]:
+    def is_auditor(self, who: Actor) -> bool:
+        return self.registry.is_auditor(self.standing(who))
+
+    def refused(self, by: Actor, operation: Change) -> tuple[Code, str]:
         """The refusal; nothing may have changed."""
         before = dict(self.records.entries)
         with pytest.raises(Refusal) as refusal:
@@ -121,11 +135,11 @@ def test_who_a_client_is_cannot_be_granted(name: str) -> None:
         registration(CHAIN, actor("bob")),
         AlterClient("alice", (), ()),
         RevokeClient("alice"),
+        GrantRight("alice", "auditor"),
+        RevokeRight("alice", "auditor"),
     ],
 )
-def test_clients_change_nothing_and_are_told_who_may(
-    operation: RegisterClient | AlterClient | RevokeClient,
-) -> None:
+def test_clients_change_nothing_and_are_told_who_may(operation: Change) -> None:
     desk = Desk()
     desk.do(ADMIN, REGISTER)
     code, detail = desk.refused(ALICE, operation)
@@ -258,3 +272,75 @@ def test_what_the_registry_writes_is_found_under_the_keys_of_the_model() -> None
         b"count/clients",
         b"count/clients/hospital-a",
     }
+
+
+# -- rights ----------------------------------------------------------------------------------------------------------------
+
+
+def audited() -> Desk:
+    """Where hospital-a holds the right, and alice is its client."""
+    desk = Desk(auditors=("hospital-a",))
+    desk.do(ADMIN, registration(desk.chain, ALICE))
+    return desk
+
+
+def test_an_administrator_grants_a_right_of_its_organisation_and_takes_it_back() -> None:
+    desk = audited()
+    assert not desk.is_auditor(ALICE)
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    assert desk.is_auditor(ALICE)
+    assert (desk.client(ALICE).rights, desk.client(ALICE).changed) == (("auditor",), 2)
+    desk.do(ADMIN, RevokeRight("alice", "auditor"))
+    assert not desk.is_auditor(ALICE)
+    assert (desk.client(ALICE).rights, desk.client(ALICE).changed) == ((), 3)
+
+
+def test_a_right_that_one_has_or_has_not_changes_nothing() -> None:
+    desk = audited()
+    desk.do(ADMIN, RevokeRight("alice", "auditor"))
+    assert desk.client(ALICE).changed == 1
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    granted = desk.client(ALICE)
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    assert desk.client(ALICE) == granted
+
+
+def test_an_organisation_without_the_right_grants_it_to_nobody() -> None:
+    desk = audited()
+    bob = actor("bob", "insurer")
+    desk.do(ADMINS["insurer"], registration(desk.chain, bob))
+    code, detail = desk.refused(ADMINS["insurer"], GrantRight("bob", "auditor"))
+    assert code == Code.PERMISSION_DENIED
+    assert "the genesis file does not give it to insurer" in detail
+
+
+def test_rights_are_for_clients_of_one_s_own_organisation() -> None:
+    desk = Desk(auditors=("hospital-a", "insurer"))
+    desk.do(ADMIN, registration(desk.chain, ALICE))
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    for operation in (GrantRight("alice", "auditor"), RevokeRight("alice", "auditor")):
+        assert desk.refused(ADMINS["insurer"], operation)[0] == Code.UNKNOWN_CLIENT
+    assert desk.is_auditor(ALICE)
+
+
+def test_administrators_of_a_right_holding_organisation_have_it_themselves() -> None:
+    desk = audited()
+    assert desk.is_auditor(ADMIN)
+    assert not desk.is_auditor(ADMINS["insurer"])
+
+
+def test_a_revoked_client_loses_its_rights_and_its_name_does_not_bring_them_back() -> None:
+    desk = audited()
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    desk.do(ADMIN, RevokeClient("alice"))
+    assert not desk.is_auditor(ALICE)
+    assert desk.client(ALICE).rights == ()
+    desk.do(ADMIN, registration(desk.chain, actor("alice-2"), name="alice"))
+    assert not desk.is_auditor(actor("alice-2"))
+
+
+def test_altering_a_client_leaves_its_rights() -> None:
+    desk = audited()
+    desk.do(ADMIN, GrantRight("alice", "auditor"))
+    desk.do(ADMIN, AlterClient("alice", pairs(role="clerk"), ()))
+    assert desk.is_auditor(ALICE)

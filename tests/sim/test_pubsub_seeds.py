@@ -14,7 +14,7 @@ from parley.sim.report import Report, describe
 from parley.sim.scenario import Simulation, run
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
-SEEDS = 2_000 if LONG else 50
+SEEDS = 2_000 if LONG else 25  # of each size of network
 SHARE = (
     25  # seeds of one test: few enough to spread over processes, enough that everything happens among them
 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parley.spark.session import spark_session
+from parley.spark.java import INSTALL, find_java
+from parley.spark.session import ROCKSDB, spark_session
 from tests.node.network import LocalNetwork
 
 if TYPE_CHECKING:
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def java() -> Path:
+    """For tests that start a Spark, in this process or in another."""
+    return find_java() or pytest.skip(f"Spark needs Java: {INSTALL}")
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(
         "tests", "local[2,4]", warehouse=tmp_path_factory.mktemp("warehouse")
     )  # four attempts for a task, as a cluster has
@@ -25,9 +32,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def few(spark: SparkSession) -> SparkSession:
+    """The same Spark; but state is kept in one part, because every part takes time for every micro-batch."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    return session
+
+
 @pytest.fixture(scope="session")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
     directory: Path = tmp_path_factory.mktemp("network")
-    with LocalNetwork(directory, clients=("alice", "bob"), allow_faults=True) as started:
+    with LocalNetwork(directory, clients=("alice", "bob"), allow_faults=True, auditors=("alpha",)) as started:
         started.start()
         yield started

@@ -44,6 +44,8 @@ app = typer.Typer(
             "audit": Later("parley.cli.audit", "app", _MACHINES),
             "debug": Later("parley.cli.debug", "app", _MACHINES),
             "demo": Later("parley.cli.demo", "demo", _SIMULATION),
+            "examples": Later("parley.cli.examples", "app", _MESSAGES),
+            "pipeline": Later("parley.cli.pipeline", "app", _MESSAGES),
             "fault": Later("parley.cli.faults", "app", _SIMULATION),
             "sim": Later("parley.cli.sim", "app", _SIMULATION),
             "chaos": Later("parley.cli.chaos", "chaos", _SIMULATION),

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory
+from parley.cli.lazy import Later, later
 from parley.cli.local_folder import require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.cli.recover import broker_config
@@ -21,7 +22,16 @@ __all__ = ["app"]
 
 RECOVER = "parley node recover"
 
-app = typer.Typer(help="Check what brokers have stored.", no_args_is_help=True)
+app = typer.Typer(
+    cls=later(
+        {
+            "run": Later("parley.cli.audit_run", "run", "Commands"),
+            "watch": Later("parley.cli.audit_watch", "watch", "Commands"),
+        }
+    ),
+    help="Check what brokers have stored and what they and clients do.",
+    no_args_is_help=True,
+)
 
 
 class Result(Struct):

@@ -60,6 +60,13 @@ def init(
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where it listens, if not at its address.")
     ] = None,
+    auditor: Annotated[
+        bool,
+        typer.Option(
+            "--auditor",
+            help="Ask for the right to read whole blocks; the others agree by signing the genesis.",
+        ),
+    ] = False,
     directory: Directory = None,
     context: ContextName = None,
     json: output.Json = False,
@@ -73,7 +80,7 @@ def init(
     brokers = _paired(organisation, broker or [f"{organisation}-1"], address, listen)
     if home.is_dir() and any(home.iterdir()):
         fail(f"{home} is not empty; choose another folder with --dir", ExitCode.WRONG_USE)
-    made_whole(home, lambda folder: _create(folder, organisation, brokers, listen))
+    made_whole(home, lambda folder: _create(folder, organisation, brokers, listen, auditor=auditor))
     path = _part_path(home, organisation)
     if context is not None:
         admin = home / "identities" / f"{organisation}-admin.json"
@@ -147,6 +154,7 @@ def combine(
         "missing": unsigned,
         "organisations": [party.name for party in draft.genesis.organisations],
         "brokers": [broker.name for broker in draft.genesis.brokers],
+        "auditors": _auditors(draft),
     }
     _warn(draft)
     elsewhere = home if out is not None and ours(draft, home) else None
@@ -224,11 +232,15 @@ def _paired(
     return list(zip(names, addresses, strict=True))
 
 
-def _create(folder: Path, organisation: str, brokers: list[tuple[str, str]], listen: str | None) -> None:
+def _create(
+    folder: Path, organisation: str, brokers: list[tuple[str, str]], listen: str | None, *, auditor: bool
+) -> None:
     from parley.node import keys, provision  # noqa: PLC0415 - an extra
 
     now = time.time_ns() // 1_000_000
-    party = provision.create_organisation(folder, organisation, now=now)
+    party = provision.create_organisation(
+        folder, organisation, now=now, rights=("auditor",) if auditor else ()
+    )
     members = tuple(
         provision.create_broker(folder, organisation, name, address, now=now, listen=listen)
         for name, address in brokers
@@ -284,10 +296,18 @@ def _warn(draft: Draft) -> None:
         )
 
 
+def _auditors(draft: Draft) -> list[str]:
+    return [party.name for party in draft.genesis.organisations if "auditor" in party.rights]
+
+
 def _tell(path: Path, draft: Draft, unsigned: list[str], elsewhere: Path | None) -> str:
     chain = draft.genesis.chain.hex()
     brokers = (f"{broker.name} of {broker.organisation}" for broker in draft.genesis.brokers)
     members = f"Its brokers: {', '.join(brokers)}."
+    if auditors := _auditors(draft):
+        members += (
+            f"\nWho signs lets these read everything that is published, as auditors: {', '.join(auditors)}."
+        )
     if unsigned:
         return (
             f"{path}: signed by {', '.join(sorted(draft.signatures)) or 'nobody'}, missing {', '.join(unsigned)}.\n"

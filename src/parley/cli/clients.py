@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import msgspec
 import typer
@@ -15,13 +15,14 @@ from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find, 
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.network import connected, run
 from parley.cli.output import ExitCode, fail
-from parley.cli.pubsub_values import parse_tags
+from parley.cli.pubsub_values import choice, parse_tags
 from parley.cli.renew_credential import install, renew
 from parley.client.administration import ClientInfo
 from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import ClientExists, Refused
 from parley.model.credentials import issue_credential, registration
 from parley.model.names import is_name
+from parley.model.operations import Right
 
 __all__ = ["app"]
 
@@ -43,6 +44,12 @@ def _parse_name(text: str) -> str:
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", parser=_parse_name, help="The client, without its organisation.")
+]
+RightName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RIGHT", parser=choice(*get_args(Right)), help="auditor: to read whole blocks of the ledger."
+    ),
 ]
 Attributes = Annotated[
     list[str] | None,
@@ -173,8 +180,55 @@ def revoke(
     output.emit({"revoked": name}, f"{name} is revoked", as_json=json)
 
 
+@app.command()
+def grant(
+    *,
+    name: Name,
+    right: RightName,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Give a client a right that the genesis file gives your organisation.
+
+    An auditor reads whole blocks: every publication of everybody, whatever its topic's rules and its own say.
+    """
+    _emit_rights(_changed_rights(find(directory, context), who, name, right, granted=True), as_json=json)
+
+
+@app.command()
+def ungrant(
+    *,
+    name: Name,
+    right: RightName,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Take a right from a client."""
+    _emit_rights(_changed_rights(find(directory, context), who, name, right, granted=False), as_json=json)
+
+
 app.command()(renew)
 app.command()(install)
+
+
+def _changed_rights(chosen: Chosen, who: str | None, name: str, right: str, *, granted: bool) -> ClientInfo:
+    async def command() -> ClientInfo:
+        async with connected(chosen, who, admin=True) as client:
+            change = client.grant_right if granted else client.revoke_right
+            await change(name, cast("Right", right))
+            return await client.client_record(name)
+
+    return run(command())
+
+
+def _emit_rights(info: ClientInfo, *, as_json: bool) -> None:
+    output.emit(
+        _fields(info), lambda: f"{info.name}: {', '.join(info.rights) or 'no rights'}", as_json=as_json
+    )
 
 
 def _credential(
@@ -257,6 +311,7 @@ def _fields(info: ClientInfo) -> dict[str, object]:
         "organisation": info.organisation,
         "key": info.key.hex(),
         "attributes": dict(info.attributes),
+        "rights": list(info.rights),
         "revoked": info.revoked,
         "changed": info.changed,
     }
@@ -269,8 +324,8 @@ def _pairs(info: ClientInfo) -> str:
 def _table(infos: list[ClientInfo]) -> Table | str:
     if not infos:
         return "no client is registered; create one with `parley client create NAME`"
-    table = Table("client", "attributes", "key", "", box=None)
+    table = Table("client", "attributes", "rights", "key", "", box=None)
     for info in infos:
-        state = "revoked" if info.revoked else ""
-        table.add_row(f"{info.organisation}/{info.name}", _pairs(info), info.key.hex()[:16], state)
+        state, rights = "revoked" if info.revoked else "", ", ".join(info.rights)
+        table.add_row(f"{info.organisation}/{info.name}", _pairs(info), rights, info.key.hex()[:16], state)
     return table

@@ -60,6 +60,7 @@ def _fill(folder: Path, addresses: list[str], *, allow_faults: bool) -> None:
         clients=(),
         addresses=addresses,
         allow_faults=allow_faults,
+        auditors=names[:1],
     )
     for organisation, client in zip(names, CLIENTS, strict=False):
         parties.create_identity(folder, organisation, client, not_after=now + CREDENTIAL_MS)

@@ -18,6 +18,7 @@ from parley.cli.network import observing, run, starting
 from parley.cli.output import ExitCode
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
+from parley.client.readers import ReaderStatus
 from parley.consensus.committee import faults, quorum
 from parley.model.genesis import Genesis
 from parley.net.messages import Status
@@ -60,6 +61,26 @@ class Member(Struct):
     authority_days: int | None = None
 
 
+class Standing(Struct):
+    """Where a reader is in one partition: the next offset that it wants, and the end that it knew of."""
+
+    partition: int
+    next_offset: int
+    end: int
+
+
+class Query(Struct):
+    """What a reader says of one of its queries, `seconds` ago by its clock; no broker vouches for it."""
+
+    query: str
+    reader: str
+    run: str
+    topic: str
+    lag: int
+    seconds: int
+    partitions: list[Standing]
+
+
 class Shard(Struct):
     """`quorum`: whether enough brokers answer for the shard to go on. Epoch, view and height are null if none does."""
 
@@ -92,7 +113,7 @@ def status(
     chosen = find(directory, context)
     genesis = read_genesis(chosen.file.genesis)
 
-    async def command() -> tuple[list[BrokerStatus], dict[str, str]]:
+    async def command() -> tuple[list[BrokerStatus], dict[str, str], list[ReaderStatus]]:
         async with observing(chosen, who) as client:
             deadline = asyncio.get_running_loop().time() + wait
             answers = await client.status()
@@ -100,14 +121,15 @@ def status(
             while (unready := _unready(answers, begin)) and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(POLL_SECONDS)
                 answers = await client.status()
-            return answers, unready
+            return answers, unready, client.readers(answers)
 
-    found, unready = run(command())
+    found, unready, readers = run(command())
     pids = {broker.name: broker.pid() for broker in local_brokers(chosen.directory, genesis)}
     shard = _shard(found, pids, genesis)
+    queries = [_query(one) for one in readers]
     output.emit(
-        {"network": genesis.network, "layers": {DATA: {"shards": {SHARD: shard}}}},
-        lambda: _table(genesis, shard),
+        {"network": genesis.network, "layers": {DATA: {"shards": {SHARD: shard}}}, "readers": queries},
+        lambda: _table(genesis, shard, queries),
         as_json=json,
     )
     late = bool(wait and unready)
@@ -192,7 +214,22 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None], genesis: G
     )
 
 
-def _table(genesis: Genesis, shard: Shard) -> RenderableType:
+def _query(said: ReaderStatus) -> Query:
+    places = [Standing(one.partition, one.next_offset, one.end) for one in said.positions]
+    age = max(0, time.time_ns() // 1_000_000 - said.time) // 1_000
+    return Query(said.query, said.reader, said.run, said.topic, said.lag, age, places)
+
+
+def _lags(queries: Sequence[Query]) -> list[RenderableType]:
+    if not queries:
+        return []
+    table = Table("query", "reader", "topic", "lag", "said", box=None)
+    for one in queries:
+        table.add_row(one.query, one.reader, one.topic, str(one.lag), f"{one.seconds} s ago")
+    return ["", "Readers, by their own word:", table]
+
+
+def _table(genesis: Genesis, shard: Shard, queries: Sequence[Query]) -> RenderableType:
     height, view = (_shown(number) for number in (shard.height, shard.view))
     title = f"network {genesis.network}: height {height}, view {view}, leader {shard.leader or '-'}"
     table = Table("broker", "organisation", "address", "state", "height", "process", "", box=None)
@@ -207,7 +244,7 @@ def _table(genesis: Genesis, shard: Shard) -> RenderableType:
             member.note,
         )
     found = [*_proofs(shard.brokers), *_damage(shard.brokers)]
-    return Group(title, "", table, *([""] if found else []), *found)
+    return Group(title, "", table, *([""] if found else []), *found, *_lags(queries))
 
 
 def _shown(number: int | None) -> str:

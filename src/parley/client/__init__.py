@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         connect_blocking,
     )
     from parley.client.client import Client, connect
+    from parley.client.ledger import CertifiedHead, VerifiedBlock
     from parley.client.messages import Message, Receipt, Receipts
     from parley.client.position import Position
     from parley.client.publisher import Pending, Publisher
@@ -25,6 +26,7 @@ __all__ = [
     "BlockingPublisher",
     "BlockingSubscription",
     "BrokerStatus",
+    "CertifiedHead",
     "Client",
     "ClientInfo",
     "Message",
@@ -36,11 +38,21 @@ __all__ = [
     "Receipts",
     "Subscription",
     "TopicInfo",
+    "VerifiedBlock",
     "connect",
     "connect_blocking",
 ]
 
-_MODULES = ("messages", "position", "administration", "publisher", "subscription", "client", "blocking")
+_MODULES = (
+    "messages",
+    "position",
+    "ledger",
+    "administration",
+    "publisher",
+    "subscription",
+    "client",
+    "blocking",
+)
 
 if not TYPE_CHECKING:
 

@@ -23,6 +23,7 @@ from parley.client.errors import (
 from parley.client.history import History
 from parley.ledger.proofs import ProofError
 from parley.model.names import Value
+from parley.model.operations import Right
 from parley.model.records import (
     TOPICS,
     AdvertisementRecord,
@@ -79,6 +80,7 @@ class ClientInfo:
     attributes: Mapping[str, Value]
     revoked: bool
     changed: int
+    rights: tuple[Right, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +291,11 @@ def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = ()) -> T
 
 def _client_info(record: ClientRecord) -> ClientInfo:
     return ClientInfo(
-        record.organisation, record.name, record.key, dict(record.attributes), record.revoked, record.changed
+        record.organisation,
+        record.name,
+        record.key,
+        dict(record.attributes),
+        record.revoked,
+        record.changed,
+        record.rights,
     )

@@ -21,7 +21,19 @@ from parley.client.errors import Overloaded, ParleyError, Stalled, Unreachable, 
 from parley.ledger.proofs import ProofError
 from parley.model.errors import Code
 from parley.model.genesis import Timeouts
-from parley.net.messages import Answer, Failure, Fetch, Fetched, Proven, Receipted, Submit
+from parley.net.messages import (
+    Answer,
+    Blocks,
+    Bodies,
+    Failure,
+    Fetch,
+    Fetched,
+    PackedFetched,
+    Proven,
+    Receipted,
+    ShownHeader,
+    Submit,
+)
 
 __all__ = ["PASSING", "PATIENCE", "Panel", "Request", "agreed", "heed", "pause"]
 
@@ -34,7 +46,7 @@ RECEIPT_SECONDS = 70.0  # brokers themselves give up after 60
 # What only says that this broker cannot answer now.
 PASSING = frozenset({Code.BUSY, Code.NOT_READY, Code.NOT_FOUND})
 
-A = TypeVar("A", bound=Receipted | Fetched | Proven)
+A = TypeVar("A", bound=Receipted | Fetched | PackedFetched | Proven | Blocks | Bodies | ShownHeader)
 R = TypeVar("R")
 
 

@@ -9,7 +9,8 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -25,19 +26,27 @@ from parley.client.administration import (
 from parley.client.asking import Panel
 from parley.client.beliefs import Reader
 from parley.client.brokers import Brokers
+from parley.client.columns import PAGE_BYTES as COLUMN_BYTES
+from parley.client.columns import ColumnPage, Columns
 from parley.client.compose import MAX_CONTENT, canonical_rule, compose, constraint, partition_of
 from parley.client.connection import Dialler
-from parley.client.contexts import Context, resolve
+from parley.client.contexts import Context, renewed, resolve
 from parley.client.errors import LyingBroker, Malformed, ParleyError
+from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
+from parley.client.ledger import PAGE_BYTES, CertifiedHead, LedgerReader, VerifiedBlock
 from parley.client.lines import Applied, Author, Line
 from parley.client.messages import Level, Message, Receipt
+from parley.client.observing import Observer
 from parley.client.position import Position
 from parley.client.publisher import Publisher, Publishing, publish_one
+from parley.client.readers import ReaderStatus, advise, readers_of
+from parley.client.staging import VALID, StagedBatch, Stager, Staging
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import faults
 from parley.ledger.proofs import Trust
+from parley.model.advisories import Advisory, Standpoint
 from parley.model.batches import CONTROL, PUBLISH, MessageHeader, encode
 from parley.model.batches import Message as BatchMessage
 from parley.model.credentials import Identity
@@ -50,14 +59,17 @@ from parley.model.operations import (
     AlterTopic,
     CreateTopic,
     DeleteTopic,
+    GrantRight,
     Operation,
     Policy,
     RegisterClient,
     RevokeClient,
+    RevokeRight,
+    Right,
     decode_operation,
     encode_operation,
 )
-from parley.model.records import client_key
+from parley.model.records import StageRecord, client_key
 
 __all__ = ["Client", "connect"]
 
@@ -120,6 +132,7 @@ class Client:
             context.identity.credential.not_after
         )  # ms since 1970, as it was at the beginning
         self._key = context.identity.key()
+        self._identity = partial(renewed, context.identity, context.file)
         self._rng = rng
         self._clock = clock
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
@@ -144,9 +157,13 @@ class Client:
         )
         self._history = History(self._panel, clock)
         self._records = Records(self._panel, self._history)
+        self._ledger = LedgerReader(self._panel, clock)
+        self._columns = Columns(self._panel, self._history, clock)
+        self.observer = Observer(self._panel, self._history)
         self._author = Author(self.genesis.chain, self._key, rng)
         self._control = Line(self._panel, self._author, CONTROL)
         self._publishing = Publishing(self._panel, rng, self._line, self._records.partitions)
+        self._staging = Staging(self._panel, self._author, self._records.prove, self._operate)
         self._subscribing = Subscribing(self._history, self._operate, self._enter, self._leave)
 
     async def __aenter__(self) -> Self:
@@ -176,6 +193,11 @@ class Client:
     def height(self) -> int:
         """The highest certified height that was seen."""
         return self._panel.height
+
+    @property
+    def key(self) -> bytes:
+        """The public key that the registry knows this client by."""
+        return self._key.public
 
     @property
     def verify(self) -> Level:
@@ -249,6 +271,43 @@ class Client:
             in_flight=in_flight,
         )
 
+    # -- staging: for jobs that publish all of a stage, once, or nothing (P23) -----------------------------------------
+
+    async def partitions(self, topic: str) -> int:
+        """How many a topic has, as of not long ago; they only grow."""
+        return await self._records.partitions(topic)
+
+    def writer(self, topic: str, name: str) -> bytes:
+        """Who stages: this client's writer of this name for one topic."""
+        return self._staging.writer(topic, name)
+
+    async def stage(
+        self,
+        topic: str,
+        partition: int,
+        messages: Sequence[BatchMessage],
+        writer: bytes,
+        stage: int,
+        *,
+        valid: int = VALID,
+    ) -> StagedBatch:
+        """Store a batch that nobody sees until its stage is committed, within `valid` heights from now."""
+        return await self._staging.stage(topic, partition, messages, writer, stage, valid=valid)
+
+    def stager(
+        self, topic: str, writer: bytes, stage: int, *, in_flight: int = 8, valid: int = VALID
+    ) -> Stager:
+        """For many batches of one stage."""
+        return Stager(self._staging, topic, writer, stage, in_flight=in_flight, valid=valid)
+
+    async def commit_stage(self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes]) -> int:
+        """Publish these staged batches, all or none, and nothing else under this stage: the height of the decision."""
+        return await self._staging.commit(topic, writer, stage, digests)
+
+    async def stage_record(self, topic: str, writer: bytes) -> StageRecord | None:
+        """The last stage that a writer committed, None if there is none."""
+        return await self._staging.record(topic, writer)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def subscribe(
@@ -288,12 +347,57 @@ class Client:
         """One publication with its proof; empty if its rule hides it from this client."""
         return await self._history.read(topic, partition, offset)
 
+    async def page(
+        self, topic: str, offset: int, *, partition: int = 0, floor: int = 0, max_bytes: int = COLUMN_BYTES
+    ) -> ColumnPage:
+        """Publications from an offset on, column by column: for those who read very many.
+
+        Nothing in it is called hidden or ended as of before height `floor`.
+        """
+        return await self._columns.page(topic, partition, offset, floor=floor, max_bytes=max_bytes)
+
     async def advertise(self, topic: str, text: str) -> int:
         """Say what one publishes, to whoever may subscribe; an empty text withdraws it."""
         return await self._done(Advertise(topic, text))
 
     async def advertisements(self, topic: str) -> list[Advertisement]:
         return await self._records.advertisements(topic)
+
+    # -- the ledger itself -------------------------------------------------------------------------------------------
+
+    async def certified_height(self) -> CertifiedHead:
+        """How far the ledger is certified now: the height, the id and the time of the header that says so."""
+        return await self._ledger.certified_head()
+
+    async def blocks(
+        self, height: int, *, bodies: bool = True, max_bytes: int = PAGE_BYTES
+    ) -> list[VerifiedBlock]:
+        """Whole blocks from a height on, about `max_bytes` of them and at least one; none if there is none yet.
+
+        Only for auditors: others get `PermissionDenied`. Proofs are checked at every level of `verify`.
+        """
+        return await self._ledger.blocks(height, bodies=bodies, max_bytes=max_bytes)
+
+    async def evidence(self) -> list[ProvenMisbehaviour]:
+        """The proofs that brokers hold against each other, each of them checked. Only for auditors."""
+        return await gather(self._panel)
+
+    async def advise(
+        self, query: str, topic: str, positions: Mapping[int, tuple[int, int]], *, run: str = ""
+    ) -> None:
+        """Tell brokers where a query stands, for `parley status`: by partition the next offset and the known end.
+
+        It is kept for two minutes, and is no acknowledgement: nothing depends on it.
+        """
+        standpoints = tuple(Standpoint(partition, *place) for partition, place in sorted(positions.items()))
+        credential = self._identity().credential
+        await advise(
+            self._panel, Advisory(credential, query, run, topic, standpoints, self._clock()), self._key
+        )
+
+    def readers(self, answers: Iterable[BrokerStatus]) -> list[ReaderStatus]:
+        """What readers say of themselves in the answers to `status`, as far as they signed it."""
+        return readers_of(answers, self.genesis, self._clock())
 
     # -- administration: each returns the height at which it took effect -----------------------------------------------
 
@@ -359,6 +463,13 @@ class Client:
         """For ever: its key never becomes valid again."""
         return await self._done(RevokeClient(name))
 
+    async def grant_right(self, name: str, right: Right = "auditor") -> int:
+        """Give a client of one's own organisation a right that the genesis file gives the organisation."""
+        return await self._done(GrantRight(name, right))
+
+    async def revoke_right(self, name: str, right: Right = "auditor") -> int:
+        return await self._done(RevokeRight(name, right))
+
     async def clients(self) -> list[ClientInfo]:
         """The live clients of one's own organisation."""
         return await self._records.clients(self.organisation)
@@ -376,7 +487,7 @@ class Client:
     async def _done(self, operation: Operation) -> int:
         return (await self._operate(operation)).ordered.height
 
-    async def _operate(self, operation: Operation) -> Applied:
+    async def _operate(self, operation: Operation, *, repeats: bool = False) -> Applied:
         """Order an operation and wait for its certified receipt."""
         payload = encode_operation(operation)
         try:
@@ -385,7 +496,7 @@ class Client:
             raise Malformed(refusal.detail) from None
         message = BatchMessage(self._rng(SALT_SIZE), _EMPTY_HEADER, "", payload)
         what = _words(operation)
-        done = self._control.submit((message,), what)
+        done = self._control.submit((message,), what, repeats=repeats)
         finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
         if not finished:
             raise self._control.unanswered(f"{what} (it may still take effect)")

@@ -23,6 +23,7 @@ from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
     MAX_ANSWER,
     VERSION,
+    Advise,
     Answer,
     Authenticate,
     Challenge,
@@ -31,17 +32,23 @@ from parley.net.messages import (
     Delivery,
     Failure,
     Fetch,
+    Fetched,
     Head,
     ListKeys,
     OpenStream,
+    PackedFetched,
     Prove,
+    ReadBlocks,
+    ReadBodies,
+    ReadEvidence,
+    ReadHeader,
     Receipted,
     StatusRequest,
     Submit,
     Welcome,
     WireError,
-    decode_answer,
     decode_opening,
+    decode_packed,
     encode,
 )
 
@@ -56,7 +63,18 @@ MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last on
 CREDIT = 1_000  # messages that a broker may push ahead of their reader
 
 A = TypeVar("A", bound=Answer)
-Asked = Submit | Fetch | Prove | ListKeys | StatusRequest
+Asked = (
+    Submit
+    | Fetch
+    | Prove
+    | ListKeys
+    | StatusRequest
+    | ReadBlocks
+    | ReadBodies
+    | ReadEvidence
+    | Advise
+    | ReadHeader
+)
 Told = Callable[[Answer | Exception], None]  # hears the answer, or why there will be none
 
 
@@ -192,6 +210,8 @@ class Connection:
                 self._pending.pop(number, None)
         if isinstance(answer, Failure):
             raise Declined(answer.code, answer.detail)
+        if kind is Fetched and isinstance(answer, PackedFetched):
+            answer = _opened(answer)
         if not isinstance(answer, kind):
             raise ProofError(f"it answered a {type(question).__name__} with a {type(answer).__name__}")
         return answer
@@ -249,7 +269,7 @@ class Connection:
         try:
             while frames := await self._stream.read_many():
                 for frame in frames:
-                    self._take(decode_answer(frame))
+                    self._take(decode_packed(frame))
             self._lose(Gone(self._word or "it closed the connection"))
         except FrameError as error:
             self._lose(Gone(self._word or str(error)))
@@ -284,6 +304,13 @@ class Connection:
         for stream in self._streams.values():
             stream.lose(reason)
         self._stream.close()
+
+
+def _opened(answer: PackedFetched) -> Fetched:
+    try:
+        return answer.opened()
+    except WireError as error:
+        raise ProofError(f"it sent bytes that are no answer: {error}") from None
 
 
 def _resolve(waiting: asyncio.Future[Answer], said: Answer | Exception) -> None:

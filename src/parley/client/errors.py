@@ -25,6 +25,7 @@ __all__ = [
     "NotAuthenticated",
     "NotFound",
     "NotReady",
+    "NotStaged",
     "NotSubscribed",
     "OutOfSequence",
     "Overloaded",
@@ -35,6 +36,7 @@ __all__ = [
     "Refused",
     "Revoked",
     "SequenceReused",
+    "StageOver",
     "Stalled",
     "TopicExists",
     "UnknownClient",
@@ -220,6 +222,18 @@ class SequenceReused(Refused):
 
 class Expired(Refused):
     code = Code.EXPIRED
+
+
+class StageOver(Refused):
+    """The writer has committed this stage, or a later one, already: what belongs to it is decided for ever (P23)."""
+
+    code = Code.STAGE_OVER
+
+
+class NotStaged(Refused):
+    """A commit names a batch that is not staged: it expired, or was dropped."""
+
+    code = Code.NOT_STAGED
 
 
 class Malformed(Refused):

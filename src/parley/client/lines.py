@@ -67,6 +67,7 @@ class _Entry:
     done: asyncio.Future[Applied]
     header: BatchHeader
     what: str  # in words, for errors; empty: a publication
+    repeats: bool = False  # whether a duplicate is as good as the first: whoever sent it finds out what that was
     digest: bytes = b""
     data: bytes = b""
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
@@ -96,17 +97,19 @@ class Line:
     def is_idle(self) -> bool:
         return not self._entries
 
-    def submit(self, messages: tuple[Message, ...], what: str = "") -> asyncio.Future[Applied]:
+    def submit(
+        self, messages: tuple[Message, ...], what: str = "", *, repeats: bool = False
+    ) -> asyncio.Future[Applied]:
         """Sign and send. The future may fail with `Unreachable` while the batch is still being sent.
 
-        `what` is for errors; without it they speak of a publication.
+        `what` is for errors; without it they speak of a publication. With `repeats`, a duplicate is an end, too.
         """
         done: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         done.add_done_callback(asyncio.Future.exception)  # whoever does not wait for it need not hear of it
         if self._closed:
             done.set_exception(ClientClosed("The client is closed."))
             return done
-        entry = _Entry(messages, done, self._header(len(messages)), what)
+        entry = _Entry(messages, done, self._header(len(messages)), what, repeats)
         self._entries.append(entry)
         self._send(entry)
         return done
@@ -183,7 +186,7 @@ class Line:
         if entry.settled.is_set() or entry.digest != name:
             return
         entry.broker = ""
-        if ordered is not None and _is_applied(ordered):
+        if ordered is not None and _is_applied(entry, ordered):
             _stop(entry)
             self._apply(entry, ordered)
         elif entry.task is None:
@@ -226,7 +229,7 @@ class Line:
                 ordered = await self._panel.ask(
                     self._request(entry), skip=skip + number, more=more, trouble=trouble
                 )
-            if _is_applied(ordered):
+            if _is_applied(entry, ordered):
                 if entry.broker:  # others knew, so it is not the network that is slow
                     self._panel.brokers.failed(entry.broker)
                 self._apply(entry, ordered)
@@ -350,8 +353,11 @@ class Line:
         return note
 
 
-def _is_applied(ordered: Ordered) -> bool:
-    return not isinstance(ordered.receipt.outcome, receipts.Duplicate | receipts.Refused)
+def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
+    outcome = ordered.receipt.outcome
+    if isinstance(outcome, receipts.Duplicate):
+        return entry.repeats
+    return not isinstance(outcome, receipts.Refused)
 
 
 def _stop(entry: _Entry) -> None:

@@ -20,6 +20,7 @@ from parley.consensus.types import Header
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
 from parley.model import batches
 from parley.model.batches import (
+    BatchHeader,
     MessageHeader,
     Withheld,
     batch_digest,
@@ -34,7 +35,18 @@ from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
 from parley.model.records import ConstraintRecord, PartitionRecord, constraint_key, partition_key
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
 
-__all__ = ["Completeness", "Ended", "Order", "Page", "Place", "Question", "check_fetched"]
+__all__ = [
+    "Completeness",
+    "Ended",
+    "Order",
+    "Page",
+    "Place",
+    "Question",
+    "check_fetched",
+    "evidence_of",
+    "published",
+    "require_next",
+]
 
 
 NOTHING = MessageHeader()  # of what is hidden
@@ -130,9 +142,10 @@ def check_fetched(belief: Belief, answer: Fetched, reader: Reader, question: Que
         if len(leaves) != len(block.batches):
             raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
         for at, batch in enumerate(block.batches):
-            receipt, first = _published(leaves[at], question.topic, question.partition)
-            evidence = _evidence(belief, reader, batch, receipt, (block.proof, at))
-            _require_next(first, receipt.count, question.offset, question.offset + len(messages))
+            receipt, first = published(leaves[at], question.topic, question.partition)
+            signed = (batch.header, tuple(leaves_of(batch.contents)), batch.signature)
+            evidence = evidence_of(belief, reader, signed, receipt, (block.proof, at))
+            require_next(first, receipt.count, question.offset, question.offset + len(messages))
             messages += _fetched(contents, evidence, batch, first, question.offset)
     if not messages:
         if question.offset < head.next_offset:
@@ -143,7 +156,7 @@ def check_fetched(belief: Belief, answer: Fetched, reader: Reader, question: Que
     return Page(tuple(messages), head)
 
 
-def _published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
+def published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
     """The receipt of a batch of this partition, and the offset of its first message."""
     if not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
         raise ProofError("what is shown as the receipt of a published batch is none")
@@ -152,18 +165,23 @@ def _published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, in
     return leaf, leaf.outcome.first_offset
 
 
-def _evidence(
-    belief: Belief, reader: Reader, batch: FetchedBatch, receipt: BatchReceipt, proof: tuple[BlockProof, int]
+def evidence_of(
+    belief: Belief,
+    reader: Reader,
+    batch: tuple[BatchHeader, tuple[bytes, ...], bytes],
+    receipt: BatchReceipt,
+    proof: tuple[BlockProof, int],
 ) -> Evidence:
-    header, leaves = batch.header, tuple(leaves_of(batch.contents))
+    """That (header, leaves, signature) are of the batch that a receipt names."""
+    header, leaves, signature = batch
     if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
         raise ProofError("a batch is not the one that its receipt names")
-    if not is_signed(header, receipt.digest, batch.signature):
+    if not is_signed(header, receipt.digest, signature):
         raise ProofError("a batch is not signed by its publisher")
-    return Evidence(reader.trust, header, leaves, batch.signature, receipt, proof, belief.anchor)
+    return Evidence(reader.trust, header, leaves, signature, receipt, proof, belief.anchor)
 
 
-def _require_next(first: int, count: int, asked: int, expected: int) -> None:
+def require_next(first: int, count: int, asked: int, expected: int) -> None:
     """Batches follow on one another; only the first may begin before the offset that was asked for."""
     if first != expected and not (expected == asked and first < expected < first + count):
         raise ProofError(f"offset {expected} was to come next, not a batch of {count} from {first} on")
@@ -282,8 +300,8 @@ class Order:
             other = next(at for at, content in enumerate(shown) if content.leaf() != leaves[at])
             raise ProofError(f"the message at offset {offsets[other]} is not the one that was published")
         _require_ascending(offsets, place, before)
-        published = [_published(leaf, self._topic, place.partition) for leaf in receipts]
-        origins = _origins(contents, block.proof.header, published, offsets)
+        found = [published(leaf, self._topic, place.partition) for leaf in receipts]
+        origins = _origins(contents, block.proof.header, found, offsets)
         headers = contents.headers(shown)
         numbers = range(match.first_ps, match.first_ps + len(shown))
         messages = [
@@ -327,11 +345,11 @@ def _require_ascending(offsets: list[int], place: Place, before: int) -> None:
 
 
 def _origins(
-    contents: _Contents, block: Header, published: list[tuple[BatchReceipt, int]], offsets: list[int]
+    contents: _Contents, block: Header, receipts: list[tuple[BatchReceipt, int]], offsets: list[int]
 ) -> list[Origin]:
     """Of each of the ascending offsets, as the receipt that covers it has it."""
     origins: list[Origin] = []
-    for receipt, first in published:
+    for receipt, first in receipts:
         at = len(origins)
         if at < len(offsets) and first <= offsets[at]:
             covered = bisect_left(offsets, first + receipt.count, at) - at

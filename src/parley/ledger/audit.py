@@ -2,13 +2,17 @@
 
 It believes nothing in the store. With an application it also executes every block again, so that a store is right only
 if its results are what the ordered batches give; without one it checks that everything fits together.
+
+The checks of a block need only the blocks beside it and the history up to it, so `Audit` can begin at any height and
+many can share a store; `found` decides whether the first fault is the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import IntEnum
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -16,7 +20,8 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import VERSION, Block, Instance, Roots, genesis_block
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
-from parley.crypto.encoding import EncodingError
+from parley.crypto.encoding import EncodingError, u64
+from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.crypto.qc import Ed25519List
 from parley.ledger import history, layout, state_map
@@ -29,6 +34,7 @@ from parley.ledger.audit_entries import (
     check_rest,
     check_state,
     decoded,
+    stop,
 )
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
@@ -36,17 +42,33 @@ from parley.ledger.erasure import RemainsError, check_remains
 from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.proofs import history_leaf
 from parley.ledger.replay import Replay
-from parley.model.batches import PUBLISH, Batch, BatchHeader
+from parley.model.batches import PUBLISH, STAGED, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt, Published, decode_leaf
 
-__all__ = ["Verdict", "verify_store"]
+__all__ = ["NOT_IT", "Audit", "Check", "Verdict", "verify_store"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_NOT_IT = "is not what the history says"
+NOT_IT = "is not what the history says"
 NAMED_WITHIN = 64  # heights above a block in which a header may name its results
+
+
+class Check(IntEnum):
+    """What is looked at, in this order: block by block up to the indices of each, then the store as a whole."""
+
+    WHOLE = 0
+    LINKS = 1
+    RECEIPTS = 2
+    BODIES = 3
+    RESULTS = 4
+    HISTORY = 5
+    ROOTS = 6
+    INDICES = 7
+    STATE = 8
+    REST = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +97,7 @@ def verify_store(
     replay: bool = True,
 ) -> Verdict:
     """Check everything that a broker stores; `progress` is told heights done and heights in all."""
-    audit = _Audit(store, genesis, application, replay=replay)
+    audit = Audit(store, genesis, application, replay=replay)
     fault: str | None = None
     try:
         for height in audit.run():
@@ -85,11 +107,22 @@ def verify_store(
     return Verdict(audit.height, audit.publications, fault, audit.replayed)
 
 
-class _Audit:
-    """The state of one pass over the chain, from the genesis block upwards."""
+class Audit:
+    """The state of one pass over the chain, upwards. What depends on something damaged is not reported as well.
+
+    `shown`: the store is what brokers show of theirs, each block proven to be in the certified history, with bodies
+    whose signatures were checked. What such a store lacks may have been erased rightly.
+    """
 
     def __init__(
-        self, store: KeyValue, genesis: Genesis, application: Application | None, *, replay: bool
+        self,
+        store: KeyValue,
+        genesis: Genesis,
+        application: Application | None,
+        *,
+        replay: bool = False,
+        shown: bool = False,
+        found: Callable[[Fault], None] = stop,
     ) -> None:
         instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
         self._store = store
@@ -101,34 +134,97 @@ class _Audit:
         self._application = application
         self._derived = None if application is None else Derived(application, store, self._state)
         self._replay = Replay(application) if application is not None and replay else None
-        self._history = MountainRange()
+        self._shown = shown
+        self._found = found
+        self._history: MountainRange | None = MountainRange()  # None: not known, after damage
+        self.check = Check.WHOLE  # what is being looked at
+        self.leaf: bytes | None = None  # the hash in the history of the last block
+        self.at = 0  # the height of the block that is being looked at
         self.height = 0
         self.highest = 0
         self.publications = 0
+        self.gone = 0  # bodies that need not be here any more
 
     @property
     def replayed(self) -> bool:
         return self._replay is not None and self.height == self.highest
 
     def run(self) -> Iterator[int]:
+        yield from self.blocks(1, self.begin().height)
+        self.state()
+        self.indices()
+        self.rest()
+
+    def begin(self) -> Head:
+        """What everything else hangs on: the first fault here is the last, also for whoever collects them."""
         self._require_whole()
         head = self._read(layout.HEAD, _heads)
         self.highest = head.height
-        block = self._block(0)
-        if block.id != self._genesis.id:
+        if self._block(0).id != self._genesis.id:
             raise Fault(layout.committed(0), "is not the first block of this genesis file's network")
-        if self._read(layout.roots(0), _roots) != Roots(state_map.EMPTY_ROOT, self._history.root()):
+        if self._read(layout.roots(0), _roots) != Roots(state_map.EMPTY_ROOT, MountainRange().root()):
             raise Fault(layout.roots(0), "holds other roots than the genesis file gives")
-        for height in range(1, head.height + 1):
-            block = self._next(block)
+        return head
+
+    def blocks(self, first: int, last: int, before: MountainRange | None = None) -> Iterator[int]:
+        """Check the blocks of these heights; `before` is the history up to them, by default as it is stored.
+
+        If there are faults below `first`, these are found by whoever looks there.
+        """
+        self._history = self.stored_history(first - 1) if before is None else before.copy()
+        parent = self._tried(self._block, first - 1) if first > 1 else self._genesis
+        for height in range(first, last + 1):
+            parent = self._next(parent, height)
             self.height = height
             yield height
-        if head.history != self._history.encode():
+        if last == self.highest and self._history is not None and not self._shown:
+            self._tried(self._check_head, self._history)
+
+    def stored_history(self, size: int) -> MountainRange | None:
+        """Of so many blocks, unchecked; None if the store does not have it whole."""
+        peaks = [
+            self._store.get(layout.history_node(level, (size >> level) - 1))
+            for level in reversed(range(size.bit_length()))
+            if size >> level & 1
+        ]
+        if not all(peak is not None and len(peak) == DIGEST_SIZE for peak in peaks):
+            return None
+        return MountainRange.decode(u64(size) + b"".join(filter(None, peaks)))
+
+    def executed(self) -> Iterator[int]:
+        """Execute the blocks again, one after another, as far as their bodies are here. Other faults are not reported."""
+        for height in range(1, self.highest + 1):
+            try:
+                block = self._block(height)
+                leaves = self._receipts(block)
+                bodies = [self._store.get(layout.batch(name)) or b"" for name in block.batches]
+                for name, body in zip(block.batches, bodies, strict=True):
+                    self._header(body, name)
+            except Fault:
+                return
+            self.check = Check.RESULTS
+            self._check_results(block, bodies, leaves)
+            self.height = height
+            yield height
+
+    def _check_head(self, history: MountainRange) -> None:
+        if self._read(layout.HEAD, _heads).history != history.encode():
             raise Fault(layout.HEAD, "holds another history than the blocks give")
-        check_state(self._store, self._read(layout.roots(head.height), _roots).state)
+
+    def state(self) -> None:
+        self.check = Check.STATE
+        roots = self._tried(self._read, layout.roots(self.highest), _roots)
+        if roots is not None:
+            check_state(self._store, roots.state, self._found)
+
+    def indices(self, under: bytes = layout.INDEX) -> None:
+        self.check = Check.INDICES
         if self._application is not None:
-            check_indices(self._store, self._application)
-        check_rest(self._store, self._chain, self._verifier)
+            check_indices(self._store, self._application, self._found, under)
+
+    def rest(self) -> None:
+        self.check = Check.REST
+        check_rest(self._store, self._chain, self._verifier, self._found)
 
     def _require_whole(self) -> None:
         if self._store.get(layout.JOINING) is not None:
@@ -138,30 +234,64 @@ class _Audit:
             below = int.from_bytes(missing, "big")
             raise Fault(layout.BACKFILL, f"says that the history below height {below} is not filled in yet")
 
-    def _next(self, parent: Block) -> Block:
-        height = parent.height + 1
-        block = self._block(height)
-        self._check_links(block, parent)
-        leaves = self._receipts(block)
+    def _tried(self, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return check(*args, **kwargs)
+        except Fault as fault:
+            self._found(fault)
+            return None
+
+    def _next(self, parent: Block | None, height: int) -> Block | None:
+        """The block, if it may be the parent of the next one."""
+        self.check, self.at = Check.LINKS, height
+        block = self._tried(self._block, height)
+        if block is None or not (self._tried(self._check_links, block, parent) or self._is_listed(block)):
+            self._replay = None
+            self._resume(height)
+            return None
+        self.check = Check.RECEIPTS
+        leaves = self._tried(self._receipts, block)
+        self.check = Check.BODIES
         bodies = self._bodies(block, leaves)
         if bodies is None:
             self._replay = None
-        self._check_results(block, bodies, leaves)
-        self._check_history(block, leaves)
-        self._check_roots(block)
-        if self._derived is not None:
-            for key, _ in self._derived.wrong(height, leaves):
-                raise Fault(b"s/" + key, f"does not lead to the receipt in block {height}")
+        if leaves is None:
+            self._resume(height)
+        else:
+            self.check = Check.RESULTS
+            self._tried(self._check_results, block, bodies, leaves)
+            self.check = Check.HISTORY
+            self._check_history(block, leaves)
+        self.check = Check.ROOTS
+        self._tried(self._check_roots, block)
+        self._tried(self._check_named_roots, block)
+        if leaves is not None:
+            self._check_derived(height, leaves)
         return block
 
-    def _check_links(self, block: Block, parent: Block) -> None:
+    def _check_derived(self, height: int, leaves: tuple[bytes, ...]) -> None:
+        self.check = Check.INDICES
+        if self._derived is not None:
+            for key, _ in self._derived.wrong(height, leaves):
+                self._found(Fault(b"s/" + key, f"does not lead to the receipt in block {height}"))
+
+    def _is_listed(self, block: Block) -> bool:
+        """Whether the block is what a quorum certified, whatever else is wrong with it: then the rest can be looked at."""
+        above = self._store.get(layout.committed(block.height + 1))
+        try:
+            named = above is not None and _blocks.decode(above).header.parent == block.id
+        except DECODE_ERRORS:
+            return False
+        return named and merkle.root(block.batches) == block.header.batches_root
+
+    def _check_links(self, block: Block, parent: Block | None) -> bool:
         key, header = layout.committed(block.height), block.header
-        if header.height != parent.height + 1 or header.justify.block != header.parent:
+        if header.justify.block != header.parent:
             raise Fault(key, "does not follow the block before it")
-        if header.parent != parent.id:
+        if parent is not None and header.parent != parent.id:
             # The parent was linked to the one before it, so one of the two is wrong; a quorum certified what is named.
             raise Fault(key, "does not follow the block before it, or that one is not what was certified")
-        if header.time <= parent.header.time:
+        if parent is not None and header.time <= parent.header.time:
             raise Fault(key, "is not later than the block before it")
         if (header.version, header.chain, header.shard, header.epoch) != (VERSION, self._chain, 0, 0):
             raise Fault(key, "belongs to another network")
@@ -174,9 +304,10 @@ class _Audit:
                 self._verifier.tc(header.tc)
         except Refused as refused:
             raise Fault(key, f"carries a certificate that does not hold: {refused}") from None
-        if header.executed_height > parent.height:
+        if header.executed_height >= header.height:
             raise Fault(key, "claims results of blocks that were not executed before it")
         self._require_certified(block)
+        return True
 
     def _require_certified(self, block: Block) -> None:
         """The next block names this one, so one that it does not name is not the one that a quorum certified."""
@@ -208,39 +339,72 @@ class _Audit:
             receipts = [leaf for leaf in map(decode_leaf, leaves) if isinstance(leaf, BatchReceipt)]
         except ValueError as error:
             raise Fault(key, f"cannot be read: {error}") from None
-        if sorted(receipt.digest for receipt in receipts) != sorted(block.batches):
+        own, numbered = receipts[: len(block.batches)], receipts[len(block.batches) :]
+        if sorted(receipt.digest for receipt in own) != sorted(block.batches):
             raise Fault(key, "does not have one receipt for each batch of its block")
+        if not all(map(self._was_staged, numbered)):
+            raise Fault(key, "numbers a batch that is neither its own nor was staged like this")
         self.publications += sum(r.count for r in receipts if isinstance(r.outcome, Published))
         return leaves
 
-    def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> list[bytes] | None:
-        """In the block's order; None if some are rightly gone."""
+    def _was_staged(self, receipt: BatchReceipt) -> bool:
+        """Whether a receipt can number a batch of a committed stage, as far as the batch or what stayed of it is here (P23)."""
+        body, remains = self._store.get(layout.batch(receipt.digest)), None
+        if body is None:
+            remains = self._store.get(layout.erased(receipt.digest))
+        try:
+            if body is not None:
+                header = _batches.decode(body).header
+            elif remains is not None:
+                header = check_remains(remains, receipt.digest, self._chain).header
+            else:
+                return isinstance(receipt.outcome, Published)
+        except (*DECODE_ERRORS, RemainsError):
+            return True  # its own fault, where it was staged
+        said = (STAGED, receipt.publisher, receipt.topic, receipt.partition, receipt.count)
+        staged = (header.kind, header.publisher, header.topic, header.partition, header.count)
+        return isinstance(receipt.outcome, Published) and said == staged
+
+    def _bodies(self, block: Block, leaves: tuple[bytes, ...] | None) -> list[bytes] | None:
+        """In the block's order; None if some are rightly gone, or any is wrong."""
         bodies: list[bytes] = []
-        published = 0
+        headers: list[BatchHeader] = []
         for name in block.batches:
             data = self._store.get(layout.batch(name))
-            if data is None:
-                header = self._erased(block, leaves, name)
-            else:
-                check_body(layout.batch(name), data, name, self._chain)
-                header = _batches.decode(data).header
+            if data is not None:
+                header = self._tried(self._header, data, name)
                 bodies.append(data)
-            if header is None:
-                return None  # and so many publications cannot be counted
-            published += header.count if header.kind == PUBLISH else 0
+            else:
+                header = None if leaves is None else self._tried(self._erased, block, leaves, name)
+            if header is not None:
+                headers.append(header)
+        if leaves is None or len(headers) != len(block.batches):
+            return None  # and so many publications cannot be counted
+        self._tried(self._check_accepted, block, leaves, headers)
+        return bodies if len(bodies) == len(block.batches) else None
+
+    def _header(self, data: bytes, name: bytes) -> BatchHeader:
+        if not self._shown:
+            check_body(layout.batch(name), data, name, self._chain)
+        return _batches.decode(data).header
+
+    def _check_accepted(
+        self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]
+    ) -> None:
+        published = sum(header.count for header in headers if header.kind == PUBLISH)
         accepted = sum(
             leaf.count
-            for leaf in map(decode_leaf, leaves)
+            for leaf in map(decode_leaf, leaves[: len(block.batches)])
             if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
         )
         if accepted > published:
             raise Fault(layout.receipts(block.height), "accepts more publications than the block holds")
-        return bodies if len(bodies) == len(block.batches) else None
 
     def _erased(self, block: Block, leaves: tuple[bytes, ...], name: bytes) -> BatchHeader | None:
         """The header of a batch whose body may be gone, if that has stayed."""
-        if self._application is None or name in self._kept(block, leaves):
+        if not self._shown and (self._application is None or name in self._kept(block, leaves)):
             raise Fault(layout.batch(name), "is missing")
+        self.gone += 1
         remains = self._store.get(layout.erased(name))
         try:
             return None if remains is None else check_remains(remains, name, self._chain).header
@@ -268,11 +432,26 @@ class _Audit:
             raise Fault(key, "holds another state root than executing the block gives")
 
     def _check_history(self, block: Block, leaves: tuple[bytes, ...]) -> None:
-        leaf = history_leaf(block.height, block.id, merkle.root(leaves))
-        for level, index, node in self._history.append(leaf):
+        if self._history is None:
+            self._resume(block.height)
+            return
+        completed = self._history.append(history_leaf(block.height, block.id, merkle.root(leaves)))
+        self.leaf = completed[0][-1]
+        for level, index, node in completed:
             key = layout.history_node(level, index)
-            if self._store.get(key) != node:
-                raise Fault(key if level or not self._fits(index) else self._suspect(block.height), _NOT_IT)
+            if self._shown or self._store.get(key) == node:
+                continue
+            if not level and self._fits(index):
+                self._found(Fault(self._suspect(block.height), NOT_IT))
+                self._resume(block.height)
+                return
+            self._found(Fault(key, NOT_IT))
+
+    def _resume(self, height: int) -> None:
+        """Go on from what is stored, after something by which the history up to this height cannot be computed."""
+        self._history = self.stored_history(height)
+        leaf = self._store.get(layout.history_node(0, height - 1))
+        self.leaf = leaf if leaf is not None and len(leaf) == DIGEST_SIZE else None
 
     def _suspect(self, height: int) -> bytes:
         """Block or receipts are wrong: not the receipts, if executing the block has just given them."""
@@ -292,13 +471,16 @@ class _Audit:
 
     def _check_roots(self, block: Block) -> None:
         """What a header names must be here; of other heights nobody can ask for the roots any more."""
-        key, header = layout.roots(block.height), block.header
+        key = layout.roots(block.height)
         stored = self._store.get(key)
         if stored is None:
             if self._is_named(block.height):
                 raise Fault(key, "is missing")
-        elif decoded(_roots, key, stored).history != self._history.root():
+        elif self._history is not None and decoded(_roots, key, stored).history != self._history.root():
             raise Fault(key, "holds another history root than the blocks give")
+
+    def _check_named_roots(self, block: Block) -> None:
+        header = block.header
         named = layout.roots(header.executed_height)
         if self._read(named, _roots) != Roots(header.state_root, header.history_root):
             raise Fault(named, f"is not what block {block.height} says, and a quorum with it")
@@ -308,7 +490,7 @@ class _Audit:
             executed = self._block(above).header.executed_height
             if executed >= height:
                 return executed == height
-        return height == self.highest
+        return height == self.highest and not self._shown
 
     def _block(self, height: int) -> Block:
         block = self._read(layout.committed(height), _blocks).block()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -28,12 +28,12 @@ from parley.ledger.indices import (
     receipt_key,
 )
 from parley.ledger.layout import Joins, StoredBlock
-from parley.ledger.state_map import DamagedMap, StrayNode
+from parley.ledger.state_map import Contents, DamagedMap, StrayNode
 from parley.model.batches import open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Refusal
 
-__all__ = ["Fault", "StateEntries", "check_indices", "check_rest", "check_state", "decoded"]
+__all__ = ["Fault", "StateEntries", "check_indices", "check_rest", "check_state", "decoded", "stop"]
 
 T = TypeVar("T")
 
@@ -50,6 +50,16 @@ _PLACES: dict[bytes, type[BatchPlace | LeafPlace | ReceiptPlace]] = {
 class Fault(Exception):  # noqa: N818 - what the auditor found
     def __init__(self, entry: bytes, what: str) -> None:
         super().__init__(f"entry {layout.name(entry)} {what}")
+        self.entry = entry
+        self.what = what
+
+
+Found = Callable[[Fault], None]
+
+
+def stop(fault: Fault) -> NoReturn:
+    """For whoever wants to know only the first."""
+    raise fault
 
 
 class StateEntries:
@@ -80,53 +90,88 @@ def decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T:
         raise Fault(key, f"cannot be read: {error}") from None
 
 
-def check_state(store: KeyValue, root: bytes) -> None:
+def check_state(store: KeyValue, root: bytes, found: Found = stop) -> None:
     """Every node is what the one above it says, every entry has its leaf, and no leaf is without its entry."""
     nodes = _Nodes(store)
-    leaves = 0
-    try:
-        if root != state_map.EMPTY_ROOT or nodes.get(b"") is not None:
-            state_map.check_node(nodes, b"", root)
-        for key, _ in store.scan(layout.NODE):
-            contents = state_map.check_node(nodes, key[len(layout.NODE) :], root)
-            leaves += contents.leaves
-            for path, _ in contents.branches:
-                state_map.check_node(nodes, path, root)
-    except DamagedMap as damaged:
-        raise Fault(layout.state_node(damaged.path), "is missing or is not the state map's node") from None
-    except StrayNode as stray:
-        raise Fault(layout.state_node(stray.path), "belongs to no state") from None
+    whole = True
+
+    def heard(fault: Fault) -> None:
+        nonlocal whole
+        whole = False
+        found(fault)
+
+    leaves = _leaves(store, nodes, root, heard)
     for key, value in store.scan(layout.STATE):
         name = key[len(layout.STATE) :]
-        if not state_map.verify(root, name, value, state_map.prove(nodes, name)):
-            raise Fault(key, "is not what the state map says")
+        if whole and not state_map.verify(root, name, value, state_map.prove(nodes, name)):
+            found(Fault(key, "is not what the state map says"))
         leaves -= 1
-    if leaves:
-        raise Fault(layout.STATE, f"lacks {leaves} entries that the state map has")
+    if leaves and whole:
+        found(Fault(layout.STATE, f"lacks {leaves} entries that the state map has"))
 
 
-def check_indices(store: KeyValue, application: Application) -> None:
+def _leaves(store: KeyValue, nodes: _Nodes, root: bytes, found: Found) -> int:
+    """How many entries the nodes of the state map have, which are all looked at."""
+    leaves = 0
+    if root != state_map.EMPTY_ROOT or nodes.get(b"") is not None:
+        _contents(nodes, b"", root, found)
+    for key, _ in store.scan(layout.NODE):
+        contents = _contents(nodes, key[len(layout.NODE) :], root, found)
+        if contents is None:
+            continue
+        leaves += contents.leaves
+        for path, _ in contents.branches:
+            _contents(nodes, path, root, found)
+    return leaves
+
+
+def _contents(nodes: _Nodes, path: bytes, root: bytes, found: Found) -> Contents | None:
+    try:
+        return state_map.check_node(nodes, path, root)
+    except DamagedMap as damaged:
+        found(Fault(layout.state_node(damaged.path), "is missing or is not the state map's node"))
+    except StrayNode as stray:
+        found(Fault(layout.state_node(stray.path), "belongs to no state"))
+    return None
+
+
+def check_indices(
+    store: KeyValue, application: Application, found: Found = stop, under: bytes = layout.INDEX
+) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
     derived = Derived(application, store, StateEntries(store))
     known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]] = OrderedDict()
-    for key, value in store.scan(layout.INDEX):
-        if key.startswith(b"s/" + TO_ERASE):
-            _check_erasure(key, value)
-            continue
-        kind = _PLACES.get(key[2:4])
-        if kind is None:
-            raise Fault(key, "is of no known kind")
+    for key, value in store.scan(under):
         try:
-            height: int = decode_place(kind, value).height
-            if height not in known:
-                leaves = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
-                known[height] = frozenset(derived.of(height, leaves))
-        except (*DECODE_ERRORS, ValueError):
-            raise Fault(key, "leads nowhere") from None
-        if (key[2:], value) not in known[height]:
-            raise Fault(key, "does not lead to what it should")
+            if key.startswith(b"s/" + TO_ERASE):
+                _check_erasure(key, value)
+            else:
+                _check_place(key, value, derived, known, store)
+        except Fault as fault:
+            found(fault)
         if len(known) > REMEMBERED:
             known.popitem(last=False)
+
+
+def _check_place(
+    key: bytes,
+    value: bytes,
+    derived: Derived,
+    known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]],
+    store: KeyValue,
+) -> None:
+    kind = _PLACES.get(key[2:4])
+    if kind is None:
+        raise Fault(key, "is of no known kind")
+    try:
+        height: int = decode_place(kind, value).height
+        if height not in known:
+            leaves = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
+            known[height] = frozenset(derived.of(height, leaves))
+    except (*DECODE_ERRORS, ValueError):
+        raise Fault(key, "leads nowhere") from None
+    if (key[2:], value) not in known[height]:
+        raise Fault(key, "does not lead to what it should")
 
 
 def _check_erasure(key: bytes, value: bytes) -> None:
@@ -137,28 +182,56 @@ def _check_erasure(key: bytes, value: bytes) -> None:
         raise Fault(key, "cannot be read")
 
 
-def check_rest(store: KeyValue, chain: bytes, verifier: Verifier) -> None:
+def check_rest(store: KeyValue, chain: bytes, verifier: Verifier, found: Found = stop) -> None:
     """Uncommitted blocks, batches that wait or that nobody names, what stayed of erased ones, evidence, marks."""
-    for key, value in store.scan(layout.UNCOMMITTED):
-        if layout.uncommitted(decoded(_blocks, key, value).block().id) != key:
-            raise Fault(key, "is not the block that it is named after")
-    for key, value in store.scan(layout.WAITING):
+    for key, value, check in _rest(store, chain, verifier):
+        try:
+            check(key, value)
+        except Fault as fault:
+            found(fault)
+
+
+def _rest(
+    store: KeyValue, chain: bytes, verifier: Verifier
+) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], None]]]:
+    def waiting(key: bytes, value: bytes) -> None:
         decoded(_marks, key, value)
         if store.get(layout.batch(key[len(layout.WAITING) :])) is None:
             raise Fault(key, "marks a batch that is not here")
-    for key, value in store.scan(layout.batch(b"")):
+
+    def batch(key: bytes, value: bytes) -> None:
         name = key[len(layout.batch(b"")) :]
         if store.get(b"s/" + receipt_key(name)) is None:  # or it was looked at with its block
             check_body(key, value, name, chain)
-    for key, value in store.scan(layout.erased(b"")):
+
+    def remains(key: bytes, value: bytes) -> None:
         try:
             check_remains(value, key[len(layout.erased(b"")) :], chain)
         except RemainsError as error:
             raise Fault(key, f"is not what stayed of the batch: {error}") from None
-    for key, value in store.scan(layout.EVIDENCE):
+
+    def evidence(key: bytes, value: bytes) -> None:
         _check_evidence(key, value, verifier)
-    if (joins := store.get(layout.JOINS)) is not None:
-        decoded(_joins, layout.JOINS, joins)
+
+    for prefix, check in (
+        (layout.UNCOMMITTED, _check_uncommitted),
+        (layout.WAITING, waiting),
+        (layout.batch(b""), batch),
+        (layout.erased(b""), remains),
+        (layout.EVIDENCE, evidence),
+        (layout.JOINS, _check_joins),
+    ):
+        for key, value in store.scan(prefix):
+            yield key, value, check
+
+
+def _check_uncommitted(key: bytes, value: bytes) -> None:
+    if layout.uncommitted(decoded(_blocks, key, value).block().id) != key:
+        raise Fault(key, "is not the block that it is named after")
+
+
+def _check_joins(key: bytes, value: bytes) -> None:
+    decoded(_joins, key, value)
 
 
 def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> None:

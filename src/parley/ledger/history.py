@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from parley.crypto.encoding import u64
 from parley.crypto.hashing import DIGEST_SIZE
-from parley.crypto.merkle import EMPTY_ROOT, MAX_LEAVES, Proof, node_hash
+from parley.crypto.merkle import EMPTY_ROOT, MAX_LEAVES, MountainRange, MultiProof, Proof, node_hash
 
-__all__ = ["MissingNode", "climb", "node_key", "prove", "proven_nodes", "root"]
+__all__ = ["MissingNode", "before_row", "climb", "node_key", "prove", "prove_range", "proven_nodes", "root"]
 
 Get = Callable[[bytes], bytes | None]
 
@@ -42,6 +43,34 @@ def prove(get: Get, index: int, size: int) -> Proof:
             path.append(_subtree(get, level, position ^ 1, size))
         position, last, level = position >> 1, last >> 1, level + 1
     return Proof(index, size, tuple(path))
+
+
+def prove_range(get: Get, first: int, count: int, size: int) -> MultiProof:
+    """That `count` leaves in a row stand at `first` and after it: only nodes beside the row's two ends are needed."""
+    if not 0 <= first < first + count <= size <= MAX_LEAVES:
+        raise ValueError(f"there are no {count} leaves from {first} on among {size}")
+    siblings: list[bytes] = []
+    low, high, last, level = first, first + count - 1, size - 1, 0
+    while last:
+        if low & 1:
+            siblings.append(_subtree(get, level, low - 1, size))
+        if not high & 1 and high < last:
+            siblings.append(_subtree(get, level, high + 1, size))
+        low, high, last, level = low >> 1, high >> 1, last >> 1, level + 1
+    return MultiProof(size, tuple(range(first, first + count)), tuple(siblings))
+
+
+def before_row(proof: MultiProof) -> MountainRange:
+    """The history up to the row that a proof of `prove_range`, which holds, is for: the nodes to the left of the row."""
+    low, high, last = proof.indices[0], proof.indices[-1], proof.size - 1
+    siblings, peaks = iter(proof.siblings), list[bytes]()
+    while last:
+        if low & 1:
+            peaks.append(next(siblings))
+        if not high & 1 and high < last:
+            next(siblings)
+        low, high, last = low >> 1, high >> 1, last >> 1
+    return MountainRange.decode(u64(proof.indices[0]) + b"".join(reversed(peaks)))
 
 
 def root(get: Get, size: int) -> bytes:

@@ -61,6 +61,7 @@ class ReceiptPlace(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     position: U32
     final: bool
     first_offset: U64 | None = None  # if it was published
+    staged: bool = False  # it waits for its stage to be committed, or did so in vain
 
 
 class LogToErase(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -97,7 +98,7 @@ def log_to_erase_key(topic: str, partition: int) -> bytes:
 
 
 def body_to_erase_key(digest: bytes) -> bytes:
-    """Holds the height at which a batch came again whose body had been erased."""
+    """Holds the height at which a batch came again whose body had been erased, or at which a staged one was dropped."""
     return BODIES_TO_ERASE + digest
 
 

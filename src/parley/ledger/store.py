@@ -6,14 +6,17 @@ each call of RocksDB costs as much as many entries.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBRecoveryMode,
@@ -26,7 +29,16 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = ["CACHE_BYTES", "OPEN_FILES", "Frozen", "Store", "StoreError", "StoreFailed", "StoreInUse"]
+__all__ = [
+    "CACHE_BYTES",
+    "OPEN_FILES",
+    "Frozen",
+    "Store",
+    "StoreError",
+    "StoreFailed",
+    "StoreInUse",
+    "unused",
+]
 
 CACHE_BYTES = (
     64 * 1024 * 1024
@@ -75,11 +87,17 @@ class Store:
         self._gathered_bytes = 0
 
     @classmethod
-    def open(cls, path: Path, *, create: bool, cache_bytes: int = CACHE_BYTES) -> Store:
-        """The store in a directory; with `create`, a new one if the directory is missing or empty."""
+    def open(
+        cls, path: Path, *, create: bool, cache_bytes: int = CACHE_BYTES, read_only: bool = False
+    ) -> Store:
+        """The store in a directory; with `create`, a new one if the directory is missing or empty.
+
+        With `read_only` no entry changes, and many may read at a time, as long as nobody writes: see `unused`.
+        """
         _require_place(path, create=create)
+        access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
-            db = Rdict(str(path), _options(cache_bytes))
+            db = Rdict(str(path), _options(cache_bytes), access_type=access)
         except Exception as error:
             raise _unopened(path, error) from error
         store = cls(path, db)
@@ -309,6 +327,24 @@ class Frozen:
         return None
 
 
+@contextmanager
+def unused(path: Path) -> Iterator[None]:
+    """Keep everybody from writing to a store as long as this lasts, by the lock that RocksDB itself would take."""
+    try:
+        file = os.open(path / "LOCK", os.O_RDWR)
+    except OSError:
+        yield  # there is nothing to lock, or it cannot be written to at all
+        return
+    try:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise _in_use(path) from error
+        yield
+    finally:
+        os.close(file)
+
+
 def _require_place(path: Path, *, create: bool) -> None:
     """RocksDB would make a directory or fill a foreign one without being asked."""
     try:
@@ -346,12 +382,16 @@ def _make(path: Path) -> None:
 
 def _unopened(path: Path, error: Exception) -> StoreError:
     if any(sign in str(error) for sign in _LOCKED):
-        return StoreInUse(
-            path, "is in use by another process. Stop that one first: a store has one user at a time."
-        )
+        return _in_use(path)
     return StoreFailed(
         path,
         f"cannot be opened: {error}. Check the path and the disk; if the store is damaged, run `parley node recover`.",
+    )
+
+
+def _in_use(path: Path) -> StoreInUse:
+    return StoreInUse(
+        path, "is in use by another process. Stop that one first: a store has one user at a time."
     )
 
 

@@ -17,7 +17,7 @@ from parley.crypto.encoding import enc, u32
 from parley.crypto.hashing import DIGEST_SIZE, domain_prefix
 from parley.model.names import U32
 
-__all__ = ["GROUP", "LeafProof", "Salted", "leaves_of", "prove", "root", "verify"]
+__all__ = ["GROUP", "LeafProof", "Salted", "leaves_of", "leaves_of_columns", "prove", "root", "verify"]
 
 GROUP = 16  # leaves
 
@@ -78,6 +78,27 @@ def leaves_of(messages: Iterable[Salted]) -> list[bytes]:
         pc.update(salt + framed_size + payload)
         leaf = leaf_hash()
         leaf.update(hc.digest() + framed_rule + pc.digest())
+        add(leaf.digest())
+    return leaves
+
+
+def leaves_of_columns(
+    salts: Sequence[bytes], headers: Sequence[bytes], rules: Sequence[str], payloads: Sequence[bytes]
+) -> list[bytes]:
+    """The same of messages whose parts stand in columns."""
+    header_hash, payload_hash, leaf_hash = _HEADER.copy, _PAYLOAD.copy, _LEAF.copy
+    leaves: list[bytes] = []
+    add = leaves.append
+    framed = {header: u32(len(header)) + header for header in set(headers)}
+    ruled = {rule: enc(rule.encode()) + _HASH for rule in set(rules)}
+    sized = {size: u32(size) for size in set(map(len, payloads))}
+    for salt, header, rule, payload in zip(salts, headers, rules, payloads, strict=True):
+        hc = header_hash()
+        hc.update(salt + framed[header])
+        pc = payload_hash()
+        pc.update(salt + sized[len(payload)] + payload)
+        leaf = leaf_hash()
+        leaf.update(hc.digest() + ruled[rule] + pc.digest())
         add(leaf.digest())
     return leaves
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from parley.crypto.encoding import u32
-from parley.model.names import U32, U64, Key, Pairs, Position, Value
-from parley.model.operations import Policy
+from parley.crypto.hashing import digest
+from parley.model.names import U32, U64, Hash, Key, Pairs, Position, Value
+from parley.model.operations import Policy, Right
 
 __all__ = [
     "AdvertisementRecord",
     "ClientRecord",
     "ConstraintRecord",
     "PartitionRecord",
+    "StageRecord",
     "SubscriptionRecord",
     "TopicRecord",
     "advertisement_key",
@@ -23,10 +26,12 @@ __all__ = [
     "client_key",
     "constraint_key",
     "decode_record",
+    "digests_hash",
     "encode_record",
     "name_key",
     "organisation_prefix",
     "partition_key",
+    "stage_key",
     "subscription_key",
     "subscription_prefix",
     "topic_key",
@@ -37,6 +42,7 @@ T = TypeVar("T", bound=Struct)
 CLIENTS = b"client/"
 NAMES = b"name/"
 TOPICS = b"topic/"
+STAGES = b"stage/"
 
 
 class ClientRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -48,6 +54,7 @@ class ClientRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     attributes: Pairs
     revoked: bool
     changed: U64  # the height of the last change
+    rights: tuple[Right, ...] = ()  # sorted
 
     def readable(self) -> dict[str, Value]:
         """What rules see: the attributes, and who the registry says it is (P26)."""
@@ -97,6 +104,15 @@ class AdvertisementRecord(Struct, frozen=True, array_like=True, forbid_unknown_f
     text: str
 
 
+class StageRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`stage/<topic>/<publisher>/<writer>`: the last stage that a writer has committed (P23)."""
+
+    stage: U64
+    at: Position  # the receipt of the commit
+    digests: Hash  # of what it named, in its order: `digests_hash`
+    pending: U32  # batches of this stage and earlier ones that wait to be numbered
+
+
 def client_key(key: bytes) -> bytes:
     return CLIENTS + key
 
@@ -136,6 +152,15 @@ def advertisement_prefix(topic: str) -> bytes:
 
 def advertisement_key(topic: str, client: bytes) -> bytes:
     return advertisement_prefix(topic) + client
+
+
+def stage_key(publisher: bytes, topic: str, writer: bytes) -> bytes:
+    return STAGES + topic.encode() + b"\0" + publisher + writer
+
+
+def digests_hash(digests: Sequence[bytes]) -> bytes:
+    """What a commit of a stage is recognised by when it comes again."""
+    return digest("stage/digests", *digests)
 
 
 def encode_record(record: Struct) -> bytes:

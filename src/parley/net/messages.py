@@ -11,7 +11,12 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from parley.consensus.types import MAX_BATCHES, Header
+from parley.crypto.merkle import MultiProof, Proof
+from parley.ledger.erasure import Remains
+from parley.ledger.layout import StoredBlock
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
+from parley.model.advisories import MAX_ADVISORY
 from parley.model.batches import MAX_BATCH_BYTES, MAX_MESSAGES, BatchHeader, Message, Withheld
 from parley.model.codec import DECODE_ERRORS
 from parley.model.credentials import Credential
@@ -20,20 +25,28 @@ from parley.model.names import U32, U64, Hash, Name, Position, Signature
 
 __all__ = [
     "MAX_ANSWER",
+    "MAX_BLOCKS",
     "MAX_QUESTION",
+    "MAX_READERS",
     "MAX_RECEIPTS",
     "MAX_STREAMS",
     "MAX_TOLD",
     "MAX_WORDS",
     "VERSION",
+    "Advise",
+    "Advised",
     "Answer",
     "Authenticate",
+    "Blocks",
+    "Bodies",
+    "Body",
     "Challenge",
     "CloseStream",
     "Content",
     "Credit",
     "DeliveredBlock",
     "Delivery",
+    "EvidenceList",
     "Failure",
     "Fetch",
     "Fetched",
@@ -45,6 +58,9 @@ __all__ = [
     "Misbehaviour",
     "OpenStream",
     "Opening",
+    "PackedBatch",
+    "PackedBlock",
+    "PackedFetched",
     "PeerHello",
     "PeerStatus",
     "PreparedBlock",
@@ -52,8 +68,17 @@ __all__ = [
     "Prove",
     "Proven",
     "Question",
+    "RawBlock",
+    "ReadBlocks",
+    "ReadBodies",
+    "ReadEvidence",
+    "ReadHeader",
     "Receipted",
+    "ShownHeader",
+    "SignedAdvisory",
     "Skipped",
+    "SplicedBlock",
+    "SplicedFetched",
     "Status",
     "StatusRequest",
     "StreamPosition",
@@ -62,6 +87,7 @@ __all__ = [
     "WireError",
     "decode_answer",
     "decode_opening",
+    "decode_packed",
     "decode_question",
     "encode",
 ]
@@ -73,6 +99,9 @@ MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
 MAX_RECEIPTS = 256  # that one answer shows
+MAX_BLOCKS = 512  # that one answer shows
+MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
+MAX_READERS = 256  # whose advisories a status tells
 VERSION = 3
 
 T = TypeVar("T")
@@ -188,7 +217,59 @@ class StatusRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     id: Id
 
 
-Question = Submit | Fetch | OpenStream | Credit | CloseStream | Prove | ListKeys | StatusRequest
+class ReadBlocks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=18):
+    """For auditors: whole blocks from a height on, with their receipts and, if asked for, the bodies of their batches."""
+
+    id: Id
+    height: Annotated[int, Meta(ge=1, lt=2**62)]
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_ANSWER)]
+    bodies: bool
+
+
+class ReadBodies(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=19):
+    """For auditors: batches by their digests. Another broker may have what the first one has not, or does not show."""
+
+    id: Id
+    digests: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
+
+
+class ReadEvidence(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=20):
+    """For auditors: the proofs of misbehaviour that this broker holds, but for the first `skip` of them."""
+
+    id: Id
+    skip: Annotated[int, Meta(ge=0, le=MAX_TOLD)]
+
+
+class Advise(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=21):
+    """Where a reader says it stands, for those who look after it. No broker does anything else with it."""
+
+    id: Id
+    advisory: Annotated[bytes, Meta(min_length=1, max_length=MAX_ADVISORY)]
+    signature: Signature
+
+
+class ReadHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=22):
+    """Which block stands at this height of the certified history; 0: the newest one."""
+
+    id: Id
+    height: Annotated[int, Meta(ge=0, lt=2**62)]
+
+
+Question = (
+    Submit
+    | Fetch
+    | OpenStream
+    | Credit
+    | CloseStream
+    | Prove
+    | ListKeys
+    | StatusRequest
+    | ReadBlocks
+    | ReadBodies
+    | ReadEvidence
+    | Advise
+    | ReadHeader
+)
 
 
 # -- answers -------------------------------------------------------------------------------------------------------
@@ -246,6 +327,58 @@ class Fetched(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     head: StateEntry
     reader: StateEntry | None
     blocks: tuple[FetchedBlock, ...]
+
+
+class PackedBatch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A `FetchedBatch` whose contents are left as they were sent, or stored: nobody looks at them one by one."""
+
+    header: BatchHeader
+    signature: Signature
+    contents: Raw
+
+    def opened(self) -> FetchedBatch:
+        """Raises `WireError`."""
+        return FetchedBatch(self.header, self.signature, _decode(_contents, self.contents))
+
+
+class PackedBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    proof: BlockProof
+    batches: tuple[PackedBatch, ...]
+
+
+class PackedFetched(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=32):
+    """A `Fetched` of such batches; on the wire the two are the same."""
+
+    id: Id
+    anchor: Anchor
+    head: StateEntry
+    reader: StateEntry | None
+    blocks: tuple[PackedBlock, ...]
+
+    def opened(self) -> Fetched:
+        """Message by message. Raises `WireError`."""
+        blocks = tuple(
+            FetchedBlock(block.proof, tuple(batch.opened() for batch in block.batches))
+            for block in self.blocks
+        )
+        return Fetched(self.id, self.anchor, self.head, self.reader, blocks)
+
+
+class SplicedBlock(Struct, frozen=True, array_like=True):
+    """What a broker sends as a block of a page: batches as they are stored, and those that had to be gone through."""
+
+    proof: BlockProof
+    batches: tuple[PackedBatch | FetchedBatch, ...]
+
+
+class SplicedFetched(Struct, frozen=True, array_like=True, tag=32):
+    """A `Fetched` of such blocks; nobody can tell the two apart once they are sent."""
+
+    id: int
+    anchor: Raw
+    head: StateEntry
+    reader: StateEntry | None
+    blocks: tuple[SplicedBlock, ...]
 
 
 class DeliveredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -314,10 +447,18 @@ class Misbehaviour(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     view: U64
 
 
+class SignedAdvisory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An advisory as its reader signed it."""
+
+    advisory: Annotated[bytes, Meta(max_length=MAX_ADVISORY)]
+    signature: Signature
+
+
 class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=37):
     """A broker's own word on how it is; `state` is ready, starting, lagging, recovering, rebuilding or halted.
 
-    `damage` are the newest damaged entries of its store that it found, and what became of them.
+    `damage` are the newest damaged entries of its store that it found, and what became of them. `readers` are the
+    advisories that concern whoever asks.
     """
 
     id: Id
@@ -337,9 +478,74 @@ class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, t
     peers: Annotated[tuple[PeerStatus, ...], Meta(max_length=MAX_TOLD)]
     misbehaviour: Annotated[tuple[Misbehaviour, ...], Meta(max_length=MAX_TOLD)]
     damage: Annotated[tuple[_Words, ...], Meta(max_length=MAX_TOLD)]
+    readers: Annotated[tuple[SignedAdvisory, ...], Meta(max_length=MAX_READERS)] = ()
 
 
-Answer = Failure | Receipted | Fetched | Delivery | Head | Proven | Listed | Status
+Body = bytes | Remains | None  # a batch; what stays of an erased one; None: not asked for, or not here
+
+
+class RawBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A whole block; `bodies` are in the order of its batches."""
+
+    block: StoredBlock
+    leaves: Annotated[tuple[bytes, ...], Meta(max_length=MAX_BLOCK_LEAVES)]
+    bodies: Annotated[tuple[Body, ...], Meta(max_length=MAX_BATCHES)]
+
+
+class Blocks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=38):
+    """Blocks in a row, and one proof that they stand in the certified history. None: the first is not certified yet."""
+
+    id: Id
+    anchor: Anchor
+    blocks: Annotated[tuple[RawBlock, ...], Meta(max_length=MAX_BLOCKS)]
+    history: MultiProof | None
+
+
+class Bodies(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=39):
+    """As many of the asked-for batches, in their order, as fit; at least one."""
+
+    id: Id
+    anchor: Anchor
+    bodies: Annotated[tuple[Body, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
+
+
+class EvidenceList(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=40):
+    """Pairs of contradicting messages as they are stored; whoever reads them checks the signatures."""
+
+    id: Id
+    entries: Annotated[tuple[bytes, ...], Meta(max_length=MAX_TOLD)]
+    more: bool
+
+
+class Advised(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=41):
+    id: Id
+
+
+class ShownHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=42):
+    """A block's header and its place in the certified history; None: there is no block of that height yet."""
+
+    id: Id
+    anchor: Anchor
+    block: (
+        tuple[Header, Hash, Proof] | None
+    )  # with the root of its receipts, which the history's leaf holds too
+
+
+_Unpaged = (
+    Failure
+    | Receipted
+    | Delivery
+    | Head
+    | Proven
+    | Listed
+    | Status
+    | Blocks
+    | Bodies
+    | EvidenceList
+    | Advised
+    | ShownHeader
+)
+Answer = _Unpaged | Fetched | PackedFetched | SplicedFetched
 
 Opening = PeerHello | Challenge | Authenticate | Welcome | Failure
 
@@ -352,11 +558,16 @@ def decode_answer(data: bytes) -> Answer:
     return _decode(_answers, data)
 
 
+def decode_packed(data: bytes) -> Answer:
+    """An answer whose pages are left packed."""
+    return _decode(_packed, data)
+
+
 def decode_opening(data: bytes) -> Opening:
     return _decode(_openings, data)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes | Raw) -> T:
     try:
         return decoder.decode(data)
     except DECODE_ERRORS as error:
@@ -365,5 +576,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
 
 encode = msgspec.msgpack.Encoder().encode
 _questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(_Unpaged | Fetched)
+_packed: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(_Unpaged | PackedFetched)
+_contents: msgspec.msgpack.Decoder[tuple[Content, ...]] = msgspec.msgpack.Decoder(
+    Annotated[tuple[Content, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
+)
 _openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)

@@ -10,6 +10,7 @@ from parley.model.expressions import parse_rule
 from parley.model.genesis import Genesis
 from parley.model.names import is_topic
 from parley.model.records import (
+    STAGES,
     ClientRecord,
     TopicRecord,
     client_key,
@@ -18,10 +19,12 @@ from parley.model.records import (
     topic_key,
 )
 from parley.node.view import View
+from parley.registry.registry import AUDITOR
 
 __all__ = [
     "Asker",
     "may_describe",
+    "require_auditor",
     "require_listable",
     "require_provable",
     "require_reader",
@@ -42,13 +45,19 @@ class Asker:
     name: str
     admin: bool
     not_after: int  # ms since 1970
+    auditor: bool = False  # an administrator of an organisation that the genesis file gives this right
 
     @classmethod
     def of(cls, credential: Credential, genesis: Genesis) -> Asker:
         organisation = genesis.organisation(credential.organisation)
         admin = organisation is not None and credential.key in organisation.admins
         return cls(
-            credential.key, credential.organisation, credential.name, admin, not_after=credential.not_after
+            credential.key,
+            credential.organisation,
+            credential.name,
+            admin,
+            not_after=credential.not_after,
+            auditor=admin and organisation is not None and AUDITOR in organisation.rights,
         )
 
     @property
@@ -66,6 +75,15 @@ def require_reader(view: View, asker: Asker) -> ClientRecord:
     if client.revoked:
         raise Refusal(Code.REVOKED, f"{asker.title} was revoked at height {client.changed}")
     return client
+
+
+def require_auditor(view: View, asker: Asker) -> None:
+    """Raw blocks hold what everybody published, so they are for brokers and auditors alone (P22)."""
+    if not asker.auditor and AUDITOR not in require_reader(view, asker).rights:
+        raise _denied(
+            f"{asker.title} has no right to read raw blocks; an administrator of {asker.organisation} can grant it if the "
+            f"genesis file gives {asker.organisation} the right {AUDITOR}: parley client grant {asker.name} {AUDITOR}"
+        )
 
 
 def require_topic(view: View, name: str, *, even_deleted: bool = False) -> TopicRecord:
@@ -102,6 +120,8 @@ def require_provable(view: View, key: bytes, asker: Asker) -> None:
             )
     elif key.startswith(OF_TOPICS) or (key.startswith(SUBSCRIPTIONS) and key.endswith(asker.key)):
         _require_topic_of(view, key, asker)
+    elif key.startswith(STAGES) and key[-49:-16] == b"\0" + asker.key:
+        return  # what this client itself has committed
     elif key.startswith(CLIENTS):
         client = view.get(ClientRecord, key)
         if not asker.admin or client is None or client.organisation != asker.organisation:

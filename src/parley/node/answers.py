@@ -24,19 +24,26 @@ from parley.net.messages import (
     MAX_KEYS,
     MAX_RECEIPTS,
     Answer,
+    Blocks,
+    Bodies,
     Content,
     Delivery,
+    EvidenceList,
     Fetch,
     Fetched,
     FetchedBatch,
-    FetchedBlock,
     Head,
     Listed,
     ListKeys,
+    PackedBatch,
     Prove,
     Proven,
+    ReadHeader,
     Receipted,
+    ShownHeader,
     Skipped,
+    SplicedBlock,
+    SplicedFetched,
 )
 from parley.node.access import (
     Asker,
@@ -47,6 +54,7 @@ from parley.node.access import (
     require_reading,
     require_topic,
 )
+from parley.node.blocks import raw_work
 from parley.node.view import View
 
 __all__ = [
@@ -59,6 +67,7 @@ __all__ = [
     "RULE_COST",
     "RULE_WORK",
     "Reading",
+    "block_name",
     "by_block",
     "fetched",
     "has_arrived",
@@ -78,6 +87,8 @@ RULE_COST = 16 * 1024  # bytes that take as long as a rule that is read for the 
 
 # What building an answer takes, in bytes of what its client may use besides the answer's own.
 MESSAGE_WORK = 2 * 1024
+BATCH_WORK = 2 * 1024  # a batch that is sent as it is stored, and
+SPLICED_WORK = 64  # each of its messages
 RULE_WORK = 256 * 1024
 KEY_WORK = 128 * 1024  # a proof
 ENTRY_WORK = 16 * 1024  # an entry that a list passes over
@@ -97,6 +108,10 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.attributes = self.client.readable()
+
+    def shows_all(self, rules: Iterable[str]) -> bool:
+        """Whether nothing with these rules is withheld."""
+        return all(map(self._allows, rules))
 
     def show(self, message: Message) -> Message | Withheld:
         if message.rule and not self._allows(message.rule):
@@ -164,13 +179,23 @@ def listed(view: View, asker: Asker, question: ListKeys, charge: Callable[[int],
     return Listed(question.id, tuple(found), more=False)
 
 
+def block_name(view: View, asker: Asker, question: ReadHeader) -> ShownHeader:
+    """Any live client may know which block stands where: headers hold nothing of anybody's (P22)."""
+    require_reader(view, asker)
+    height = question.height or view.height
+    if height > view.height:
+        return ShownHeader(question.id, view.anchor, None)
+    header, root = view.archive.header(height)
+    return ShownHeader(question.id, view.anchor, (header, root, view.archive.history(height, view.height)))
+
+
 def has_arrived(view: View, question: Fetch) -> bool:
     """Whether something stands at the asked-for offset now."""
     head = view.get(PartitionRecord, partition_key(question.topic, question.partition))
     return head is not None and question.offset < head.next_offset
 
 
-def fetched(view: View, asker: Asker, question: Fetch) -> Fetched:
+def fetched(view: View, asker: Asker, question: Fetch) -> SplicedFetched:
     """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` go."""
     client = require_reader(view, asker)
     topic = require_topic(view, question.topic)
@@ -184,43 +209,48 @@ def fetched(view: View, asker: Asker, question: Fetch) -> Fetched:
     if head is not None and question.offset < head.log_start_offset:
         raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
     reading = Reading(view, client)
-    blocks = tuple(_blocks(reading, question, _affordable(view, question)))
-    return Fetched(question.id, view.anchor, view.entry(key), reading.reader(), blocks)
+    blocks = tuple(_blocks(view, _affordable(reading, question)))
+    return SplicedFetched(question.id, view.encoded_anchor, view.entry(key), reading.reader(), blocks)
 
 
-_Placed = tuple[int, BatchPlace]  # the first offset of a batch, and its place
+_Shown = tuple[BatchPlace, PackedBatch | FetchedBatch]
 
 
-def _affordable(view: View, question: Fetch) -> Iterator[_Placed]:
-    """The certified batches from the offset on, until the answer is large enough. A first batch is always one."""
+def _affordable(reading: Reading, question: Fetch) -> Iterator[_Shown]:
+    """The certified batches from the offset on, until the answer is large enough. A first batch is always one.
+
+    A batch of which nothing is hidden or left out is sent as it is stored.
+    """
+    view = reading.view
     left = min(question.max_bytes, MAX_SHOWN_BYTES)
     messages, rules = 0, set[str]()
     placed = view.archive.batches_from(question.topic, question.partition, question.offset)
     height = 0
     for first, place in takewhile(lambda one: one[1].height <= view.height, placed):
-        batch = view.archive.batch(place.digest)
+        batch = view.archive.stored(place.digest)
         if first + batch.header.count <= question.offset:
             continue
-        new = {message.rule for message in batch.messages if message.rule} - rules
-        cost = _size(batch) + RULE_COST * len(new) + (PROOF_COST if place.height != height else 0)
-        if height and (cost > left or messages + batch.header.count > MAX_SHOWN_MESSAGES):
+        new = batch.rules - rules
+        cost = batch.size + RULE_COST * len(new) + (PROOF_COST if place.height != height else 0)
+        if height and cost > left:
+            return
+        whole = first >= question.offset and reading.shows_all(batch.rules)
+        messages += 0 if whole else batch.header.count
+        if height and messages > MAX_SHOWN_MESSAGES:
             return
         height, left = place.height, left - cost
-        messages += batch.header.count
         rules |= new
-        yield first, place
+        if whole:
+            yield place, PackedBatch(batch.header, batch.signature, batch.messages)
+        else:
+            yield place, _shown(reading, view.archive.batch(place.digest), question.offset - first)
 
 
-def _blocks(reading: Reading, question: Fetch, placed: Iterable[_Placed]) -> Iterator[FetchedBlock]:
-    view = reading.view
-    for height, batches in groupby(placed, key=lambda one: one[1].height):
-        here = list(batches)
-        proof = view.leaves(height, [place.position for _, place in here])
-        shown = [
-            _shown(reading, view.archive.batch(place.digest), question.offset - first)
-            for first, place in here
-        ]
-        yield FetchedBlock(proof, tuple(shown))
+def _blocks(view: View, batches: Iterable[_Shown]) -> Iterator[SplicedBlock]:
+    for height, group in groupby(batches, key=lambda one: one[0].height):
+        here = list(group)
+        proof = view.leaves(height, [place.position for place, _ in here])
+        yield SplicedBlock(proof, tuple(batch for _, batch in here))
 
 
 def _shown(reading: Reading, batch: Batch, skip: int) -> FetchedBatch:
@@ -229,14 +259,15 @@ def _shown(reading: Reading, batch: Batch, skip: int) -> FetchedBatch:
     return FetchedBatch(batch.header, batch.signature, tuple(contents))
 
 
-def _size(batch: Batch) -> int:
-    messages = batch.messages
-    return sum(MESSAGE_COST + len(one.header) + len(one.rule) + len(one.payload) for one in messages)
-
-
 def work(answer: Answer) -> int:
     """What it took to build the answer, in bytes."""
     match answer:
+        case SplicedFetched():
+            batches = [batch for block in answer.blocks for batch in block.batches]
+            shown = [batch for batch in batches if isinstance(batch, FetchedBatch)]
+            spliced = [batch.header.count for batch in batches if isinstance(batch, PackedBatch)]
+            work = BATCH_WORK * len(spliced) + SPLICED_WORK * sum(spliced)
+            return work + _shown_work(one for batch in shown for one in batch.contents)
         case Fetched():
             return _shown_work(
                 one for block in answer.blocks for batch in block.batches for one in batch.contents
@@ -245,6 +276,10 @@ def work(answer: Answer) -> int:
             return _shown_work(one for block in answer.blocks for one in block.contents)
         case Proven() | Head():
             return KEY_WORK * len(answer.entries)
+        case Blocks() | Bodies() | EvidenceList():
+            return raw_work(answer)
+        case ShownHeader():
+            return KEY_WORK
         case _:
             return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import msgspec
 from parley.consensus.types import Header
 from parley.crypto import merkle
 from parley.ledger import history, layout
+from parley.ledger.erasure import Remains
 from parley.ledger.indices import (
     BatchPlace,
     LeafPlace,
@@ -24,22 +26,25 @@ from parley.ledger.indices import (
 )
 from parley.ledger.layout import StoredBlock
 from parley.ledger.proofs import BlockProof
-from parley.model.batches import Batch
+from parley.model.batches import Batch, BatchHeader
+from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.receipts import Leaf, decode_leaf
 from parley.model.records import name_key
 from parley.node.cache import Cache
 
-__all__ = ["Archive", "ExecutedBlock", "Reader", "ReceiptTree"]
+__all__ = ["Archive", "ExecutedBlock", "Reader", "ReceiptTree", "StoredBatch"]
 
 BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
-BATCH_BUDGET = 64 * 1024 * 1024
+BATCH_BUDGET = 48 * 1024 * 1024
+STORED_BUDGET = 16 * 1024 * 1024  # for batches that are sent as they are stored
 # What things take besides the bytes they are stored in.
 _DECODED = 5  # times the bytes of a leaf, once it has been looked into
 _LEAF_COST = 160  # its hash and its share of those above
 _BLOCK_COST = 8 * 1024
 _MESSAGE_COST = 256
+_STORED_COST = 1024
 
 
 class Reader(Protocol):
@@ -88,6 +93,10 @@ class ExecutedBlock:
         self._tree = ReceiptTree(leaves)
         self._decoded: dict[int, Leaf] = {}
 
+    @property
+    def root(self) -> bytes:
+        return self._tree.root
+
     def leaf(self, position: int) -> Leaf:
         found = self._decoded.get(position)
         if found is None:
@@ -100,6 +109,17 @@ class ExecutedBlock:
         return BlockProof(self.header, self._tree.root, place, shown, self._tree.prove(positions))
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch whose messages are left as they are stored; of them only the rules were looked at."""
+
+    header: BatchHeader
+    signature: bytes
+    messages: msgspec.Raw
+    rules: frozenset[str]
+    size: int
+
+
 class Archive:
     """Reads what never changes: blocks, receipts, batches, and the indices that lead to them."""
 
@@ -107,6 +127,7 @@ class Archive:
         self._store = store
         self._blocks: Cache[int, ExecutedBlock] = Cache(BLOCK_BUDGET)
         self._batches: Cache[bytes, Batch] = Cache(BATCH_BUDGET)
+        self._stored: Cache[bytes, StoredBatch] = Cache(STORED_BUDGET)
 
     def block(self, height: int) -> ExecutedBlock:
         return self._blocks.get(height, lambda: self._read_block(height))
@@ -114,9 +135,47 @@ class Archive:
     def batch(self, name: bytes) -> Batch:
         return self._batches.get(name, lambda: self._read_batch(name))
 
+    def stored(self, name: bytes) -> StoredBatch:
+        """The same, without an object for every message."""
+        return self._stored.get(name, lambda: self._read_stored(name))
+
     def history(self, height: int, size: int) -> merkle.Proof:
         """That the block of this height stands in the history of the first `size` blocks."""
         return history.prove(lambda key: self._store.get(b"h/" + key), height - 1, size)
+
+    def history_range(self, first: int, count: int, size: int) -> merkle.MultiProof:
+        """That `count` blocks from the height `first` on stand in the history of the first `size` blocks."""
+        return history.prove_range(lambda key: self._store.get(b"h/" + key), first - 1, count, size)
+
+    def header(self, height: int) -> tuple[Header, bytes]:
+        """Of an executed block, with the root of its receipts."""
+        block, leaves = self.raw_block(height)
+        return block.header, self.block(height).root if leaves else merkle.EMPTY_ROOT
+
+    def raw_block(self, height: int) -> tuple[StoredBlock, tuple[bytes, ...]]:
+        """A whole executed block and its receipts, which are not kept in memory: whoever reads these reads all of them."""
+        stored, receipts = self._store.get(layout.committed(height)), self._store.get(layout.receipts(height))
+        try:
+            if stored is not None and receipts is not None:
+                return _blocks.decode(stored), layout.decode_receipts(receipts)
+        except DECODE_ERRORS:
+            pass  # the scrub finds it, and mends it
+        raise Refusal(Code.NOT_FOUND, f"this broker does not have block {height}; ask another one")
+
+    def raw_batch(self, name: bytes) -> bytes | Remains | None:
+        """A batch as it was submitted, or what stays of it."""
+        body = self._store.get(layout.batch(name))
+        if body is not None:
+            return body
+        left = self._store.get(layout.erased(name))
+        try:
+            return None if left is None else _remains.decode(left)
+        except DECODE_ERRORS:
+            return None
+
+    def evidence(self) -> Iterator[bytes]:
+        """The proofs of misbehaviour that are kept, always in the same order."""
+        return (record for _, record in self._store.scan_from(layout.EVIDENCE, layout.EVIDENCE))
 
     def receipt(self, name: bytes) -> ReceiptPlace | None:
         """Where the batch got its newest receipt, certified or not."""
@@ -173,13 +232,32 @@ class Archive:
         cost = _BLOCK_COST + _DECODED * len(receipts) + _LEAF_COST * len(leaves)
         return ExecutedBlock(_blocks.decode(stored).header, leaves), cost
 
-    def _read_batch(self, name: bytes) -> tuple[Batch, int]:
+    def _body(self, name: bytes) -> bytes:
         body = self._store.get(layout.batch(name))
         if body is None:
             raise Refusal(Code.NOT_FOUND, f"this broker does not have batch {name.hex()}; ask another one")
+        return body
+
+    def _read_stored(self, name: bytes) -> tuple[StoredBatch, int]:
+        body = self._body(name)
+        header, messages, signature = _closed.decode(body)
+        rules = frozenset(rule for _, _, _, rule, _ in _opened.decode(messages))
+        stored = StoredBatch(header, signature, messages, rules - {""}, len(body))
+        return stored, len(body) + _STORED_COST
+
+    def _read_batch(self, name: bytes) -> tuple[Batch, int]:
+        body = self._body(name)
         batch = _batches.decode(body)
         return batch, len(body) + _MESSAGE_COST * len(batch.messages)
 
 
 _blocks = msgspec.msgpack.Decoder(StoredBlock)
 _batches = msgspec.msgpack.Decoder(Batch)
+_closed: msgspec.msgpack.Decoder[tuple[BatchHeader, msgspec.Raw, bytes]] = msgspec.msgpack.Decoder(
+    tuple[BatchHeader, msgspec.Raw, bytes]
+)
+# Copies are cheaper than views here: most parts are small.
+_opened: msgspec.msgpack.Decoder[list[tuple[int, bytes, bytes, str, bytes]]] = msgspec.msgpack.Decoder(
+    list[tuple[int, bytes, bytes, str, bytes]]
+)
+_remains = msgspec.msgpack.Decoder(Remains)

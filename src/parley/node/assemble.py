@@ -17,6 +17,7 @@ from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, listen
+from parley.node.advisories import Advisories
 from parley.node.allowances import Door, Unsent, places_for_brokers
 from parley.node.archive import Archive
 from parley.node.authentication import Authenticator
@@ -186,6 +187,7 @@ class _Node:
             Unsent(monotonic),
             self._room,
             Faults(switches, self._ledger, genesis.timeouts.freshness),
+            Advisories(genesis, now, monotonic),
             now,
             monotonic,
             tally,

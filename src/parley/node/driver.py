@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from parley.consensus.errors import Reason
+from parley.consensus.events import Heartbeat
 from parley.ledger import layout
 from parley.ledger.proofs import Anchor
 from parley.node.clock import monotonic
@@ -42,6 +43,7 @@ __all__ = ["MAX_FOUND", "Driver", "Links", "Receive"]
 GATHER_SECONDS = 0.010  # in which batches of clients come together for one sync, under load
 MAX_UNANNOUNCED = 256
 _STATE = (layout.STATE, layout.NODE)  # what can be read as it was: the rest is only added to
+FIRST_BLOCKS, FIRST_HEARTBEAT_MS = 3, 20
 MAX_FOUND = 64  # damaged entries that are remembered for those who ask
 
 
@@ -160,6 +162,11 @@ class Driver:
         self._storage.store.write(effect.entries, sync=False)
         self._dirty |= effect.sync
 
+    def _delay(self, effect: SetTimer) -> int:
+        """In ms. The first blocks of a network wait for nobody: before some are executed it has nothing to prove anything with."""
+        is_early = isinstance(effect.timer, Heartbeat) and self._replica.executed_height < FIRST_BLOCKS
+        return min(effect.delay, FIRST_HEARTBEAT_MS) if is_early else effect.delay
+
     def _execute(self, effect: Effect) -> None:
         match effect:
             case Write():
@@ -172,7 +179,7 @@ class Driver:
             case Broadcast():
                 self._links.broadcast(effect.data)
             case SetTimer():
-                self._loop.call_later(effect.delay / 1_000, self._fire, effect.timer)
+                self._loop.call_later(self._delay(effect) / 1_000, self._fire, effect.timer)
             case Applied() | Certified() | Report() | Refused() | Halt() | Found():
                 self._tell(effect)
             case Restart():

@@ -164,11 +164,17 @@ def provision_network(
     depth: Literal[2, 3] = 2,
     leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
     allow_faults: bool = False,
+    auditors: Sequence[str] = (),
 ) -> Genesis:
     """All of it, for a network whose organisations trust the one who runs this: local use and tests.
 
-    `clients` get an identity at each organisation; `addresses` are those of the brokers, organisation by organisation.
+    `clients` get an identity at each organisation; `addresses` are those of the brokers, organisation by organisation;
+    `auditors` are organisations whose administrators may read raw blocks and let their clients read them.
     """
+    if unknown := sorted(set(auditors).difference(organisations)):
+        raise ProvisionError(
+            f"{unknown[0]} cannot be an auditor: it is not one of {', '.join(organisations)}."
+        )
     names = [(org, f"{org}-{number}") for org in organisations for number in range(1, brokers_per_org + 1)]
     addresses = addresses or [f"127.0.0.1:{FIRST_PORT + place}" for place in range(len(names))]
     if not 0 < len(names) == len(addresses) <= MAX_BROKERS:
@@ -177,7 +183,10 @@ def provision_network(
             f"{len(addresses)} addresses."
         )
     _private(directory)
-    parties = tuple(create_organisation(directory, name, now=start_time) for name in organisations)
+    parties = tuple(
+        create_organisation(directory, name, now=start_time, rights=("auditor",) if name in auditors else ())
+        for name in organisations
+    )
     brokers = tuple(
         create_broker(directory, organisation, name, address, now=start_time)
         for (organisation, name), address in zip(names, addresses, strict=True)

@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
     MAX_QUESTION,
     MAX_STREAMS,
+    Advise,
+    Advised,
     Answer,
     CloseStream,
     Credit,
@@ -28,6 +32,11 @@ from parley.net.messages import (
     OpenStream,
     Prove,
     Question,
+    ReadBlocks,
+    ReadBodies,
+    ReadEvidence,
+    ReadHeader,
+    SplicedFetched,
     Status,
     StatusRequest,
     Submit,
@@ -36,8 +45,9 @@ from parley.net.messages import (
     decode_question,
     encode,
 )
-from parley.node import answers
+from parley.node import answers, blocks
 from parley.node.access import Asker
+from parley.node.advisories import ADVISORY_WORK, Advisories
 from parley.node.allowances import Account, Unsent, pay
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.config import Limits
@@ -67,6 +77,11 @@ SHORT_LOOK = 32  # orders that are looked at for news before anybody else has a 
 _GARBAGE = frozenset({Code.MALFORMED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN})
 
 
+_AnsweredAtOnce = (
+    Prove | ReadHeader | ListKeys | ReadBlocks | ReadBodies | ReadEvidence | StatusRequest | Advise
+)
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of the node that answer clients."""
@@ -80,6 +95,7 @@ class Services:
     unsent: Unsent
     room: Room
     faults: Faults
+    advisories: Advisories
     now: Callable[[], int]  # ms since 1970, for what is dated
     ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
     tally: Tally = field(default_factory=Tally)
@@ -260,13 +276,38 @@ class Session:
                     self._wake.set()
             case CloseStream():
                 self._streams.pop(question.id, None)
+            case _:
+                return self._show(question)
+        return None
+
+    def _show(self, question: _AnsweredAtOnce) -> Answer:
+        ledger = self._services.ledger
+        match question:
             case Prove():
                 return answers.proven(ledger.view(), self._asker, question)
+            case ReadHeader():
+                ledger.require_whole()
+                return answers.block_name(self._fresh_view(), self._asker, question)
             case ListKeys():
                 return answers.listed(ledger.view(), self._asker, question, self._charge)
+            case ReadBlocks() | ReadBodies() | ReadEvidence():
+                ledger.require_whole()
+                return blocks.audited(self._fresh_view(), self._asker, question)
             case StatusRequest():
-                return self._services.status(question.id)
-        return None
+                return self._status(question)
+            case Advise():
+                return self._advised(question)
+
+    def _status(self, question: StatusRequest) -> Status:
+        advisories = self._services.advisories
+        self._charge(advisories.look_work)
+        readers = advisories.shown(self._view(), self._asker)
+        return replace(self._services.status(question.id), readers=readers)
+
+    def _advised(self, question: Advise) -> Advised:
+        self._charge(ADVISORY_WORK)
+        self._services.advisories.take(self._fresh_view(), self._asker, question)
+        return Advised(question.id)
 
     def _require_room(self, id_: int) -> None:
         if id_ in self._submissions or id_ in self._polls or id_ in self._streams:
@@ -430,6 +471,8 @@ class Session:
 
     def _send(self, answer: Answer) -> None:
         if self._services.faults.active:
+            if isinstance(answer, SplicedFetched):
+                answer = decode_answer(encode(answer))
             self._services.faults.send(answer, self._asker, self._write)
         else:
             self._write(answer)

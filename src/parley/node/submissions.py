@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from parley.consensus.errors import Reason
 from parley.ledger.proofs import Anchor
-from parley.model.batches import PUBLISH, Batch
+from parley.model.batches import CONTROL, Batch
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.records import ClientRecord, client_key
@@ -91,7 +91,7 @@ class Submissions:
             self._await(question.id, name, (known.height, known.position))
             return
         # Operations are small, and some of them make room.
-        if batch.header.kind == PUBLISH and (why := self._no_room()):
+        if batch.header.kind != CONTROL and (why := self._no_room()):
             raise Refusal(Code.BUSY, why)
         self._await(question.id, name)
         refused = self._driver.submit(question.batch)

@@ -36,6 +36,7 @@ class Opened(Struct, frozen=True):
     digest: bytes
     batch: Batch
     operation: Operation | None
+    size: int  # bytes, as it was signed
     cost: int
 
 
@@ -97,7 +98,7 @@ class Admission:
         if batch.header.kind == CONTROL:
             operation = decode_operation(batch.messages[0].payload)
             _require_readable(operation)
-        return Opened(name, batch, operation, len(body) + _MESSAGE_COST * batch.header.count)
+        return Opened(name, batch, operation, len(body), len(body) + _MESSAGE_COST * batch.header.count)
 
     def _vouched_for(self, signature: bytes) -> tuple[bytes, bytes] | None:
         """The body that ends with it, and its digest; they are forgotten with this."""

@@ -17,7 +17,7 @@ from parley.model.batches import Batch
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt, Leaf, decode_leaf, encode_leaf
-from parley.pubsub import endings, erasing, expiry, retention, subscriptions
+from parley.pubsub import endings, erasing, expiry, numbering, retention, staging, subscriptions
 from parley.pubsub.admission import Admission
 from parley.pubsub.budget import Budget
 from parley.pubsub.deadlines import Deadlines
@@ -84,17 +84,21 @@ class PubSub:
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
         step = self._begin(block, state)
-        expiry.sweep(step.state, step.height)
+        expiry.sweep(step)
         retention.sweep(step)
         subscriptions.expire(step, endings.clear(step, subscriptions.MAX_ENDED))
+        staging.clear(step)
         line_up = in_turn([self._admission.recall(name, body) for name, body in batches])
         receipts = [execute(step, opened, position) for position, opened in enumerate(line_up)]
-        leaves: list[Leaf] = [*receipts, *step.orders.matched(), *step.orders.closed()]
+        sizes = {name: len(body) for name, body in batches}
+        numbered = numbering.number(step, sum(sizes.values()))
+        placed = [one.receipt for one in numbered]
+        leaves: list[Leaf] = [*receipts, *placed, *step.orders.matched(), *step.orders.closed()]
         changes = dict(step.state.changes())
         root, nodes = state_map.update(_Nodes(state), changes)
         settled = frozenset(receipt.digest for receipt in receipts if receipt.code not in _NOT_SETTLED)
         self._admission.forget(settled)
-        self.executed.block(leaves, {name: len(body) for name, body in batches})
+        self.executed.block(leaves, sizes, {one.receipt.digest: one.size for one in numbered})
         self._height = block.height
         return Outcome(
             writes=(
@@ -102,7 +106,7 @@ class PubSub:
                 *((NODES + path, node) for path, node in nodes.items()),
                 *places(block.height, leaves, state),
                 *erasing.logs_to_erase(block.height, step.moved, step.state, state),
-                *erasing.bodies_to_erase(block.height, receipts, state),
+                *erasing.bodies_to_erase(block.height, receipts, step.dropped, state),
             ),
             state_root=root,
             receipts=tuple(Receipt(r.digest, r.code.value, at) for at, r in enumerate(receipts)),
@@ -111,7 +115,7 @@ class PubSub:
         )
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
-        return tuple(places(height, map(decode_leaf, leaves), state))
+        return tuple(places(height, list(map(decode_leaf, leaves)), state))
 
     def keeps(self, leaf: bytes, state: KeyValue) -> bool:
         receipt = decode_leaf(leaf)
@@ -141,6 +145,7 @@ class PubSub:
             Orders(entries),
             Budget(),
             moved={},
+            dropped=[],
         )
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from parley.model.errors import Code, Refusal
 
-__all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget"]
+__all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget", "require_affordable"]
 
 # Comparisons in the constraints that are asked; each takes about half a microsecond. Constraints are of very different
 # sizes, so counting them would not do. Whatever is given a place in an order was asked first, so this limits places too.
 MAX_COMPARED_PER_BATCH = 300_000
 MAX_COMPARED_PER_BLOCK = 600_000
+
+
+def require_affordable(compared: int) -> None:
+    """That a batch does not cost too much by itself."""
+    if compared > MAX_COMPARED_PER_BATCH:
+        raise Refusal(
+            Code.LIMIT_EXCEEDED,
+            f"its messages take {compared} comparisons with what subscribers ask for; "
+            f"{MAX_COMPARED_PER_BATCH} are allowed, so split the batch",
+        )
 
 
 class Budget:
@@ -22,12 +32,17 @@ class Budget:
         self._left = MAX_COMPARED_PER_BLOCK
 
     def spend(self, compared: int) -> None:
-        if compared > MAX_COMPARED_PER_BATCH:
-            raise Refusal(
-                Code.LIMIT_EXCEEDED,
-                f"its messages take {compared} comparisons with what subscribers ask for; "
-                f"{MAX_COMPARED_PER_BATCH} are allowed, so split the batch",
-            )
-        if compared > self._left:
+        require_affordable(compared)
+        if not self.take(compared):
             raise Refusal(Code.BUSY, "the block is full; it is ordered again")
+
+    def reserve(self) -> None:
+        """Room for one batch more, whatever the others have spent: staged ones have their turn in every block."""
+        self._left = max(self._left, MAX_COMPARED_PER_BATCH)
+
+    def take(self, compared: int) -> bool:
+        """Whether there was room."""
+        if compared > self._left:
+            return False
         self._left -= compared
+        return True

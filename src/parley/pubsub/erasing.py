@@ -1,12 +1,13 @@
 """Which bodies a broker has to keep, and which it has to erase because their log starts behind them (P5, P21).
 
-A log whose start moves is listed, and so is a batch that was erased and came again. Both wait `GRACE` blocks: readers who
-stand on a slightly older header, and brokers that are a little behind, still need the bodies.
+A log whose start moves is listed, and so is a batch that was erased and came again, or was staged and never will be
+numbered. All wait `GRACE` blocks: readers who stand on a slightly older header, and brokers that are a little behind,
+still need the bodies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from parley.crypto.encoding import u64
@@ -23,10 +24,11 @@ from parley.ledger.indices import (
     offset_key,
 )
 from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Published
+from parley.model.receipts import BatchReceipt, Published, Staged
 from parley.model.records import PartitionRecord, decode_record, partition_key
 from parley.pubsub.deadlines import Log
 from parley.pubsub.indexing import NOT_FINAL, read_place, receipt_place
+from parley.pubsub.records import staged_key
 from parley.pubsub.state import ENTRIES, State
 
 __all__ = ["GRACE", "bodies_to_erase", "erase", "is_kept", "is_over", "logs_to_erase"]
@@ -44,13 +46,22 @@ def logs_to_erase(height: int, moved: Mapping[Log, int], state: State, store: Ke
             yield key, encode_place(LogToErase(start, head.log_start_offset, height))
 
 
-def bodies_to_erase(height: int, receipts: Iterable[BatchReceipt], store: KeyValue) -> _Entries:
+def bodies_to_erase(
+    height: int, receipts: Sequence[BatchReceipt], dropped: Iterable[bytes], store: KeyValue
+) -> Iterable[tuple[bytes, bytes | None]]:
     """Whoever kept a batch can have it ordered again, and then every broker has stored its body once more.
 
     So a broker may also leave a listed body alone that waits for order: when it has a receipt, it is listed again.
     """
+    staged = {receipt.digest for receipt in receipts if isinstance(receipt.outcome, Staged)}
+    for name in dropped:
+        if name not in staged:
+            yield body_to_erase_key(name), u64(height)
     for receipt in receipts:
-        if not isinstance(receipt.outcome, Published) and is_over(receipt, store):
+        if receipt.digest in staged:  # maybe anew, after its topic was deleted and made again
+            if store.get(body_to_erase_key(receipt.digest)) is not None:
+                yield body_to_erase_key(receipt.digest), None
+        elif not isinstance(receipt.outcome, Published) and is_over(receipt, store):
             yield body_to_erase_key(receipt.digest), u64(height)
 
 
@@ -64,13 +75,18 @@ def is_kept(receipt: BatchReceipt, store: KeyValue) -> bool:
 
 
 def is_over(receipt: BatchReceipt, store: KeyValue) -> bool:
-    """Whether the batch of the receipt was published, then or before, and all of it lies behind the start of its log."""
+    """Whether the batch of the receipt was published, then or before, and all of it lies behind the start of its log.
+
+    Or it was staged, and is neither published nor staged any more.
+    """
     if not receipt.topic:
         return False
     if isinstance(receipt.outcome, Published):
         first: int | None = receipt.outcome.first_offset
     else:
         place = receipt_place(store, receipt.digest)
+        if place is not None and place.staged:
+            return store.get(ENTRIES + staged_key(receipt.digest)) is None
         first = None if place is None else place.first_offset
     return first is not None and first + receipt.count <= _start(store, receipt.topic, receipt.partition)
 

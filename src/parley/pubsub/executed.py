@@ -10,6 +10,7 @@ from parley.model.receipts import BatchReceipt, Leaf, Match, Published
 
 __all__ = ["MAX_TOPICS", "Executed"]
 
+_NONE: Mapping[bytes, int] = {}
 MAX_TOPICS = 100  # that are counted by their names; all others are counted together
 
 
@@ -24,13 +25,18 @@ class Executed:
         self.topics: Counter[str] = Counter()  # publications
         self.of_other_topics = 0
 
-    def block(self, leaves: Iterable[Leaf], sizes: Mapping[bytes, int]) -> None:
-        """`sizes`: of the batches, by digest."""
+    def block(
+        self, leaves: Iterable[Leaf], sizes: Mapping[bytes, int], numbered: Mapping[bytes, int] = _NONE
+    ) -> None:
+        """`sizes`: of the batches, by digest; `numbered`: of those that were staged before and got their offsets now."""
         for leaf in leaves:
             if isinstance(leaf, BatchReceipt):
-                self.batches[leaf.code] += 1
                 if isinstance(leaf.outcome, Published):
-                    self._published(leaf.topic, leaf.count, sizes[leaf.digest])
+                    size = numbered.get(leaf.digest)
+                    self._published(leaf.topic, leaf.count, sizes[leaf.digest] if size is None else size)
+                    if size is not None:  # it was counted when it was staged
+                        continue
+                self.batches[leaf.code] += 1
             elif isinstance(leaf, Match):
                 self.matches += len(leaf.items)
 

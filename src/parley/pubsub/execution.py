@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from parley.model.batches import MAX_NOT_AFTER, BatchHeader
+from parley.model.batches import MAX_NOT_AFTER, STAGED, BatchHeader
 from parley.model.errors import Code, Refusal
 from parley.model.names import Position
 from parley.model.operations import (
     Advertise,
     AlterClient,
     AlterTopic,
+    CommitStage,
     CreateTopic,
     DeleteTopic,
+    GrantRight,
     Operation,
     RegisterClient,
     RevokeClient,
+    RevokeRight,
     Subscribe,
     Unsubscribe,
 )
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Outcome, Refused
-from parley.pubsub import advertisements, strangers, subscriptions, topics
+from parley.pubsub import advertisements, staging, strangers, subscriptions, topics
 from parley.pubsub.admission import Opened
 from parley.pubsub.lines import Line
 from parley.pubsub.publications import publish
@@ -52,7 +55,8 @@ def execute(step: Step, opened: Opened, position: int) -> BatchReceipt:
     """The receipt will be the block's leaf at `position`."""
     header = opened.batch.header
     by = step.registry.standing(step.state, header.publisher)
-    outcome = _decide(step, by, opened, (step.height, position))
+    decide = _stage if header.kind == STAGED else _decide
+    outcome = decide(step, by, opened, (step.height, position))
     return BatchReceipt(
         opened.digest, header.publisher, by.title, header.topic, header.partition, header.count, outcome
     )
@@ -84,6 +88,16 @@ def _decide(step: Step, by: Standing, opened: Opened, at: Position) -> Outcome:
         outcome = _refused(refusal, header.sequence + header.count)
     line.take(header, name, at)
     return outcome
+
+
+def _stage(step: Step, by: Standing, opened: Opened, at: Position) -> Outcome:
+    """Without a line: the next sequence that a refusal names is 0."""
+    if (fault := _untimely(opened.batch.header, step.height)) is not None:
+        return Refused(Code.EXPIRED, fault, 0)
+    try:
+        return staging.stage(step, by, opened, at)
+    except Refusal as refusal:
+        return _refused(refusal, 0)
 
 
 def _untimely(header: BatchHeader, height: int) -> str | None:
@@ -126,6 +140,31 @@ def _refused(refusal: Refusal, next_sequence: int) -> Refused:
 
 
 def _operate(step: Step, by: Standing, operation: Operation, at: Position) -> Outcome:
+    match operation:
+        case RegisterClient() | AlterClient() | RevokeClient() | GrantRight() | RevokeRight():
+            _administer(step, by, operation)
+        case CreateTopic():
+            topics.create(step, by, operation, at)
+        case AlterTopic():
+            topics.alter(step, by, operation)
+        case DeleteTopic():
+            topics.delete(step, by, operation)
+        case Advertise():
+            advertisements.advertise(step.state, by, operation)
+        case Subscribe():
+            return subscriptions.subscribe(step, by, operation, at)
+        case Unsubscribe():
+            subscriptions.unsubscribe(step, by, operation)
+        case CommitStage():
+            return staging.commit(step, by, operation, at)
+    return Done()
+
+
+def _administer(
+    step: Step,
+    by: Standing,
+    operation: RegisterClient | AlterClient | RevokeClient | GrantRight | RevokeRight,
+) -> None:
     registry, state = step.registry, step.state
     match operation:
         case RegisterClient():
@@ -136,16 +175,7 @@ def _operate(step: Step, by: Standing, operation: Operation, at: Position) -> Ou
             client = registry.revoke(state, by, operation, step.height)
             subscriptions.end_of_client(step, client.key)
             advertisements.withdraw_of_client(state, client.key)
-        case CreateTopic():
-            topics.create(step, by, operation, at)
-        case AlterTopic():
-            topics.alter(step, by, operation)
-        case DeleteTopic():
-            topics.delete(step, by, operation)
-        case Advertise():
-            advertisements.advertise(state, by, operation)
-        case Subscribe():
-            return subscriptions.subscribe(step, by, operation, at)
-        case Unsubscribe():
-            subscriptions.unsubscribe(step, by, operation)
-    return Done()
+        case GrantRight():
+            registry.grant(state, by, operation, step.height)
+        case RevokeRight():
+            registry.revoke_right(state, by, operation, step.height)

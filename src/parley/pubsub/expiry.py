@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from parley.pubsub import lines, strangers
-from parley.pubsub.records import BEHIND, CHUNKS, LINES, STRANGERS, expiry_prefix
-from parley.pubsub.state import State
+from parley.model.records import STAGES
+from parley.pubsub import lines, staging, strangers
+from parley.pubsub.records import BEHIND, CHUNKS, LINES, STAGED, STRANGERS, expiry_prefix
+from parley.pubsub.step import Step
 
 __all__ = ["MAX_SWEPT", "sweep"]
 
 MAX_SWEPT = 4_096  # entries and heights a block: more than a block can list, so what is left over gets less
 
 
-def sweep(state: State, height: int) -> None:
+def sweep(step: Step) -> None:
     """Work off the lists up to this height, as far as one block may. It is the first thing that a block does.
 
     Whatever waits a little longer has expired all the same: nothing that could still apply depends on it.
     """
+    state, height = step.state, step.height
     behind, room = state.count(BEHIND), MAX_SWEPT
     reached = behind or height
     while reached <= height and room > 0:
@@ -23,7 +25,7 @@ def sweep(state: State, height: int) -> None:
         listed = state.stored_keys(prefix, room)
         for key in listed:
             state.delete(key)
-            _expire(state, key[len(prefix) :], reached, height)
+            _expire(step, key[len(prefix) :], reached)
         room -= len(listed) + 1
         if room > 0:
             reached += 1
@@ -32,9 +34,14 @@ def sweep(state: State, height: int) -> None:
         state.add(BEHIND, left_over - behind)
 
 
-def _expire(state: State, key: bytes, listed: int, height: int) -> None:
+def _expire(step: Step, key: bytes, listed: int) -> None:
+    state, height = step.state, step.height
     if key.startswith(LINES):
         lines.expire(state, key, listed, height)
+    elif key.startswith(STAGED):
+        staging.expire(step, key)
+    elif key.startswith(STAGES):
+        staging.expire_writer(state, key, height)
     elif key.startswith(STRANGERS):
         strangers.forget(state, key)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from parley.ledger.indices import (
 )
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
+from parley.model.receipts import BatchReceipt, Closed, Duplicate, Leaf, Match, Published, Staged
 
 __all__ = ["NOT_FINAL", "places", "read_place", "receipt_place"]
 
@@ -30,9 +30,11 @@ T = TypeVar("T", bound=Struct)
 NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
 
 
-def places(height: int, leaves: Iterable[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
+def places(height: int, leaves: Sequence[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
     for position, leaf in enumerate(leaves):
         match leaf:
+            case BatchReceipt(outcome=Staged()) if leaf.digest in _published(leaves):
+                pass  # its stage was committed in the same block
             case BatchReceipt():
                 yield from _of_batch(height, position, leaf, store)
             case Match():
@@ -64,15 +66,34 @@ def _of_batch(
         first_offset = receipt.outcome.first_offset
         key = offset_key(receipt.topic, receipt.partition, first_offset)
         yield key, encode_place(BatchPlace(height, position, receipt.digest, receipt.count))
-    if receipt.code == Code.DUPLICATE:
-        return
-    found = ReceiptPlace(height, position, receipt.code not in NOT_FINAL, first_offset)
-    if receipt.code == Code.OK or _replaces(found, receipt_place(store, receipt.digest)):
+    staged = isinstance(receipt.outcome, Staged)
+    # A duplicate leads to a receipt of its batch, which is better, or repeats the commit of another batch.
+    final = receipt.code not in NOT_FINAL and not isinstance(receipt.outcome, Duplicate)
+    found = ReceiptPlace(height, position, final, first_offset, staged)
+    decided = receipt.code == Code.OK and not staged
+    if decided or _replaces(found, receipt_place(store, receipt.digest)):
         yield receipt_key(receipt.digest), encode_place(found)
 
 
 def _replaces(found: ReceiptPlace, known: ReceiptPlace | None) -> bool:
-    """The first final receipt is the one to be found; until there is one, the newest."""
-    if known is None or found.final != known.final:
-        return known is None or found.final
+    """The first final receipt is the one to be found; until there is one, the newest.
+
+    One that stages a batch is better than a refusal, before or after it, and one that numbers it is the best.
+    """
+    if known is None or _rank(found) != _rank(known):
+        return known is None or _rank(found) > _rank(known)
     return found.height < known.height if found.final else found.height > known.height
+
+
+def _rank(place: ReceiptPlace) -> int:
+    if place.first_offset is not None:
+        return 3
+    return 2 if place.staged else int(place.final)
+
+
+def _published(leaves: Sequence[Leaf]) -> set[bytes]:
+    return {
+        leaf.digest
+        for leaf in leaves
+        if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+    }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from parley.model.expressions import Comparison, Constant, Constraint, Group, Node, Not, Value
 
-__all__ = ["MAX_UNGUARDED", "MAX_WAITING", "Guard", "MatchingIndex"]
+__all__ = ["MAX_UNGUARDED", "MAX_WAITING", "Guard", "MatchingIndex", "burden"]
 
 MAX_UNGUARDED = 64  # constraints on a topic that every publication asks
 MAX_WAITING = 1_024  # constraints on a topic that wait under one equality
@@ -139,6 +139,11 @@ class MatchingIndex:
 _NOBODY: frozenset[bytes] = frozenset()
 _LEAST = 3  # comparisons that asking, and giving a place, is worth, however short the constraint
 _PRECISION = 16  # of logarithms: parts of a power of two
+
+
+def burden(constraint: Constraint, guard: Guard | None) -> int:
+    """What a constraint adds to the cost of a message, at most: a message has one value of each tag."""
+    return _weight(constraint) * max(1, len({name for name, _, _ in guard or ()}))
 
 
 def _weight(constraint: Constraint) -> int:

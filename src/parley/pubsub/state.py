@@ -77,6 +77,14 @@ class State:
         records = ((key, self.get(kind, key)) for key in sorted(stored | written))
         return [(key, record) for key, record in records if record is not None]
 
+    def keys(self, prefix: bytes, limit: int) -> list[bytes]:
+        """The first keys under `prefix`, in their order, with what this block has written."""
+        written = {key for key in self._dirty if key.startswith(prefix)}
+        stored = (key[len(ENTRIES) :] for key, _ in self._store.scan(ENTRIES + prefix))
+        kept = set(islice((key for key in stored if key not in written), limit))
+        kept.update(key for key in written if self._records[key] is not None)
+        return sorted(kept)[:limit]
+
     def stored_keys(self, prefix: bytes, limit: int) -> list[bytes]:
         """The first keys under `prefix` as they were before this block."""
         return [key[len(ENTRIES) :] for key, _ in islice(self._store.scan(ENTRIES + prefix), limit)]

@@ -29,3 +29,4 @@ class Step:
     orders: Orders
     budget: Budget
     moved: dict[Log, int]  # where the logs started whose start this block moves
+    dropped: list[bytes]  # staged batches that will never be numbered

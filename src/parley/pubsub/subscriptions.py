@@ -20,8 +20,8 @@ from parley.model.records import (
 from parley.pubsub import use
 from parley.pubsub.access import head_of, require_allowed, require_topic
 from parley.pubsub.interests import Interest, guard_record
-from parley.pubsub.matching import MAX_UNGUARDED, MAX_WAITING, Guard, MatchingIndex
-from parley.pubsub.records import guard_key
+from parley.pubsub.matching import MAX_UNGUARDED, MAX_WAITING, Guard, MatchingIndex, burden
+from parley.pubsub.records import PendingRecord, guard_key, pending_key, weight_key
 from parley.pubsub.step import Step
 from parley.registry.standing import Standing
 
@@ -126,6 +126,7 @@ def _begin(step: Step, by: Standing, topic: TopicRecord, constraint: Constraint,
     if step.orders.head(topic.name, 0, constraint.id) is None:
         require_room(step, topic, topic.partitions, more=1)
         guard = _guard(step, topic, constraint)
+        _weigh(step, topic.name, burden(constraint, guard))
         step.interests.open(topic.name, constraint, guard)
         step.state.put(guard_key(topic.name, constraint.id), guard_record(guard))
         for partition in range(topic.partitions):
@@ -153,6 +154,20 @@ def _guard(step: Step, topic: TopicRecord, constraint: Constraint) -> Guard | No
         f"{MAX_WAITING} constraints on topic {topic.name} name the same tag with the same value, which is the most "
         f"that may; name another tag, too, that the messages must have",
     )
+
+
+def _weigh(step: Step, topic: str, weight: int) -> None:
+    """Count what the messages of the topic may cost more. Committed batches cannot be refused any more for what they cost."""
+    pending = step.state.get(PendingRecord, pending_key(topic))
+    if pending is not None:
+        if weight > pending.room:
+            raise Refusal(
+                Code.BUSY,
+                f"{pending.batches} committed batches of topic {topic} wait to be numbered, and with this constraint "
+                f"matching them would cost too much; it is ordered again",
+            )
+        step.state.put(pending_key(topic), replace(pending, room=pending.room - weight))
+    step.state.add(weight_key(topic), weight)
 
 
 def _partitions(step: Step, topic: str) -> int:

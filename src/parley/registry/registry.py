@@ -11,15 +11,16 @@ from parley.model.credentials import registration
 from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
 from parley.model.names import MAX_PAIRS, Value, sorted_pairs
-from parley.model.operations import AlterClient, RegisterClient, RevokeClient
+from parley.model.operations import AlterClient, GrantRight, RegisterClient, RevokeClient, RevokeRight, Right
 from parley.model.records import ClientRecord, client_key, name_key
 from parley.registry import quota
 from parley.registry.records import Records
 from parley.registry.standing import Standing
 
-__all__ = ["Records", "Registry"]
+__all__ = ["AUDITOR", "Records", "Registry"]
 
 RESERVED = frozenset({"org", "client"})  # what rules read under these names is the registry's own word
+AUDITOR: Right = "auditor"
 CLIENTS = b"count/clients"  # revoked ones too: their records stay
 
 
@@ -32,6 +33,7 @@ class Registry:
         self._administrators = {
             key: organisation.name for organisation in genesis.organisations for key in organisation.admins
         }
+        self._rights = {organisation.name: organisation.rights for organisation in genesis.organisations}
 
     def standing(self, records: Records, key: bytes) -> Standing:
         return Standing(key, self._administrators.get(key), records.get(ClientRecord, client_key(key)))
@@ -83,9 +85,32 @@ class Registry:
         """The client that takes part no more. Its record stays, so that its key never comes back."""
         organisation = by.require_administrator("revoke its clients")
         client = _client(records, organisation, operation.name)
-        records.put(client_key(client.key), replace(client, revoked=True, changed=height))
+        records.put(client_key(client.key), replace(client, revoked=True, changed=height, rights=()))
         records.delete(name_key(organisation, client.name))
         return client
+
+    def grant(self, records: Records, by: Standing, operation: GrantRight, height: int) -> None:
+        """A right goes from the genesis file to an organisation, and from its administrators to its clients (P22)."""
+        organisation = by.require_administrator("grant rights to its clients")
+        if operation.right not in self._rights[organisation]:
+            raise Refusal(
+                Code.PERMISSION_DENIED,
+                f"{organisation} cannot grant the right {operation.right}: the genesis file does not give it to "
+                f"{organisation}",
+            )
+        client = _client(records, organisation, operation.name)
+        _set_rights(records, client, {*client.rights, operation.right}, height)
+
+    def revoke_right(self, records: Records, by: Standing, operation: RevokeRight, height: int) -> None:
+        organisation = by.require_administrator("revoke rights of its clients")
+        client = _client(records, organisation, operation.name)
+        _set_rights(records, client, {*client.rights} - {operation.right}, height)
+
+    def is_auditor(self, who: Standing) -> bool:
+        """Whether raw blocks may be shown to it: by its own record, or as an administrator of such an organisation."""
+        if who.administers is not None and AUDITOR in self._rights[who.administers]:
+            return True
+        return who.client is not None and not who.client.revoked and AUDITOR in who.client.rights
 
 
 def _client(records: Records, organisation: str, name: str) -> ClientRecord:
@@ -94,6 +119,13 @@ def _client(records: Records, organisation: str, name: str) -> ClientRecord:
     if client is None:
         raise Refusal(Code.UNKNOWN_CLIENT, f"there is no client {organisation}/{name}")
     return client
+
+
+def _set_rights(records: Records, client: ClientRecord, rights: set[Right], height: int) -> None:
+    """What a client has already, or has not, is no reason to refuse; nothing changes then."""
+    new = tuple(sorted(rights))
+    if new != client.rights:
+        records.put(client_key(client.key), replace(client, rights=new, changed=height))
 
 
 def _require_grantable(names: Iterable[str]) -> None:

@@ -18,8 +18,8 @@ from parley.consensus.events import DoubleProposal, DoubleTimeout, DoubleVote, E
 from parley.consensus.types import Proposal, Timeout, Vote
 from parley.consensus.verify import Verifier
 from parley.ledger import layout
+from parley.ledger.application import KeyValue
 from parley.model.codec import DECODE_ERRORS
-from parley.replica.ports import KeyValue
 
 __all__ = ["MAX_RECORDS", "Accusation", "Record", "Shelf", "accusation", "decode", "encode", "held", "verify"]
 

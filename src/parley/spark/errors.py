@@ -15,6 +15,7 @@ __all__ = [
     "BadRow",
     "DataLoss",
     "Lying",
+    "NoJava",
     "NotAllowed",
     "ParleySparkError",
     "RightsChanged",
@@ -44,6 +45,12 @@ class BadOption(ParleySparkError):
     """An option is unknown, missing, or has a value that it cannot have."""
 
     condition = "PARLEY_OPTION"
+
+
+class NoJava(ParleySparkError):
+    """There is no Java on this machine that Spark can run on."""
+
+    condition = "PARLEY_JAVA"
 
 
 class BadIdentity(ParleySparkError):

@@ -11,21 +11,28 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
-from parley.model.batches import Message, Withheld
+from parley.model.batches import Batch, Message, Withheld
+from parley.model.batches import encode as encode_batch
 from parley.model.errors import Refusal
 from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
 from parley.model.records import PartitionRecord, client_key, decode_record, encode_record
 from parley.net.messages import (
     Answer,
+    Blocks,
+    Bodies,
+    Body,
     Content,
     DeliveredBlock,
     Delivery,
+    EvidenceList,
     Fetched,
     FetchedBlock,
     Proven,
+    RawBlock,
     Receipted,
     Skipped,
 )
@@ -102,6 +109,8 @@ class Faults:
                 return replace(hidden, head=_other_end(answer.head), reader=self._reader(answer, asker))
             case Delivery():
                 return replace(_changed_delivery(answer, _hidden), reader=self._reader(answer, asker))
+            case Blocks():
+                return replace(answer, blocks=tuple(map(_unpublished, answer.blocks)))
             case _:
                 return answer
 
@@ -120,6 +129,12 @@ def _withheld(answer: Answer) -> Answer | None:
             return None
         case Fetched():
             return replace(answer, blocks=())
+        case Blocks():
+            return replace(answer, blocks=(), history=None)
+        case Bodies():
+            return replace(answer, bodies=tuple(None for _ in answer.bodies))
+        case EvidenceList():
+            return replace(answer, entries=(), more=False)
         case _:
             return answer
 
@@ -132,8 +147,24 @@ def _forged(answer: Answer) -> Answer:
             return _changed_pages(answer, _altered)
         case Receipted():
             return replace(answer, proof=_moved(answer.proof))
+        case Blocks():
+            return replace(answer, blocks=tuple(map(_forged_block, answer.blocks)))
+        case Bodies():
+            return replace(answer, bodies=tuple(map(_forged_body, answer.bodies)))
         case _:
             return answer
+
+
+def _forged_block(block: RawBlock) -> RawBlock:
+    return replace(block, bodies=tuple(map(_forged_body, block.bodies)))
+
+
+def _forged_body(body: Body) -> Body:
+    """The publisher's messages with another signature, which the batch's digest does not cover."""
+    if not isinstance(body, bytes):
+        return body
+    batch = msgspec.msgpack.decode(body, type=Batch)
+    return encode_batch(replace(batch, signature=batch.signature[::-1]))
 
 
 def _changed_delivery(
@@ -164,6 +195,11 @@ def _altered(content: Message | Withheld) -> Message | Withheld:
     if isinstance(content, Withheld):
         return replace(content, payload=content.payload[::-1])
     return replace(content, payload=b"forged: " + content.payload)
+
+
+def _unpublished(block: RawBlock) -> RawBlock:
+    """Without what became of its last batch."""
+    return replace(block, leaves=block.leaves[:-1])
 
 
 def _hidden(content: Message | Withheld) -> Withheld:

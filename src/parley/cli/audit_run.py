@@ -1,0 +1,201 @@
+"""`parley audit run`: a whole ledger verified on Spark, from the network or from a copy of a broker's store."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from msgspec import Struct
+
+from parley.cli import output
+from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.local_folder import require_node_extra
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import read_genesis
+from parley.spark.errors import ParleySparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from parley.spark.findings import Report
+
+__all__ = ["run"]
+
+LOCAL = "local[2]"
+SHOWN = 20  # findings that a person sees; the table has all
+# How a condition ends the command; all others: something does not hold.
+CODES = {
+    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
+    "PARLEY_OPTION": ExitCode.WRONG_USE,
+    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
+    "PARLEY_JAVA": ExitCode.WRONG_USE,
+}
+
+
+class Result(Struct):
+    """What `audit run` prints; the first five are those of `audit verify`."""
+
+    valid: bool
+    heights: int
+    publications: int
+    first_fault: str | None
+    replayed: bool
+    findings: int
+    by_check: dict[str, int]
+    erased: int
+    tasks: int
+    seconds: float
+    source: str
+    table: str
+
+
+def run(
+    *,
+    spark: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://HOST:PORT, sc://HOST:PORT."),
+    ] = LOCAL,
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A copy of a broker's data; without it the network is asked."),
+    ] = None,
+    genesis: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The genesis file to trust, with --store.")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay/--no-replay", help="Let one task execute every block again.")
+    ] = False,
+    findings: Annotated[
+        Path, typer.Option(metavar="FILE", help="The table of findings: a .parquet or a .json file.")
+    ] = Path("findings.parquet"),
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.Json = False,
+) -> None:
+    """Verify a whole ledger with many tasks at once, and write down everything that is wrong with it.
+
+    Hash chain, certificates, roots, receipts, client signatures and bodies; of a store also its state and indices. From
+    the network it needs an identity with the right auditor. Blocks are not executed again unless --replay says so. Ends
+    with 0 if all is right, with 1 if it is not.
+    """
+    work, source = _chosen(
+        store, genesis, find(directory, context) if store is None else None, who, replay=replay
+    )
+    _require_writable(findings)
+    report = _done(spark, work)
+    from parley.spark.findings import write  # noqa: PLC0415 - an extra
+
+    write(report, findings)
+    result = _result(report, source, findings)
+    output.emit(result, lambda: _told(result, report), as_json=json)
+    if not result.valid:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _chosen(
+    store: Path | None, genesis: Path | None, chosen: Chosen | None, who: str | None, *, replay: bool
+) -> tuple[Callable[[SparkSession], Report], str]:
+    """The audit that is meant, and what it is of."""
+    require_node_extra("audit run")  # the store's database, and what executes blocks
+    if (store is None) != (genesis is None):
+        raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
+    try:
+        from parley.spark.audit import audit_network, audit_store  # noqa: PLC0415 - an extra
+        from parley.spark.options import Network  # noqa: PLC0415
+    except ImportError as error:
+        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    from parley.pubsub.application import PubSub  # noqa: PLC0415
+
+    if store is not None and genesis is not None:
+        if who is not None:
+            raise typer.BadParameter("a store is read as nobody; leave --as out.", param_hint="--as")
+        path, trusted = store.absolute(), read_genesis(genesis)
+        return lambda session: audit_store(session, path, trusted, PubSub, replay=replay), str(store)
+    assert chosen is not None
+    file = (
+        chosen.file.path.absolute()
+    )  # workers are elsewhere: paths must not depend on where this command is
+    network = Network(
+        context=None if file.name == FILE else file.stem,
+        directory=str(file.parent) if file.name == FILE else None,
+        identity=str(chosen.speaker(who).absolute()),
+    )
+    return lambda session: audit_network(session, network, PubSub, replay=replay), chosen.source
+
+
+def _require_writable(path: Path) -> None:
+    from parley.spark.findings import SUFFIXES  # noqa: PLC0415 - an extra
+
+    if path.suffix not in SUFFIXES:
+        raise typer.BadParameter(f"the name ends with {' or '.join(SUFFIXES)}.", param_hint="--findings")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}.", param_hint="--findings")
+
+
+def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    from parley.ledger.store import StoreError  # noqa: PLC0415
+    from parley.spark.session import spark_session  # noqa: PLC0415
+
+    try:
+        session = spark_session("parley audit run", master)
+    except ParleySparkError as error:
+        _ended(error.condition, error.message)
+    try:
+        return work(session)
+    except ParleySparkError as error:
+        _ended(error.condition, error.message)
+    except StoreError as error:
+        fail(str(error), ExitCode.WRONG_USE)
+    except PySparkException as error:
+        # What a task said, out of what Spark wrapped it in.
+        said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
+        _ended(said[1], said[2]) if said else _ended("", str(error).strip())
+    finally:
+        session.stop()
+
+
+def _ended(condition: str, message: str) -> NoReturn:
+    fail(f"[{condition}] {message}" if condition else message, CODES.get(condition, ExitCode.DOES_NOT_HOLD))
+
+
+def _result(report: Report, source: str, table: Path) -> Result:
+    from parley.ledger.audit import Check  # noqa: PLC0415 - an extra
+
+    checks = Counter(Check(finding.check).name.lower() for finding in report.findings)
+    return Result(
+        report.valid,
+        report.heights,
+        report.publications,
+        report.first_fault,
+        report.replayed,
+        len(report.findings) + report.unlisted,
+        dict(checks),
+        report.erased,
+        report.tasks,
+        round(report.seconds, 3),
+        source,
+        str(table),
+    )
+
+
+def _told(result: Result, report: Report) -> str:
+    how = "every block was executed again" if result.replayed else "no block was executed again"
+    lines = [
+        f"{'Valid' if result.valid else 'NOT VALID'}: {result.heights} blocks with {result.publications} publications; {how}.",
+        *(f"  {finding.text}" for finding in report.findings[:SHOWN]),
+    ]
+    if result.findings > SHOWN:
+        lines.append(f"  and {result.findings - SHOWN} more")
+    if result.erased:
+        lines.append(f"{result.erased} bodies are erased; their receipts and headers were checked.")
+    lines.append(
+        f"{result.tasks} tasks, {result.seconds:.1f} s. Source {result.source}. Findings {result.table}"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,236 @@
+"""`parley audit watch`: who misbehaves, told from the ledger by a streaming job on Spark, with a table, a report and a chart."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parley.cli import output, plots, watch_plot
+from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.network import INTERRUPTED
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import read_genesis
+from parley.spark.detect_report import Report, markdown, moment, report
+from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
+from parley.spark.errors import ParleySparkError
+
+if TYPE_CHECKING:
+    from parley.spark.detect import Watch
+
+__all__ = ["watch"]
+
+LOCAL = "local[2]"
+CHECKPOINT = "_checkpoint"  # in the folder of the table; Spark passes over names like this
+MAX_SHOWN = 40
+MAX_COUNT = 1_000_000_000
+COLOURS = {"notice": "dim", "warning": "yellow", "critical": "bold red"}
+DEFAULTS = Thresholds()
+
+PANEL = "From where on it is told"
+
+
+def _from(most: int, words: str) -> Any:  # noqa: ANN401 - as typer says
+    """A threshold."""
+    return typer.Option(min=1, max=most, help=words, rich_help_panel=PANEL)
+
+
+_Refusals = Annotated[int, _from(MAX_COUNT, "Refused operations of a client within the window.")]
+_Probed = Annotated[int, _from(MAX_DISTINCT, "Topics, unknown or forbidden, that a client tries within it.")]
+_Replays = Annotated[
+    int, _from(MAX_COUNT, "Batches of a client that come again, too late, or after its end.")
+]
+_Reused = Annotated[int, _from(MAX_DISTINCT, "Batches whose sequence another one has used.")]
+_Window = Annotated[int, _from(86_400, "The window, in seconds of block time.")]
+_Blocks = Annotated[int, _from(MAX_COUNT, "Certified blocks in a row without a broker's vote,")]
+_Seconds = Annotated[int, _from(MAX_COUNT, "and seconds of block time that these take at least.")]
+
+
+def watch(
+    *,
+    table: Annotated[
+        Path, typer.Option(metavar="DIR", help="The table of alerts, and how far the job has come.")
+    ] = Path("parley-alerts"),
+    once: Annotated[
+        bool, typer.Option("--once", help="Look at what is certified now, report, and end.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Report what the table has; start nothing.")] = False,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw who did what when as a PNG file.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report as a Markdown file.")
+    ] = None,
+    delta: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the alerts as a Delta table, too.")
+    ] = None,
+    spark: Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.")] = LOCAL,
+    refusals: _Refusals = DEFAULTS.refusals,
+    probed: _Probed = DEFAULTS.probed,
+    replays: _Replays = DEFAULTS.replays,
+    reused: _Reused = DEFAULTS.reused,
+    window: _Window = DEFAULTS.window // 1_000,
+    silent_blocks: _Blocks = DEFAULTS.silent_blocks,
+    silent_seconds: _Seconds = DEFAULTS.silent_time // 1_000,
+    directory: Directory = None,
+    context: ContextName = None,
+    who: As = None,
+    json: output.JsonLines = False,
+) -> None:
+    """Watch the ledger for misbehaviour of clients and brokers.
+
+    Bursts of refused operations, topics that are probed, replays, reused sequences, brokers whose votes fall silent, and
+    brokers that contradict themselves. It needs an identity with the right auditor. Without --once it goes on until
+    Ctrl-C. Started again with the same table it goes on where it ended. With --once or --check the exit code is 1 if
+    there is any alert.
+    """
+    plots.check(chart, "--chart")
+    _require_folder(page)
+    if once and check:
+        raise typer.BadParameter("say --once or --check, not both.", param_hint="--check")
+    if not check:
+        limits = Thresholds(
+            refusals, probed, replays, reused, window * 1_000, silent_blocks, silent_seconds * 1_000
+        )
+        _run(find(directory, context), who, spark, (table, delta), limits, once=once, as_json=json)
+    found = _read(table)
+    if chart is not None:
+        watch_plot.draw(found, chart)
+    if page is not None:
+        page.write_text(markdown(found, _beside(chart, page)))
+    if once or check:
+        output.emit(found, lambda: _told(found), as_json=json)
+        raise typer.Exit(ExitCode.HOLDS if found.quiet else ExitCode.DOES_NOT_HOLD)
+    raise typer.Exit(INTERRUPTED)
+
+
+def _require_folder(page: Path | None) -> None:
+    if page is not None and not page.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent}.", param_hint="--report")
+
+
+def _beside(chart: Path | None, page: Path) -> str:
+    """How the page names the chart."""
+    if chart is None:
+        return ""
+    near = chart.absolute().parent == page.absolute().parent
+    return chart.name if near else str(chart.absolute())
+
+
+def _read(table: Path) -> Report:
+    from parley.spark.detect_table import AlertTableError, read_alerts  # noqa: PLC0415 - an extra
+
+    try:
+        return report(read_alerts(table), str(table))
+    except AlertTableError as error:
+        fail(str(error), ExitCode.WRONG_USE)
+
+
+# -- the job ---------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    chosen: Chosen,
+    who: str | None,
+    master: str,
+    tables: tuple[Path, Path | None],
+    limits: Thresholds,
+    *,
+    once: bool,
+    as_json: bool,
+) -> None:
+    table, delta = tables
+    try:
+        from parley.spark.detect import Watch  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    # Spark runs elsewhere: paths must not depend on where this command is.
+    table, delta = table.absolute(), None if delta is None else delta.absolute()
+    options = _options(chosen, who)
+    watched = Watch(read_genesis(chosen.file.genesis), options, table, table / CHECKPOINT, limits, delta)
+    tell = (lambda _: None) if once and as_json else _teller(as_json=as_json)
+    try:
+        _watch(watched, master, tell, once=once)
+    except ParleySparkError as error:
+        fail(str(error), ExitCode.UNREACHABLE if "UNREACHABLE" in error.condition else ExitCode.DOES_NOT_HOLD)
+
+
+def _options(chosen: Chosen, who: str | None) -> dict[str, str]:
+    """The same network for Spark: names and paths, which every node has to have."""
+    path = chosen.file.path.absolute()
+    where = {"directory": str(path.parent)} if path.name == FILE else {"context": path.stem}
+    return {**where, "identity": str(chosen.speaker(who).absolute())}
+
+
+def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *, once: bool) -> None:
+    """To the end, or to Ctrl-C."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    from parley.spark.auditing import Ledger  # noqa: PLC0415
+    from parley.spark.detect import Job  # noqa: PLC0415
+    from parley.spark.options import table_options  # noqa: PLC0415
+    from parley.spark.session import spark_session  # noqa: PLC0415
+
+    job = Job(watch, tell)
+    ledger = Ledger(table_options({**watch.options, "table": "evidence"}).network)
+    job.ask(ledger)  # who may not read the ledger hears of it before Spark starts
+    session = spark_session("parley audit watch", master)
+    try:
+        job.run(session, ledger, once=once)
+    except KeyboardInterrupt:
+        if once:
+            raise typer.Exit(INTERRUPTED) from None
+    except PySparkException as error:
+        raise _ours(error) from None
+    finally:
+        session.stop()
+
+
+def _ours(error: Exception) -> ParleySparkError:
+    """What a source said, out of what Spark wrapped it in."""
+    found = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
+    if found is None:
+        return ParleySparkError(str(error).strip())
+    told = ParleySparkError(found[2].strip())
+    told.condition = found[1]  # type: ignore[misc]
+    return told
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _teller(*, as_json: bool) -> Callable[[Sequence[Alert]], None]:
+    def tell(alerts: Sequence[Alert]) -> None:
+        for alert in alerts:
+            if as_json:
+                sys.stdout.write(msgspec.json.encode(alert).decode() + "\n")
+                sys.stdout.flush()
+            else:
+                output.stdout().print(_line(alert))
+
+    return tell
+
+
+def _line(alert: Alert) -> Text:
+    return Text.assemble(
+        moment(alert.time), "  ", (f"{alert.severity:<8}", COLOURS[alert.severity]), "  ", alert.words
+    )
+
+
+def _told(found: Report) -> RenderableType:
+    if found.quiet:
+        return f"Nothing was noticed. Table {found.table}"
+    shown = Table("kind", "who", "since", "until", "how many", "severity", box=None)
+    for one in found.episodes[-MAX_SHOWN:]:
+        until = "goes on" if one.ongoing else moment(one.end)
+        severity = Text(one.severity, style=COLOURS[one.severity])
+        shown.add_row(one.kind, one.subject, moment(one.start), until, str(one.count), severity)
+    return shown

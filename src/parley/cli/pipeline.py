@@ -1,0 +1,186 @@
+"""`parley pipeline`: from what devices published to tables and charts, on Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from parley.cli import output
+from parley.cli.contexts import FILE, Chosen, ContextName, Directory, dir_option, find
+from parley.cli.examples_tenants import identity_of, who
+from parley.cli.network import INTERRUPTED, connected, run
+from parley.cli.output import ExitCode, fail
+from parley.client.contexts import read_genesis
+from parley.client.errors import UnknownTopic
+from parley.spark.errors import ParleySparkError
+from parley.spark.pipeline.folder import Busy, Folder, OtherNetwork
+from parley.spark.pipeline.tenants import TENANTS, Tenant
+
+if TYPE_CHECKING:
+    from parley.spark.pipeline.report import Run
+    from parley.spark.pipeline.run import Feed
+
+__all__ = ["app", "feed", "gold_tables", "work"]
+
+LOCAL = "local[2]"
+FOLDER = "pipeline"
+# How a condition of ours, see docs/spark.md, ends the command; all others: something does not hold.
+CODES = {
+    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
+    "PARLEY_OPTION": ExitCode.WRONG_USE,
+    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
+    "PARLEY_JAVA": ExitCode.WRONG_USE,
+}
+
+app = typer.Typer(help="Tables and charts of what was published, made on Spark.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command("run")
+def run_command(
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where tables and charts go; default: pipeline, in the network's folder."
+        ),
+    ] = None,
+    spark: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Where Spark runs: local[2], or a cluster as spark://HOST:PORT."),
+    ] = LOCAL,
+    directory: Directory = None,
+    context: ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Read what `parley examples sensors` published, verify it, and bring tables and charts up to date.
+
+    Bronze tables hold verified messages, silver tables typed readings, and what is no reading is set aside with the
+    reason. Gold tables have vital signs per ward and indoor air per building. A second run reads only what is new. The
+    exit code is 1 if an expectation of the data does not hold.
+    """
+    chosen = find(directory, context)
+    folder = Folder((out or chosen.directory / FOLDER).absolute())
+    done = work(chosen, folder, spark)
+    output.emit(done, lambda: _told(done), as_json=json)
+    if not done.holds:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def work(chosen: Chosen, folder: Folder, master: str) -> Run:
+    """One run to its end, or the end of the command with a sentence."""
+    try:
+        from parley.spark.pipeline.run import FLOWS, PipelineFailed, run_pipeline  # noqa: PLC0415 - an extra
+        from parley.spark.session import prepare  # noqa: PLC0415
+    except ImportError as error:
+        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    read = feed(chosen)
+    try:
+        prepare(master)
+        run(_check(chosen))
+        chain = read_genesis(chosen.file.genesis).chain.hex()
+        with folder.held(chain), output.progress("pipeline", FLOWS) as advance:
+            return run_pipeline(folder, read, master, completed=lambda _: advance())
+    except (Busy, OtherNetwork) as error:
+        fail(str(error), ExitCode.WRONG_USE)
+    except (ParleySparkError, PipelineFailed) as error:
+        fail(str(error), CODES.get(error.condition, ExitCode.DOES_NOT_HOLD))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def feed(chosen: Chosen) -> Feed:
+    """The same network for Spark: names and paths, which every node has to have. Each tenant reads as itself."""
+    from parley.spark.pipeline.run import Feed  # noqa: PLC0415 - an extra
+
+    path = chosen.file.path.absolute()
+    where = {"directory": str(path.parent)} if path.name == FILE else {"context": path.stem}
+    identities = {tenant.topic: identity_of(chosen, tenant, tenant.reader) for tenant in TENANTS}
+    for identity in identities.values():
+        if not identity.is_file():
+            fail(f"there is no {identity}; {_remedy(chosen)}", ExitCode.WRONG_USE)
+    return Feed(where, identities)
+
+
+async def _check(chosen: Chosen) -> None:
+    """A network that cannot be reached, or has no such topic, is noticed before Spark starts."""
+    genesis = read_genesis(chosen.file.genesis)
+
+    async def look(tenant: Tenant) -> None:
+        async with connected(chosen, who(tenant, genesis, tenant.reader)) as client:
+            try:
+                await client.topic(tenant.topic)
+            except UnknownTopic as error:
+                error.add_note(_remedy(chosen))
+                raise
+
+    await asyncio.gather(*(look(tenant) for tenant in TENANTS))
+
+
+def _remedy(chosen: Chosen) -> str:
+    return f"make it with `parley examples sensors{dir_option(chosen.directory)}`"
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _told(done: Run) -> Group:
+    tables = Table("table", "rows", "new", box=None)
+    for number in (1, 2):
+        tables.columns[number].justify = "right"
+    for name, rows in done.tables.items():
+        tables.add_row(name, f"{rows.rows:,}", f"{rows.new:+,}")
+    dead = [
+        f"{count} {reason}" for found in done.dead_letters.values() for reason, count in sorted(found.items())
+    ]
+    return Group(
+        tables,
+        Text(f"\nset aside: {', '.join(dead) or 'nothing'}\n"),
+        _expectations(done),
+        *gold_tables(done),
+        f"\n{done.seconds:.0f} seconds. Everything is in {done.output}",
+    )
+
+
+def _expectations(done: Run) -> Table:
+    """Those that fail stand first."""
+    table = Table("expectation", "of", "rows", "fail", "", box=None)
+    table.columns[2].justify = table.columns[3].justify = "right"
+    for one in done.expectations:
+        mark = Text("holds", style="dim") if one.holds else Text("DOES NOT HOLD", style="bold red")
+        name = one.expectation if one.least == 1 else f"{one.expectation} (at least {one.least:.0%})"
+        table.add_row(name, one.table, f"{one.rows:,}", f"{one.failing:,}", mark)
+    return table
+
+
+def gold_tables(done: Run) -> list[Table | Text]:
+    """The newest rows of each, and where its chart is."""
+    shown: list[Table | Text] = []
+    for gold in done.gold:
+        columns = list(gold.newest[0]) if gold.newest else []
+        table = Table(*columns, box=None)
+        for row in gold.newest:
+            table.add_row(*(_cell(row[name]) for name in columns))
+        shown += [Text(f"\n{gold.table}: {gold.rows} rows, the newest", style="bold"), table]
+        shown.append(Text(f"chart: {gold.chart}"))
+    return shown
+
+
+def _cell(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:g}"
+        case str() if value.endswith("Z") and "T" in value:
+            return value[:16].replace("T", " ")
+        case _:
+            return str(value)

@@ -1,0 +1,97 @@
+"""Looking at the certified state as of one block, and naming that block: for readers that write down where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parley.client.asking import Panel, Request
+from parley.client.beliefs import Belief, check_entries
+from parley.client.history import History
+from parley.crypto import merkle
+from parley.ledger.proofs import ProofError, history_leaf
+from parley.net.messages import Prove, Proven, ReadHeader, ShownHeader
+
+__all__ = ["BlockName", "Observation", "Observer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The values under some keys, None where there is none, all as of one height."""
+
+    height: int
+    values: tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockName:
+    """A block of the certified history."""
+
+    height: int
+    id: bytes
+    time: int
+    epoch: int
+
+
+class Observer:
+    """Everything it says was certified, and was so a moment ago."""
+
+    def __init__(self, panel: Panel, history: History) -> None:
+        self._panel = panel
+        self._history = history
+
+    async def entries(self, keys: Sequence[bytes], floor: int = 0) -> Observation:
+        """As of a fresh header whose results reach up to `floor` at least."""
+        floor = max(floor, self._panel.height)
+
+        def read(belief: Belief, answer: Proven) -> Observation:
+            values = check_entries(belief, answer, keys, floor)
+            self._history.require_fresh(belief)
+            return Observation(belief.height, values)
+
+        return await self._panel.ask(
+            Request("looking at the state", Prove(0, tuple(keys)), Proven, read, _lowest)
+        )
+
+    async def block(self, height: int = 0) -> BlockName | None:
+        """The block at this height, by default the newest certified one; None: the history does not reach so far yet."""
+
+        def read(belief: Belief, answer: ShownHeader) -> tuple[BlockName | None]:
+            found = _checked(belief, answer, height, proven=self._panel.reader.level == "certified")
+            if height == 0 or found is None:
+                self._history.require_fresh(belief)
+            return (found,)
+
+        request = Request("looking at a block's header", ReadHeader(0, height), ShownHeader, read, _same)
+        return (await self._panel.ask(request))[0]
+
+
+def _checked(belief: Belief, answer: ShownHeader, height: int, *, proven: bool) -> BlockName | None:
+    if answer.block is None:
+        if height <= belief.height:
+            raise ProofError(f"block {height} is certified, and the broker says that there is none")
+        return None
+    header, receipts_root, place = answer.block
+    if header.height != (height or belief.height) or header.height > belief.height:
+        raise ProofError("the broker showed another block than the one asked for")
+    name = header.id()
+    if proven:
+        leaf = history_leaf(header.height, name, receipts_root)
+        if (place.index, place.size) != (header.height - 1, belief.height):
+            raise ProofError(f"the history proof of block {height} is for another place or another size")
+        if not merkle.verify(belief.anchor.header.history_root, leaf, place):
+            raise ProofError(f"block {height} is not in the certified history")
+    return BlockName(header.height, name, header.time, header.epoch)
+
+
+def _lowest(answers: Sequence[Observation], needed: int) -> Observation | None:
+    """Brokers may be unequally far: values that enough of them show, as of the lowest height at which they do."""
+    for values in {answer.values for answer in answers}:
+        backing = sorted(answer.height for answer in answers if answer.values == values)
+        if len(backing) >= needed:
+            return Observation(backing[0], values)
+    return None
+
+
+def _same(answers: Sequence[tuple[BlockName | None]], needed: int) -> tuple[BlockName | None] | None:
+    return next((answer for answer in answers if answers.count(answer) >= needed), None)

@@ -1,0 +1,182 @@
+"""One piece of an audit, as a task does it: a range of blocks, or a part of what a store holds besides them.
+
+Every piece is done by the checks of `parley.ledger.audit`, which the single-process verifier uses as well. A piece
+believes of the rest of the ledger only what it needs to begin, and the driver compares that with what others found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from parley.crypto.merkle import MountainRange, node_hash
+from parley.ledger.application import Application, KeyValue
+from parley.ledger.audit import Audit, Check
+from parley.ledger.audit_entries import Fault
+from parley.model.genesis import Genesis
+from parley.spark.auditing import Ledger
+from parley.spark.errors import ParleySparkError
+from parley.spark.findings import MAX_FINDINGS, Finding
+from parley.spark.options import Network
+from parley.spark.shown_store import ShownStore
+
+__all__ = ["RESULTS", "Job", "MakeApplication", "Piece", "Result", "look", "run", "run_piece"]
+
+CACHE_BYTES = 32 * 1024 * 1024  # of RocksDB, for each task
+RESULTS = "piece long, result binary"
+
+MakeApplication = Callable[[Genesis], Application]
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """`before` is the history up to `first`, if what is stored of it is not to be believed."""
+
+    kind: Literal["blocks", "executed", "state", "indices", "rest"]
+    first: int = 0
+    last: int = 0
+    before: bytes | None = None
+    under: tuple[bytes, ...] = ()  # the indices that begin so
+
+
+class Job(Struct, frozen=True, array_like=True):
+    """Where the ledger is: in a store, under the same path for every task, or with the brokers of a network."""
+
+    genesis: Genesis
+    highest: int
+    store: str | None
+    network: Network | None
+    pieces: tuple[Piece, ...]
+
+
+class Result(Struct, array_like=True):
+    """`before` is the history that a range began with, `subtree` the node above its own blocks, if it fills one."""
+
+    findings: list[Finding]
+    unlisted: int = 0
+    publications: int = 0
+    erased: int = 0
+    reached: int = 0
+    before: bytes | None = None
+    subtree: bytes | None = None
+
+
+def run(
+    job: bytes, application: MakeApplication | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows with the number of a piece become rows with its result."""
+    decoded = msgspec.msgpack.decode(job, type=Job)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            result = run_piece(decoded, number, application)
+            yield pa.RecordBatch.from_pydict(
+                {"piece": [number], "result": [msgspec.msgpack.encode(result)]},
+                schema=pa.schema([("piece", pa.int64()), ("result", pa.binary())]),
+            )
+
+
+def run_piece(job: Job, number: int, application: MakeApplication | None) -> Result:
+    piece = job.pieces[number]
+    with _opened(job, piece, number) as store:
+        return look(job, piece, store, application)
+
+
+def look(job: Job, piece: Piece, store: KeyValue, application: MakeApplication | None) -> Result:
+    """Do a piece of the job on a store that is open."""
+    return _Work(job, store, application).do(piece)
+
+
+@contextmanager
+def _opened(job: Job, piece: Piece, number: int) -> Iterator[KeyValue]:
+    if job.network is not None:
+        yield ShownStore(Ledger(job.network, number), piece.first, piece.last, job.highest)
+        return
+    from parley.ledger.store import Store, StoreError  # noqa: PLC0415 - an extra, which the network does not need
+
+    assert job.store is not None
+    try:
+        opened = Store.open(Path(job.store), create=False, cache_bytes=CACHE_BYTES, read_only=True)
+    except StoreError as error:
+        raise ParleySparkError(f"{error} Every worker needs the store under this path.") from None
+    with closing(opened):
+        yield opened
+
+
+class _Work:
+    """The checks of one piece, with everything that they find."""
+
+    def __init__(self, job: Job, store: KeyValue, application: MakeApplication | None) -> None:
+        shown = job.network is not None
+        self._result = Result([])
+        self._made = None if application is None else application(job.genesis)
+        self._audit = Audit(
+            store,
+            job.genesis,
+            # Indices, the state and what may be erased are of a store; blocks that are shown prove nothing of them.
+            None if shown else self._made,
+            shown=shown,
+            found=self._found,
+        )
+        self._audit.highest = job.highest
+        self._job = job
+        self._store = store
+
+    def do(self, piece: Piece) -> Result:
+        match piece.kind:
+            case "blocks":
+                self._blocks(piece)
+            case "executed":
+                self._executed()
+            case "state":
+                self._audit.state()
+            case "indices":
+                for under in piece.under:
+                    self._audit.indices(under)
+            case "rest":
+                self._audit.rest()
+        return self._result
+
+    def _blocks(self, piece: Piece) -> None:
+        audit, result = self._audit, self._result
+        before = audit.stored_history(piece.first - 1)
+        if piece.before is not None:
+            before = MountainRange.decode(piece.before)
+        result.before = None if before is None else before.encode()
+        result.subtree = _subtree([audit.leaf for _ in audit.blocks(piece.first, piece.last, before)])
+        result.publications, result.erased = audit.publications, audit.gone
+
+    def _executed(self) -> None:
+        job = self._job
+        audit = self._audit = Audit(
+            self._store, job.genesis, self._made, replay=True, shown=job.network is not None
+        )
+        audit.highest = job.highest
+        try:
+            for height in audit.executed():
+                self._result.reached = height
+        except Fault as fault:
+            self._found(fault, self._result.reached + 1)
+
+    def _found(self, fault: Fault, height: int | None = None) -> None:
+        if len(self._result.findings) >= MAX_FINDINGS:
+            self._result.unlisted += 1
+            return
+        check = self._audit.check
+        if height is None and Check.LINKS <= check <= Check.INDICES and self._audit.at:
+            height = self._audit.at
+        self._result.findings.append(Finding(check, height, fault.entry, fault.what))
+
+
+def _subtree(leaves: list[bytes | None]) -> bytes | None:
+    """The node above so many leaves of the history; None if they fill none, or one is not known."""
+    known = [leaf for leaf in leaves if leaf is not None]
+    if not known or len(known) != len(leaves) or len(known).bit_count() != 1:
+        return None
+    while len(known) > 1:
+        known = [node_hash(left, right) for left, right in zip(known[::2], known[1::2], strict=True)]
+    return known[0]

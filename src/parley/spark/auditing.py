@@ -1,0 +1,87 @@
+"""The ledger itself, as tasks and the driver read it: pages of verified blocks, one on its way while another is used."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from parley.client.evidence import ProvenMisbehaviour
+from parley.client.ledger import PAGE_BYTES, CertifiedHead, VerifiedBlock
+from parley.model.genesis import Genesis
+from parley.spark.errors import NotAllowed, Unreachable
+from parley.spark.gateway import gateway
+
+if TYPE_CHECKING:
+    from parley.spark.options import Network
+
+__all__ = ["Ledger"]
+
+AUDITOR = "auditor"
+T = TypeVar("T")
+
+
+class Ledger:
+    """Only for holders of the right `auditor`. `rank` says which broker is asked first, so that tasks share them."""
+
+    def __init__(self, network: Network, rank: int = 0) -> None:
+        self._source = gateway(network, "certified", rank)
+
+    @property
+    def genesis(self) -> Genesis:
+        return self._source.client.genesis
+
+    def head(self) -> CertifiedHead:
+        return self._run(self._source.client.certified_height())
+
+    def block(self, height: int) -> VerifiedBlock | None:
+        """Without bodies; None if it is not certified yet."""
+        page = self._run(self._source.client.blocks(height, bodies=False, max_bytes=1))
+        return page[0] if page else None
+
+    def blocks(self, first: int, last: int, *, bodies: bool) -> Iterator[VerifiedBlock]:
+        """The blocks of these heights, all of which are certified."""
+        if first > last:
+            return
+        height = first
+        coming = self._page(height, bodies=bodies)
+        try:
+            while height <= last:
+                page = self._result(coming)
+                if not page:
+                    raise Unreachable(f"No broker shows block {height}, although it is certified. Try again.")
+                height += len(page)
+                if height <= last:
+                    coming = self._page(height, bodies=bodies)
+                yield from (block for block in page if block.height <= last)
+        finally:
+            coming.cancel()
+
+    def evidence(self) -> list[ProvenMisbehaviour]:
+        return self._run(self._source.client.evidence())
+
+    def _page(self, height: int, *, bodies: bool) -> Future[list[VerifiedBlock]]:
+        return self._source.start(self._source.client.blocks(height, bodies=bodies, max_bytes=PAGE_BYTES))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._result(self._source.start(work))
+
+    def _result(self, future: Future[T]) -> T:
+        try:
+            return self._source.result(future)
+        except NotAllowed:
+            client = self._source.client
+            raise NotAllowed(_who_grants(self.genesis, client.organisation, client.name)) from None
+
+
+def _who_grants(genesis: Genesis, organisation: str, name: str) -> str:
+    """As the genesis file says, because no broker needs to be believed for that."""
+    needs = f"{organisation}/{name} may not read the ledger: it needs the right {AUDITOR}"
+    entitled = [one.name for one in genesis.organisations if AUDITOR in one.rights]
+    if organisation in entitled:
+        return f"{needs}. An administrator of {organisation} grants it: parley client grant {name} {AUDITOR}"
+    holders = " and ".join(entitled) or "no organisation"
+    return (
+        f"{needs}, which the genesis file gives to {holders}, so that nobody in {organisation} can grant it. Use an "
+        f"identity of an organisation that has it."
+    )

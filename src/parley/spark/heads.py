@@ -1,0 +1,172 @@
+"""What the driver knows of the network: which partitions a query reads, and how far they are certified to be."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from parley.client.beliefs import record_of
+from parley.client.denials import reason_to_deny
+from parley.client.errors import UnknownTopic
+from parley.model.expressions import parse_rule
+from parley.model.names import Value
+from parley.model.records import (
+    ClientRecord,
+    PartitionRecord,
+    TopicRecord,
+    client_key,
+    partition_key,
+    topic_key,
+)
+from parley.net.messages import MAX_KEYS
+from parley.spark.errors import TopicGone
+from parley.spark.gateway import Gateway, translated
+from parley.spark.offsets import Place, Spot
+from parley.spark.options import Assigned, Pattern, ReadOptions, Subscribed
+
+__all__ = ["Sight", "Watch"]
+
+HEAD_SECONDS = 0.2  # for which a look at the network is good enough: Spark asks 70 times a second
+LIST_SECONDS = 5.0  # between two looks for new topics that match a pattern
+MAX_PARTITIONS = 10_000  # that one query reads
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The partitions of a query, each as of a certified height, and the reader's attributes as of `rights`."""
+
+    heads: Mapping[Spot, tuple[PartitionRecord, int]]
+    attributes: Mapping[str, Value]
+    rights: int
+    partitions: Mapping[str, int]  # how many each topic has
+
+    @property
+    def height(self) -> int:
+        return min((height for _, height in self.heads.values()), default=self.rights)
+
+
+class Watch:
+    """Looks at the network for one query; what it has seen is good for a moment."""
+
+    def __init__(self, gateway: Gateway, options: ReadOptions) -> None:
+        self._gateway = gateway
+        self._options = options
+        self._seen: tuple[float, Sight] | None = None
+        self._listed: tuple[float, tuple[str, ...]] | None = None
+        self._partitions: dict[str, int] = {}
+        self._blocks: dict[int, tuple[str, int]] = {}
+
+    def look(self, floor: int = 0) -> Sight:
+        """Certified at `floor` or above. Raises a `ParleySparkError`."""
+        now = time.monotonic()
+        if self._seen is not None and now - self._seen[0] < HEAD_SECONDS and self._seen[1].height >= floor:
+            return self._seen[1]
+        sight = self._gateway.run(self._look(floor))
+        self._seen = (time.monotonic(), sight)
+        return sight
+
+    def place(self, sight: Sight, spot: Spot, offset: int) -> Place:
+        """An offset, with the block as of which it is known."""
+        height = sight.heads[spot][1]
+        block, epoch = self._block(height)
+        return Place(offset, height, block, epoch, sight.rights)
+
+    def block_at(self, height: int) -> str | None:
+        """The id of the certified block at this height, None if the network is not so far."""
+        found = self._gateway.run(self._gateway.client.observer.block(height))
+        return None if found is None else found.id.hex()
+
+    def _block(self, height: int) -> tuple[str, int]:
+        found = self._blocks.get(height)
+        if found is None:
+            name = self._gateway.run(self._gateway.client.observer.block(height))
+            assert name is not None, "results of this height are certified"
+            self._blocks = {height: (name.id.hex(), name.epoch), **dict(list(self._blocks.items())[:15])}
+            found = self._blocks[height]
+        return found
+
+    async def _look(self, floor: int) -> Sight:
+        topics = await self._topics()
+        client = self._gateway.client
+        keys = [client_key(client.key), *map(topic_key, topics)]
+        spots = list(self._spots(topics, self._partitions))
+        together = len(keys) + len(spots) <= MAX_KEYS
+        asked = spots if together else []
+        first = await client.observer.entries(
+            [*keys[:MAX_KEYS], *(partition_key(*spot) for spot in asked)], floor
+        )
+        values = list(first.values[: len(keys)])
+        for start in range(MAX_KEYS, len(keys), MAX_KEYS):
+            values += (await client.observer.entries(keys[start : start + MAX_KEYS], floor)).values
+        me = record_of(ClientRecord, values[0])
+        records = {
+            topic: record_of(TopicRecord, value) for topic, value in zip(topics, values[1:], strict=True)
+        }
+        self._partitions = self._readable(me, records)
+        heads = {
+            spot: (record, first.height)
+            for spot, value in zip(asked, first.values[len(keys) :], strict=True)
+            if spot[0] in self._partitions and (record := record_of(PartitionRecord, value)) is not None
+        }
+        missing = [spot for spot in self._spots(self._partitions, self._partitions) if spot not in heads]
+        heads |= await self._heads(missing, max(floor, first.height))
+        assert me is not None, "a client that is none was refused above"
+        return Sight(heads, me.readable(), first.height, dict(self._partitions))
+
+    async def _heads(self, spots: Sequence[Spot], floor: int) -> dict[Spot, tuple[PartitionRecord, int]]:
+        found: dict[Spot, tuple[PartitionRecord, int]] = {}
+        for start in range(0, len(spots), MAX_KEYS):
+            some = spots[start : start + MAX_KEYS]
+            seen = await self._gateway.client.observer.entries([partition_key(*spot) for spot in some], floor)
+            for spot, value in zip(some, seen.values, strict=True):
+                record = record_of(PartitionRecord, value)
+                if record is None:
+                    raise TopicGone(f"Topic {spot[0]} has no partition {spot[1]}.")
+                found[spot] = (record, seen.height)
+        return found
+
+    async def _topics(self) -> tuple[str, ...]:
+        match self._options.topics:
+            case Subscribed(topics):
+                return topics
+            case Assigned(partitions):
+                return tuple(topic for topic, _ in partitions)
+            case Pattern(text):
+                now = time.monotonic()
+                if self._listed is None or now - self._listed[0] >= LIST_SECONDS:
+                    pattern = re.compile(text)
+                    found = await self._gateway.client.topics()
+                    me = await self._gateway.client.client_record()
+                    attributes = {**me.attributes, "org": me.organisation, "client": me.name}
+                    names = sorted(
+                        topic.name
+                        for topic in found
+                        if pattern.fullmatch(topic.name) and parse_rule(topic.subscribe).allows(attributes)
+                    )
+                    self._listed = (now, tuple(names))
+                return self._listed[1]
+
+    def _readable(
+        self, me: ClientRecord | None, records: Mapping[str, TopicRecord | None]
+    ) -> dict[str, int]:
+        """How many partitions each topic has. Topics of a pattern may vanish; others must be there."""
+        found: dict[str, int] = {}
+        if not records and (why := reason_to_deny("", 0, me, None)) and not isinstance(why, UnknownTopic):
+            raise translated(why)
+        for topic, record in records.items():
+            why = reason_to_deny(topic, 0, me, record)
+            if isinstance(why, UnknownTopic) and isinstance(self._options.topics, Pattern):
+                continue
+            if why is not None:
+                raise translated(why)
+            assert record is not None
+            found[topic] = record.partitions
+        return found
+
+    def _spots(self, topics: Iterable[str], partitions: Mapping[str, int]) -> Iterable[Spot]:
+        if isinstance(self._options.topics, Assigned):
+            wanted = dict(self._options.topics.partitions)
+            return [(topic, one) for topic in topics for one in wanted[topic]]
+        return [(topic, one) for topic in topics for one in range(partitions.get(topic, 0))]

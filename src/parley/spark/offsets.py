@@ -1,0 +1,124 @@
+"""Where a query stands (P23): for every partition its next offset, and the certified block as of which that was so.
+
+The block makes a replay exact and a checkpoint of another history an error: Spark itself takes any offset, also one that
+lies behind the last, and repeats rows without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from parley.model.codec import DECODE_ERRORS
+from parley.model.names import Value
+from parley.spark.errors import BackwardOffset
+
+__all__ = ["VERSION", "Offsets", "Place", "Spot", "decode", "encode", "split", "split_fairly"]
+
+VERSION = 1
+
+Count = Annotated[int, Meta(ge=0, lt=2**62)]
+Spot = tuple[str, int]  # a topic and one of its partitions
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    """The next offset of one partition, as of a block; rows are shown as its reader could see them at `rights`."""
+
+    offset: Count
+    height: Count
+    block: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    epoch: Count
+    rights: Count
+
+
+class _Written(Struct, frozen=True, forbid_unknown_fields=True):
+    version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
+    chain: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    topics: dict[str, dict[str, Place]]
+    attributes: dict[str, dict[str, Value]]  # of the reader, by the height at which it had them
+
+
+class Offsets(Struct, frozen=True):
+    """All places of a query, and what its reader's attributes were at the heights that they name."""
+
+    chain: str
+    places: dict[Spot, Place]
+    attributes: dict[int, dict[str, Value]]
+
+    def next(self, spot: Spot) -> int | None:
+        place = self.places.get(spot)
+        return None if place is None else place.offset
+
+    def rights(self, spot: Spot) -> Mapping[str, Value]:
+        """What the reader's attributes were when this place was written."""
+        return self.attributes.get(self.places[spot].rights, {})
+
+
+def encode(offsets: Offsets) -> dict[str, Any]:
+    """For the checkpoint; always in the same order, because Spark compares texts."""
+    topics: dict[str, dict[str, Place]] = {}
+    for (topic, partition), place in sorted(offsets.places.items()):
+        topics.setdefault(topic, {})[str(partition)] = place
+    needed = sorted({place.rights for place in offsets.places.values()})
+    attributes = {
+        str(height): dict(sorted(offsets.attributes.get(height, {}).items())) for height in needed
+    }
+    written = _Written(VERSION, offsets.chain, topics, attributes)
+    found: dict[str, Any] = msgspec.to_builtins(written)
+    return found
+
+
+def decode(data: Mapping[str, Any]) -> Offsets:
+    """Raises `BackwardOffset` for what no query of this source wrote."""
+    try:
+        written = msgspec.convert(dict(data), _Written)
+        places = {
+            (topic, int(partition)): place
+            for topic, places in written.topics.items()
+            for partition, place in places.items()
+        }
+        attributes = {int(height): had for height, had in written.attributes.items()}
+    except (*DECODE_ERRORS, TypeError) as error:
+        raise BackwardOffset(
+            f"The checkpoint holds no offset of this source ({error}). Start the query with a new checkpoint."
+        ) from None
+    return Offsets(written.chain, places, attributes)
+
+
+def split_fairly(waiting: Mapping[Spot, int], limit: int, turn: int) -> dict[Spot, int]:
+    """How many rows of each partition to take: all alike, and what one does not need goes to the others.
+
+    `turn` says who comes first when there are fewer rows than partitions, so that none waits for ever.
+    """
+    left = {spot: count for spot, count in waiting.items() if count > 0}
+    taken = dict.fromkeys(waiting, 0)
+    while left and limit >= len(left):
+        share = min(limit // len(left), *left.values())
+        for spot in list(left):
+            taken[spot] += share
+            left[spot] -= share
+            limit -= share
+            if not left[spot]:
+                del left[spot]
+    order = sorted(left)
+    for at in range(min(limit, len(order))):
+        taken[order[(turn + at) % len(order)]] += 1
+    return taken
+
+
+def split(ranges: Sequence[tuple[Spot, int, int]], least: int | None) -> list[tuple[Spot, int, int]]:
+    """Cut ranges of offsets so that there are at least about `least` of them, large ones first into more pieces."""
+    ranges = [one for one in ranges if one[1] < one[2]]
+    total = sum(end - start for _, start, end in ranges)
+    if least is None or len(ranges) >= least:
+        return list(ranges)
+    pieces: list[tuple[Spot, int, int]] = []
+    for spot, start, end in ranges:
+        size = end - start
+        parts = min(size, max(1, -(-size * least // total)))
+        cuts = [start + size * at // parts for at in range(parts + 1)]
+        pieces += [(spot, low, high) for low, high in zip(cuts, cuts[1:], strict=False)]
+    return pieces

@@ -1,0 +1,441 @@
+"""What a job may say to `format("parley")`: every option, what it may hold, and the nearest right one for a wrong one.
+
+Names are Kafka's where Kafka has them, and upper and lower case are the same, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from parley.client.compose import MAX_CONTENT, canonical_rule, constraint
+from parley.client.errors import InvalidConstraint, InvalidRule
+from parley.client.messages import Level
+from parley.client.staging import MAX_VALID, VALID
+from parley.model.batches import MAX_MESSAGES
+from parley.model.names import is_topic
+from parley.spark.errors import BadOption
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "TABLES",
+    "Assigned",
+    "Network",
+    "Pattern",
+    "ReadOptions",
+    "Start",
+    "Subscribed",
+    "TableOptions",
+    "Topics",
+    "WriteOptions",
+    "read_options",
+    "table_of",
+    "table_options",
+    "write_options",
+]
+
+EARLIEST, LATEST = -2, -1  # as Kafka writes them in JSON
+TABLES = ("blocks", "operations", "receipts", "votes", "clients", "topics", "evidence")
+TIMEOUT_SECONDS = 60
+MAX_TIMEOUT = 3_600
+MAX_TOPICS = 1_000
+BATCH_SIZE = 1_000  # rows
+BATCH_BYTES = 256 * 1024
+IN_FLIGHT = 8  # batches of one task
+MAX_IN_FLIGHT = 64
+MAX_TEXT = 1024 * 1024  # characters of an option
+
+NETWORK = ("context", "directory", "genesis", "identity", "brokers", "timeout")
+READ = (
+    *NETWORK,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "includeProof",
+    "payload",
+    "where",
+    "verify",
+    "queryName",
+)
+WRITE = (
+    *NETWORK,
+    "topic",
+    "rule",
+    "runId",
+    "deadLetterTopic",
+    "batchSize",
+    "batchBytes",
+    "batchesInFlight",
+    "stageBlocks",
+)
+TABLE = (
+    *NETWORK,
+    "table",
+    "startingHeight",
+    "endingHeight",
+    "maxBlocksPerTrigger",
+    "minPartitions",
+    "verify",
+    "queryName",
+)
+SPARKS = frozenset({"path", "checkpointlocation", "recursivefilelookup"})  # Spark hands these on to every format
+
+T = TypeVar("T")
+
+Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Which network, and as whom: names and paths that mean the same on every machine, never a key itself."""
+
+    context: str | None = None
+    directory: str | None = None
+    genesis: str | None = None
+    identity: str | None = None
+    brokers: tuple[str, ...] = ()
+    timeout: int = TIMEOUT_SECONDS  # seconds after which a question that nobody answers is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """Topics by their names."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """All topics that this client may read and whose whole names match."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Single partitions."""
+
+    partitions: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+Topics = Subscribed | Pattern | Assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One end of a range: the same for all partitions, or an offset for each of these."""
+
+    everywhere: int = EARLIEST
+    offsets: Offsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    network: Network
+    topics: Topics
+    start: Start
+    end: Start
+    timestamp: int | None = None  # ms since 1970
+    max_offsets: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    headers: bool = False
+    proof: bool = False
+    payload: bool = True
+    where: str = ""
+    verify: Level = "certified"
+    query_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """`topic` is where rows go that name none. `run` names a job's one run, so that its repetition is not a second one."""
+
+    network: Network
+    topic: str | None = None
+    rule: str = ""  # of rows that have none
+    run: str | None = None
+    dead_letters: str | None = None  # where it is said of rows that cannot be published; without it the job fails
+    batch_size: int = BATCH_SIZE
+    batch_bytes: int = BATCH_BYTES
+    in_flight: int = IN_FLIGHT  # batches of one task that wait for their receipts
+    stage_blocks: int = VALID  # for so many blocks what was staged waits for its commit
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    network: Network
+    table: str
+    first: int = 1
+    last: int | None = None
+    max_blocks: int | None = None
+    min_partitions: int | None = None
+    verify: Level = "certified"
+    query_name: str = ""
+
+
+def table_of(options: Mapping[str, str]) -> str | None:
+    """The ledger table that is asked for, None if it is topics."""
+    return _Given(options, TABLE).text("table")
+
+
+def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOptions:
+    """`stream`: None where it is not known yet which of the two it will be."""
+    given = _Given(options, READ)
+    if stream and given.text("endingOffsets") is not None:
+        raise BadOption("endingOffsets is for batch queries; a stream has no end.")
+    start = given.start("startingOffsets", LATEST if stream else EARLIEST)
+    end = given.start("endingOffsets", LATEST)
+    if stream is False and LATEST in _all(start):
+        raise BadOption("startingOffsets of a batch query cannot be 'latest' or -1: nothing would be read.")
+    if EARLIEST in _all(end):
+        raise BadOption("endingOffsets cannot be 'earliest' or -2: nothing would be read.")
+    timestamp = given.number("startingTimestamp", least=0)
+    if timestamp is not None and given.text("startingOffsets") is not None:
+        raise BadOption("startingOffsets and startingTimestamp contradict each other; give one of them.")
+    if stream is False and given.text("maxOffsetsPerTrigger") is not None:
+        raise BadOption("maxOffsetsPerTrigger is for streams; a batch query reads everything up to endingOffsets.")
+    return ReadOptions(
+        given.network(),
+        given.topics(),
+        start,
+        end,
+        timestamp,
+        given.number("maxOffsetsPerTrigger", least=1),
+        given.number("minPartitions", least=1),
+        given.yes("failOnDataLoss", default=True),
+        given.yes("includeHeaders", default=False),
+        given.yes("includeProof", default=False),
+        given.yes("payload", default=True),
+        given.where(),
+        given.level(),
+        given.text("queryName") or "",
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    given = _Given(options, WRITE)
+    return WriteOptions(
+        given.network(),
+        given.topic("topic"),
+        given.rule(),
+        given.text("runId"),
+        given.topic("deadLetterTopic"),
+        given.number_to("batchSize", MAX_MESSAGES) or BATCH_SIZE,
+        given.number_to("batchBytes", MAX_CONTENT) or BATCH_BYTES,
+        given.number_to("batchesInFlight", MAX_IN_FLIGHT) or IN_FLIGHT,
+        given.number_to("stageBlocks", MAX_VALID) or VALID,
+    )
+
+
+def table_options(options: Mapping[str, str]) -> TableOptions:
+    given = _Given(options, TABLE)
+    table = given.text("table") or ""
+    if table not in TABLES:
+        raise BadOption(f"There is no table {table!r}; {_nearest(table, TABLES)}.")
+    first, last = given.number("startingHeight", least=1), given.number("endingHeight", least=1)
+    return TableOptions(
+        given.network(),
+        table,
+        1 if first is None else first,
+        last,
+        given.number("maxBlocksPerTrigger", least=1),
+        given.number("minPartitions", least=1),
+        given.level(),
+        given.text("queryName") or "",
+    )
+
+
+class _Given:
+    """The options of one query, each looked at by the name that the documentation gives it."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._known = tuple(known)
+        names = {name.lower(): name for name in self._known}
+        self._values: dict[str, str] = {}
+        for key, value in options.items():
+            name = names.get(key.lower())
+            if name is None:
+                if key.lower() not in SPARKS and key.lower() != "table":
+                    raise BadOption(f"There is no option {key!r}; {_nearest(key, self._known)}.")
+                continue
+            if len(value) > MAX_TEXT:
+                raise BadOption(f"Option {name} has {len(value)} characters; {MAX_TEXT} are allowed.")
+            self._values[name] = value
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def number(self, name: str, *, least: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
+            raise BadOption(f"Option {name} is a whole number from {least} on, not {value!r}.")
+        return int(value)
+
+    def yes(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in {"true", "false"}:
+            raise BadOption(f"Option {name} is true or false, not {value!r}.")
+        return value.strip().lower() == "true"
+
+    def level(self) -> Level:
+        value = (self.text("verify") or "certified").strip().lower()
+        if value not in get_args(Level):
+            raise BadOption(f"Option verify is {', '.join(get_args(Level))}, not {value!r}.")
+        return cast("Level", value)
+
+    def where(self) -> str:
+        value = self.text("where")
+        if not value:
+            return ""
+        try:
+            return constraint(value).text
+        except InvalidConstraint as error:
+            raise BadOption(f"Option where: {error}.") from None
+
+    def number_to(self, name: str, most: int) -> int | None:
+        found = self.number(name, least=1)
+        if found is not None and found > most:
+            raise BadOption(f"Option {name} is at most {most}, not {found}.")
+        return found
+
+    def topic(self, name: str) -> str | None:
+        value = self.text(name)
+        if value is not None and not is_topic(value):
+            raise BadOption(f"Option {name}: {value!r} cannot be the name of a topic.")
+        return value
+
+    def rule(self) -> str:
+        try:
+            return canonical_rule(self.text("rule") or "")
+        except InvalidRule as error:
+            raise BadOption(f"Option rule: {error}.") from None
+
+    def network(self) -> Network:
+        found = {name: self._path(name) for name in NETWORK[:4]}
+        if found["directory"] is None and found["context"] is None and found["genesis"] is not None:
+            if found["identity"] is None:
+                raise BadOption("Beside genesis, identity is needed: the path of an identity file on every node.")
+        brokers = tuple(part.strip() for part in (self.text("brokers") or "").split(",") if part.strip())
+        timeout = self.number("timeout", least=1)
+        if timeout is not None and timeout > MAX_TIMEOUT:
+            raise BadOption(f"Option timeout is at most {MAX_TIMEOUT} seconds.")
+        return Network(brokers=brokers, timeout=timeout or TIMEOUT_SECONDS, **found)
+
+    def topics(self) -> Topics:
+        names = ("subscribe", "subscribePattern", "assign")
+        chosen = [name for name in names if self.text(name) is not None]
+        if len(chosen) != 1:
+            problem = " and ".join(chosen) + " are given" if chosen else "none is given"
+            raise BadOption(f"Give exactly one of {', '.join(names)}; {problem}.")
+        text = self._values[chosen[0]]
+        match chosen[0]:
+            case "subscribe":
+                topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+                if not 1 <= len(topics) <= MAX_TOPICS:
+                    raise BadOption(f"subscribe names 1 to {MAX_TOPICS} topics, with commas between them.")
+                return Subscribed(topics)
+            case "subscribePattern":
+                try:
+                    re.compile(text)
+                except re.error as error:
+                    raise BadOption(f"subscribePattern cannot be read: {error}.") from None
+                return Pattern(text)
+            case _:
+                return _assigned(text)
+
+    def start(self, name: str, default: int) -> Start:
+        text = self.text(name)
+        if text is None:
+            return Start(default)
+        word = text.strip().lower()
+        if word in {"earliest", "latest"}:
+            return Start(EARLIEST if word == "earliest" else LATEST)
+        shape = '"earliest", "latest" or JSON such as {"topic": {"0": 23, "1": -1}}, -2 for earliest and -1 for latest'
+        return Start(default, _json(name, text, shape, _offsets))
+
+    def _path(self, name: str) -> str | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        # Options travel through plans and logs, so a key must never be among them.
+        if "{" in value or "\n" in value or "-----" in value or re.fullmatch(r"[0-9a-fA-F]{64,}", value):
+            raise BadOption(
+                f"Option {name} looks like the contents of a file. Give the path of the file, or a context, as it is on "
+                f"every node; what is secret must not travel through Spark."
+            )
+        return value
+
+
+def _assigned(text: str) -> Assigned:
+    def read(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:  # noqa: ANN401 - JSON is anything
+        return tuple(
+            (str(topic), tuple(sorted({_natural(partition) for partition in partitions})))
+            for topic, partitions in sorted(value.items())
+            if isinstance(partitions, list) or _wrong()
+        )
+
+    found = _json("assign", text, 'JSON such as {"topic": [0, 1]}', read)
+    if not found or not all(partitions for _, partitions in found):
+        raise BadOption('assign names no partition; give JSON such as {"topic": [0, 1]}.')
+    return Assigned(found)
+
+
+def _offsets(value: Any) -> Offsets:  # noqa: ANN401 - JSON is anything
+    return {
+        str(topic): {_natural(int(partition)): _offset(offset) for partition, offset in offsets.items()}
+        for topic, offsets in value.items()
+    }
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:
+        _wrong()
+    return cast("int", value)
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or value < EARLIEST:
+        _wrong()
+    return cast("int", value)
+
+
+def _wrong() -> Literal[False]:
+    raise ValueError
+
+
+def _json(name: str, text: str, shape: str, read: Callable[[Any], T]) -> T:
+    try:
+        return read(json.loads(text))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise BadOption(f"Option {name} is {shape}, not {text[:200]!r}.") from None
+
+
+def _all(start: Start) -> set[int]:
+    if start.offsets is None:
+        return {start.everywhere}
+    return {offset for offsets in start.offsets.values() for offset in offsets.values()}
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {names[close[0]]!r}?  Known are: {', '.join(names.values())}".replace("?  ", "? ")
+    return f"known are: {', '.join(names.values())}"

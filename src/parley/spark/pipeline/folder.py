@@ -1,0 +1,87 @@
+"""The folder in which a pipeline keeps everything: tables, checkpoints, the catalog that remembers them, and its results."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Busy", "Folder", "OtherNetwork"]
+
+
+class Busy(Exception):  # noqa: N818 - a condition, not a fault
+    """Another run works in the same folder."""
+
+
+class OtherNetwork(Exception):  # noqa: N818
+    """The tables in the folder came from another network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Whoever deletes it begins anew: what was published is still in the network."""
+
+    path: Path
+
+    @property
+    def tables(self) -> Path:
+        return self.path / "tables"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def catalog(self) -> Path:
+        return self.path / "catalog"
+
+    @property
+    def delta(self) -> Path:
+        return self.path / "delta"
+
+    @property
+    def charts(self) -> Path:
+        return self.path / "charts"
+
+    @property
+    def graph(self) -> Path:
+        return self.path / "pipeline"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "spark.log"
+
+    @contextmanager
+    def held(self, chain: str) -> Iterator[None]:
+        """For one run at a time, and for one network."""
+        self.path.mkdir(
+            parents=True, exist_ok=True, mode=0o700
+        )  # what devices say of patients is nobody's business
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(
+                    f"another run works in {self.path}; wait for it, or choose another --out"
+                ) from None
+            self._belong(chain)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _belong(self, chain: str) -> None:
+        mark = self.path / "chain"
+        if not mark.exists():
+            mark.write_text(f"{chain}\n")
+        elif mark.read_text().strip() != chain:
+            raise OtherNetwork(
+                f"{self.path} holds tables of another network; choose another --out, or delete it to begin anew"
+            )

@@ -1,0 +1,227 @@
+"""The driver's side of a query: from which offset to which one it goes next, and who reads what (P23).
+
+No single broker is believed: offsets come from the certified state. Spark would take an end that lies before the start
+and repeat rows without a word, so whatever does not go on from the recorded block is an error here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, Unreachable
+from parley.spark.gateway import gateway
+from parley.spark.heads import Sight, Watch
+from parley.spark.offsets import Offsets, Place, Spot, split, split_fairly
+from parley.spark.options import EARLIEST, LATEST, ReadOptions, Start
+from parley.spark.reader import Range
+from parley.spark.times import offset_at
+
+__all__ = ["Planner"]
+
+log = logging.getLogger("parley.spark")
+
+
+class Planner:
+    """Of one query. It is where the driver's connection is; executors have their own."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._gateway = gateway(options.network, options.verify)
+        self._watch = Watch(self._gateway, options)
+        self._chain = self._gateway.client.genesis.chain.hex()
+        self._proven: set[tuple[int, str]] = set()  # heights and blocks that are known to be of this history
+        self._frozen: dict[Spot, int] | None = None
+
+    # -- batch ---------------------------------------------------------------------------------------------------------
+
+    def batch(self) -> list[Range]:
+        """All that there is, within the options."""
+        sight = self._watch.look()
+        start = self._ends(sight, self._options.start, "startingOffsets")
+        if self._options.timestamp is not None:
+            start = self._since(sight, self._options.timestamp)
+        end = self._ends(sight, self._options.end, "endingOffsets")
+        ranges = [(spot, start[spot], end[spot]) for spot in sorted(sight.heads)]
+        return self._pieces(ranges, {spot: (sight.rights, sight.attributes) for spot in sight.heads})
+
+    # -- stream --------------------------------------------------------------------------------------------------------
+
+    def beginning(self) -> Offsets:
+        """Where a new query starts."""
+        sight = self._watch.look()
+        if self._options.timestamp is not None:
+            return self._offsets(sight, self._since(sight, self._options.timestamp))
+        return self._offsets(sight, self._ends(sight, self._options.start, "startingOffsets"))
+
+    def freeze(self) -> None:
+        """Go as far as the network is now, and no further."""
+        self._frozen = {spot: head.next_offset for spot, (head, _) in self._watch.look().heads.items()}
+
+    def next(self, start: Offsets, limit: int | None) -> Offsets:
+        """The end of the next batch; `start` itself if there is no certified progress."""
+        self._require_same_history(start)
+        try:
+            sight = self._watch.look(_height(start))
+        except Unreachable as error:
+            log.warning("No certified progress: %s", error)
+            return start
+        ends = self._available(start, sight)
+        begun = {spot: self._begun(start, sight, spot) for spot in ends}
+        waiting = {spot: max(0, end - begun[spot]) for spot, end in ends.items()}
+        if not any(waiting.values()):
+            return start
+        if limit is not None and sum(waiting.values()) > limit:
+            waiting = split_fairly(waiting, limit, sum(begun.values()))
+        return self._offsets(sight, {spot: begun[spot] + waiting[spot] for spot in ends}, start)
+
+    def newest(self) -> Offsets | None:
+        """How far the network is, for whoever looks at how far behind the query is."""
+        try:
+            sight = self._watch.look()
+        except Unreachable:
+            return None
+        return self._offsets(sight, {spot: head.next_offset for spot, (head, _) in sight.heads.items()})
+
+    def pieces(self, start: Offsets, end: Offsets) -> list[Range]:
+        """Who reads what. The same offsets give the same rows, whenever it is asked."""
+        self._require_same_history(start)
+        self._require_same_history(end)
+        ranges = [(spot, start.next(spot) or 0, place.offset) for spot, place in sorted(end.places.items())]
+        for spot, first, last in ranges:
+            if last < first:
+                raise BackwardOffset(
+                    f"A batch was planned from offset {first} back to {last} of partition {spot[1]} of {spot[0]}. Start the "
+                    f"query with a new checkpoint."
+                )
+        rights = {spot: (place.rights, end.rights(spot)) for spot, place in end.places.items()}
+        return self._pieces(ranges, rights)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _pieces(
+        self, ranges: list[tuple[Spot, int, int]], rights: Mapping[Spot, tuple[int, Mapping[str, object]]]
+    ) -> list[Range]:
+        return [
+            Range(*spot, first, last, rights[spot][0], dict(rights[spot][1]), rank)  # type: ignore[arg-type]
+            for rank, (spot, first, last) in enumerate(split(ranges, self._options.min_partitions))
+        ]
+
+    def _available(self, start: Offsets, sight: Sight) -> dict[Spot, int]:
+        """Up to where each partition may be read now."""
+        for spot in start.places:
+            if spot not in sight.heads:
+                self._vanished(spot)
+        ends = {spot: head.next_offset for spot, (head, _) in sight.heads.items()}
+        if self._frozen is not None:
+            ends = {spot: min(end, self._frozen[spot]) for spot, end in ends.items() if spot in self._frozen}
+        for spot, end in ends.items():
+            begun = start.next(spot) or 0
+            if sight.heads[spot][0].next_offset < begun:
+                raise BackwardOffset(
+                    f"The checkpoint is at offset {begun} of partition {spot[1]} of {spot[0]}, and the network at "
+                    f"{end}: it lost what the query has read, or is another one. Start with a new checkpoint."
+                )
+        return ends
+
+    def _begun(self, start: Offsets, sight: Sight, spot: Spot) -> int:
+        """Where a partition goes on; one that is new to the query begins with its first offset."""
+        begun = start.next(spot) or 0
+        first = sight.heads[spot][0].log_start_offset
+        if begun >= first:
+            return begun
+        text = (
+            f"Offsets {begun} to {first - 1} of partition {spot[1]} of {spot[0]} were pruned before the query has read them"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}. Set failOnDataLoss to false to go on at offset {first}.")
+        log.warning("%s.", text)
+        return first
+
+    def _vanished(self, spot: Spot) -> None:
+        text = f"Topic {spot[0]} was deleted while the query read it"
+        if self._options.fail_on_data_loss:
+            raise TopicGone(
+                f"{text}. Start with a new checkpoint without it, or set failOnDataLoss to false."
+            )
+        log.warning("%s.", text)
+
+    def _offsets(self, sight: Sight, ends: Mapping[Spot, int], start: Offsets | None = None) -> Offsets:
+        places: dict[Spot, Place] = dict(start.places) if start is not None else {}
+        for spot, end in ends.items():
+            places[spot] = self._watch.place(sight, spot, end)
+        for place in places.values():
+            self._proven.add((place.height, place.block))
+        attributes = dict(start.attributes) if start is not None else {}
+        attributes[sight.rights] = dict(sight.attributes)
+        return Offsets(self._chain, places, attributes)
+
+    def _ends(self, sight: Sight, wanted: Start, option: str) -> dict[Spot, int]:
+        """An option's offsets, with numbers for the words."""
+        if wanted.offsets is not None:
+            named = {(topic, one) for topic, given in wanted.offsets.items() for one in given}
+            if unknown := sorted(named - set(sight.heads)):
+                raise BadOption(f"{option} names {_told(unknown)}, which the query does not read.")
+            if missing := sorted(set(sight.heads) - named):
+                raise BadOption(f"{option} names no offset for {_told(missing)}; name all, or write a word.")
+        return {spot: self._end(sight, wanted, spot, option) for spot in sight.heads}
+
+    def _end(self, sight: Sight, wanted: Start, spot: Spot, option: str) -> int:
+        head = sight.heads[spot][0]
+        offset = wanted.everywhere if wanted.offsets is None else wanted.offsets[spot[0]][spot[1]]
+        if offset == EARLIEST:
+            return head.log_start_offset
+        if offset == LATEST:
+            return head.next_offset
+        if offset > head.next_offset:
+            raise BadOption(f"{option}: {_told([spot])} ends at offset {head.next_offset}, before {offset}.")
+        if offset < head.log_start_offset and option == "startingOffsets":
+            if self._options.fail_on_data_loss:
+                raise DataLoss(
+                    f"{option}: {_told([spot])} begins at offset {head.log_start_offset}; what was before it is pruned. "
+                    f"Set failOnDataLoss to false to begin there."
+                )
+            log.warning("%s begins at offset %d, not %d.", _told([spot]), head.log_start_offset, offset)
+            return head.log_start_offset
+        return offset
+
+    def _since(self, sight: Sight, timestamp: int) -> dict[Spot, int]:
+        return {
+            spot: self._gateway.run(offset_at(self._gateway.client, spot, head, timestamp))
+            for spot, (head, _) in sight.heads.items()
+        }
+
+    def _require_same_history(self, recorded: Offsets) -> None:
+        """That the blocks of a checkpoint stand where they stood: Spark itself would go on in any history."""
+        if recorded.chain != self._chain:
+            raise BackwardOffset(
+                f"The checkpoint is of network {recorded.chain[:16]}, and this is {self._chain[:16]}. Use the options of the "
+                f"network that it was made on, or start with a new checkpoint."
+            )
+        new = {(place.height, place.block) for place in recorded.places.values()} - self._proven
+        for height, block in sorted(new):
+            found = self._watch.block_at(height)
+            if found is None:
+                raise BackwardOffset(
+                    f"The checkpoint is of height {height}, and the network has not come so far: it was restored from an "
+                    f"older copy, or is another one. Start with a new checkpoint."
+                )
+            if found != block:
+                raise BackwardOffset(
+                    f"Block {height} is not the one that the checkpoint was written at: the network has another history. "
+                    f"Start with a new checkpoint."
+                )
+            self._proven.add((height, block))
+        if len(self._proven) > MAX_PROVEN:
+            self._proven = {(place.height, place.block) for place in recorded.places.values()}
+
+
+MAX_PROVEN = 1_000
+
+
+def _height(start: Offsets) -> int:
+    return max((place.height for place in start.places.values()), default=0)
+
+
+def _told(spots: list[Spot]) -> str:
+    return ", ".join(f"partition {partition} of {topic}" for topic, partition in spots[:10])

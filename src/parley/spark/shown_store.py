@@ -1,0 +1,114 @@
+"""What brokers show of the ledger, under the names that their stores have for it: the auditor's checks read one or the other.
+
+Blocks come in order, a page at a time, each proven to be in the certified history; only those around the one that is
+being looked at are kept. Roots are those that headers name, of which a quorum approved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import msgspec
+
+from parley.client.ledger import VerifiedBlock
+from parley.consensus.types import Roots
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.crypto.merkle import MountainRange
+from parley.ledger import layout
+from parley.ledger.audit import NAMED_WITHIN
+from parley.ledger.layout import StoredBlock
+from parley.spark.auditing import Ledger
+
+__all__ = ["ShownStore"]
+
+
+class ShownStore:
+    """A `KeyValue` of the blocks `first` to `last`, and of the headers beside them that their checks need."""
+
+    def __init__(self, ledger: Ledger, first: int, last: int, highest: int) -> None:
+        low, high = max(1, first - NAMED_WITHIN), min(last + NAMED_WITHIN, highest)
+        self._coming = chain(
+            ledger.blocks(low, first - 1, bodies=False),
+            ledger.blocks(first, last, bodies=True),
+            ledger.blocks(last + 1, high, bodies=False),
+        )
+        self._first = first
+        self._next, self._end = low, high
+        self._blocks: dict[int, VerifiedBlock] = {}
+        self._bodies: dict[bytes, tuple[int, bytes]] = {}  # with the last height that has them
+        self._rest: dict[bytes, tuple[int, bytes]] = {}
+        self._nodes: dict[bytes, bytes] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        kind, rest = key[:2], key[2:]
+        match kind:
+            case b"c/":
+                block = self._block(int.from_bytes(rest, "big"))
+                return None if block is None else _encode(StoredBlock(block.header, block.batches))
+            case b"e/":
+                return self._receipts(int.from_bytes(rest, "big"))
+            case b"r/":
+                return self._roots(int.from_bytes(rest, "big"))
+            case b"b/":
+                return self._bodies.get(rest, (0, None))[1]
+            case b"d/":
+                return self._rest.get(rest, (0, None))[1]
+            case b"h/":
+                self._block(self._first)
+                return self._nodes.get(key)
+            case _:
+                return None
+
+    def scan(self, _: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Nobody can prove that a list is complete, so nothing is listed."""
+        return iter(())
+
+    def _receipts(self, height: int) -> bytes | None:
+        """Asked for once, when the turn of a block has come: what lies below is not needed any more."""
+        block = self._block(height)
+        for kept in (self._bodies, self._rest):
+            for name in [name for name, (of, _) in kept.items() if of < height]:
+                del kept[name]
+        for old in [old for old in self._blocks if old < height - 2 * NAMED_WITHIN]:
+            del self._blocks[old]
+        return None if block is None else _encode(block.raw_leaves)
+
+    def _roots(self, height: int) -> bytes | None:
+        for above in range(height + 1, height + NAMED_WITHIN + 1):
+            block = self._block(above)
+            if block is not None and block.header.executed_height == height:
+                return _encode(Roots(block.header.state_root, block.header.history_root))
+            if above >= self._end or (block is not None and block.header.executed_height > height):
+                return None
+        return None
+
+    def _block(self, height: int) -> VerifiedBlock | None:
+        while self._next <= min(height, self._end):
+            block = next(self._coming)
+            self._blocks[block.height] = block
+            self._next = block.height + 1
+            self._take(block)
+        return self._blocks.get(height)
+
+    def _take(self, block: VerifiedBlock) -> None:
+        if block.height == self._first and block.before is not None:
+            self._nodes = _nodes(block.before)
+        for name, body, remains in zip(block.batches, block.bodies, block.remains, strict=True):
+            if body is not None:
+                self._bodies[name] = (block.height, body)
+            elif remains is not None:
+                self._rest[name] = (block.height, _encode(remains))
+
+
+def _nodes(history: MountainRange) -> dict[bytes, bytes]:
+    """The peaks of a history under the names that they have in a store."""
+    size, peaks = history.size, history.encode()[8:]
+    levels = [level for level in reversed(range(size.bit_length())) if size >> level & 1]
+    return {
+        layout.history_node(level, (size >> level) - 1): peaks[at : at + DIGEST_SIZE]
+        for level, at in zip(levels, range(0, len(peaks), DIGEST_SIZE), strict=True)
+    }
+
+
+_encode = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,216 @@
+"""What one task of a write does in an executor: rows become batches, batches are staged, and their digests go to the driver.
+
+Memory is bounded: by the batches that are being filled, and by those that wait for their receipts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from parley.client.compose import partition_of
+from parley.client.errors import LimitExceeded, StageOver
+from parley.model.batches import MAX_RULES, Message
+from parley.spark.errors import StageFailed
+from parley.spark.gateway import Gateway, gateway
+from parley.spark.options import WriteOptions
+from parley.spark.rows import Faulty, Publication, Rows
+
+__all__ = ["TaskMessage", "TopicPart", "write_rows"]
+
+MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """What a task staged for one topic: the digests of its batches, in their order. Nothing if the stage is `over`."""
+
+    topic: str
+    writer: bytes
+    stage: int
+    digests: tuple[bytes, ...]
+    rows: int
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver; the rows themselves are on the ledger."""
+
+    task: int
+    parts: tuple[TopicPart, ...]
+
+
+def write_rows(
+    options: WriteOptions, run: str, stage: int, task: int, batches: Iterable[pa.RecordBatch]
+) -> TaskMessage:
+    """Stage all rows of a task under the writer that `run` names. A task without rows asks nobody anything."""
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return TaskMessage(task, ())
+    work = _Task(gateway(options.network, rank=task), options, run, stage)
+    work.add(first)
+    del first
+    for batch in filled:  # to the end, also when the stage is over: an upstream keeps its state by being read
+        work.add(batch)
+    return TaskMessage(task, work.finish())
+
+
+@dataclass(slots=True)
+class _Open:
+    """A batch that is being filled."""
+
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+    rules: set[str] = field(default_factory=set)
+
+
+class _Task:
+    def __init__(self, network: Gateway, options: WriteOptions, run: str, stage: int) -> None:
+        self._network = network
+        self._options = options
+        self._run = run
+        self._stage = stage
+        self._rows = Rows(options.topic or "", options.rule)
+        self._topics: dict[str, _Topic] = {}
+        self._open = 0  # bytes
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for row in self._rows.of(batch):
+            match row:
+                case Publication():
+                    self._add(row)
+                case Faulty():
+                    self._set_aside(row)
+
+    def finish(self) -> tuple[TopicPart, ...]:
+        return tuple(self._topics[name].finish() for name in sorted(self._topics))
+
+    def _add(self, row: Publication) -> None:
+        topic = self._topic(row.topic)
+        if topic.over:
+            return
+        if row.partition is not None and not 0 <= row.partition < topic.partitions:
+            there = f"{row.topic} has partitions 0 to {topic.partitions - 1}"
+            self._set_aside(Faulty(row.topic, row.key, f"there is no partition {row.partition}: {there}"))
+            return
+        self._open += topic.add(row)
+        if self._open > MAX_OPEN:
+            self._open = sum(one.flush() for one in self._topics.values())
+
+    def _set_aside(self, row: Faulty) -> None:
+        if self._options.dead_letters is None:
+            raise row.error()
+        self._add(row.letter(self._options.dead_letters))
+
+    def _topic(self, name: str) -> _Topic:
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = _Topic(self._network, self._options, name, self._run, self._stage)
+        return found
+
+
+class _Topic:
+    """What one task stages for one topic, in the partitions that a publisher would choose."""
+
+    def __init__(self, network: Gateway, options: WriteOptions, topic: str, run: str, stage: int) -> None:
+        self._network = network
+        self._options = options
+        self._topic = topic
+        client = network.client
+        self._writer = client.writer(topic, run)
+        self._stage = stage
+        self._open: dict[int, _Open] = {}
+        self._turn = int.from_bytes(os.urandom(2), "big")
+        self._rows = 0
+        record = network.run(client.stage_record(topic, self._writer))
+        self.over = record is not None and record.stage >= stage
+        self.partitions = 0 if self.over else network.run(client.partitions(topic))
+        self._stager = client.stager(
+            topic, self._writer, stage, in_flight=options.in_flight, valid=options.stage_blocks
+        )
+
+    def add(self, row: Publication) -> int:
+        """By how many bytes there is more to be sent."""
+        partition = self._partition(row)
+        batch = self._open.get(partition)
+        sent = 0
+        if batch is not None and not self._fits(batch, row):
+            sent = self._send(partition)
+            batch = None
+        if batch is None:
+            batch = self._open[partition] = _Open()
+        batch.messages.append(row.message)
+        batch.size += row.size
+        batch.rules.add(row.message.rule)
+        self._rows += 1
+        if len(batch.messages) >= self._options.batch_size:
+            sent += self._send(partition)
+        return row.size - sent
+
+    def flush(self) -> int:
+        """Send all that is open: nothing is left of it."""
+        for partition in list(self._open):
+            self._send(partition)
+        return 0
+
+    def finish(self) -> TopicPart:
+        self.flush()
+        staged = None if self.over else self._run(self._stager.finish())
+        if staged is None:
+            return TopicPart(self._topic, self._writer, self._stage, (), 0, over=True)
+        digests = tuple(one.digest for one in staged)
+        return TopicPart(self._topic, self._writer, self._stage, digests, self._rows)
+
+    def _partition(self, row: Publication) -> int:
+        if row.partition is not None:
+            return row.partition
+        if row.key is not None:
+            return partition_of(row.key, self.partitions)
+        return self._turn % self.partitions  # one batch at a time
+
+    def _fits(self, batch: _Open, row: Publication) -> bool:
+        rules = batch.rules
+        return batch.size + row.size <= self._options.batch_bytes and (
+            row.message.rule in rules or len(rules) < MAX_RULES
+        )
+
+    def _send(self, partition: int) -> int:
+        batch = self._open.pop(partition)
+        if partition == self._turn % self.partitions:
+            self._turn += 1
+        if not self.over:
+            self._run(self._stager.send(partition, batch.messages))
+        return batch.size
+
+    def _run(self, work: Awaitable[T]) -> T | None:
+        """None if another attempt of this batch was committed meanwhile."""
+        try:
+            return self._network.run(_told(work))
+        except _Over:
+            self.over = True
+            return None
+
+
+class _Over(Exception):  # noqa: N818 - it names the condition, and never leaves this module
+    pass
+
+
+async def _told(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except StageOver:
+        raise _Over from None
+    except LimitExceeded as error:
+        raise StageFailed(
+            f"The network takes no more that is not committed: {error.detail}. Nothing of this stage was published. Give a "
+            f"stream a lower maxOffsetsPerTrigger, and write a large table in parts."
+        ) from None

@@ -1,0 +1,447 @@
+"""Staged batches: invisible until their writer commits the stage, then numbered whole, once and in order (P23)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pubsub.world import ADMIN, WRITER, Signed, World, actor, matches, tagged
+
+from parley.model.errors import Code
+from parley.model.operations import (
+    AlterTopic,
+    CommitStage,
+    CreateTopic,
+    DeleteTopic,
+    Policy,
+    RevokeClient,
+    Subscribe,
+)
+from parley.model.receipts import BatchReceipt, Done, Duplicate, Published, Refused, Staged
+from parley.model.records import PartitionRecord, StageRecord, digests_hash, partition_key, stage_key
+from parley.pubsub import numbering, staged, staging
+
+ALICE, BOB = actor("alice"), actor("bob")
+OTHER = b"o" * 16
+OF_STAGES = (b"staged/", b"staging/", b"content/", b"committed/", b"pending/", b"over/", b"count/pending")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topic("orders", partitions=2)
+    world.client("alice")
+    world.client("bob")
+    return world
+
+
+def refused(receipt: BatchReceipt) -> Refused:
+    assert isinstance(receipt.outcome, Refused)
+    return receipt.outcome
+
+
+def outcomes(receipts: list[BatchReceipt]) -> list[object]:
+    return [receipt.outcome for receipt in receipts]
+
+
+def ends(world: World, topic: str = "orders") -> list[int]:
+    heads = [world.record(PartitionRecord, partition_key(topic, partition)) for partition in (0, 1)]
+    return [head.next_offset for head in heads if head is not None]
+
+
+def writer(world: World, by: bytes = WRITER) -> StageRecord | None:
+    return world.record(StageRecord, stage_key(ALICE.key, "orders", by))
+
+
+def left(world: World) -> list[bytes]:
+    """What the state holds of stages, besides what their writers have committed last."""
+    return [key for prefix in OF_STAGES for key in world.entries(prefix)]
+
+
+def stage(world: World, *sizes: int, number: int = 0, partition: int = 0, **more: object) -> list[Signed]:
+    """Batches of so many messages, staged in a block."""
+    batches = [
+        world.staged(
+            ALICE,
+            "orders",
+            *[tagged(n=i, payload=bytes([number, at, i % 256])) for i in range(size)],
+            stage=number,
+            partition=partition,
+            **more,  # type: ignore[arg-type]
+        )
+        for at, size in enumerate(sizes)
+    ]
+    until = world.height + 1_000
+    assert outcomes(world.order(*batches)) == [Staged(until)] * len(batches)
+    return batches
+
+
+# -- what staging and committing do --------------------------------------------------------------------------------------
+
+
+def test_staged_batches_are_invisible_until_their_stage_is_committed(world: World) -> None:
+    world.do(BOB, Subscribe("orders", ""))
+    before = world.entries(b"head/"), world.entries(b"ps/")
+    batches = stage(world, 2, 3)
+    world.wait(3)
+    assert (world.entries(b"head/"), world.entries(b"ps/")) == before
+    assert writer(world) is None
+    leaves = world.apply(world.commit(ALICE, "orders", 0, *reversed(batches)))
+    assert [leaf.outcome for leaf in leaves[:3] if isinstance(leaf, BatchReceipt)] == [
+        Done(),
+        Published(0),
+        Published(3),
+    ]
+    numbered = [leaf for leaf in leaves[1:3] if isinstance(leaf, BatchReceipt)]
+    assert [(one.digest, one.publisher, one.client, one.count) for one in numbered] == [
+        (batches[1].digest, ALICE.key, "hospital-a/alice", 3),
+        (batches[0].digest, ALICE.key, "hospital-a/alice", 2),
+    ]
+    (match,) = matches(leaves)
+    assert [offset for offset, _ in match.items] == [0, 1, 2, 3, 4]
+    assert ends(world) == [5, 0]
+    world.wait(1)
+    assert not left(world)
+    assert not [key for key in world.entries(b"exp/") if b"staged/" in key]
+
+
+def test_a_match_holds_the_leaves_that_were_staged(world: World) -> None:
+    world.do(BOB, Subscribe("orders", "a = 1"))
+    messages = [tagged(a=i % 3, payload=bytes([i])) for i in range(9)]
+    batch = world.staged(ALICE, "orders", *messages)
+    world.order(batch)
+    (match,) = matches(world.apply(world.commit(ALICE, "orders", 0, batch)))
+    assert match.items == tuple((i, messages[i].leaf()) for i in (1, 4, 7))
+
+
+def test_subscriptions_that_begin_between_staging_and_commit_get_everything(world: World) -> None:
+    batches = stage(world, 2)
+    world.do(BOB, Subscribe("orders", "n = 1"))
+    (match,) = matches(world.apply(world.commit(ALICE, "orders", 0, *batches)))
+    assert [offset for offset, _ in match.items] == [1]
+
+
+def test_the_record_of_a_writer_says_what_was_committed_last(world: World) -> None:
+    first, second = stage(world, 1), stage(world, 1, number=5)
+    world.apply(world.commit(ALICE, "orders", 0, *first))
+    world.apply(world.commit(ALICE, "orders", 5, *second))
+    named = digests_hash([batch.digest for batch in second])
+    assert writer(world) == StageRecord(5, (world.height, 0), named, 0)
+
+
+def test_an_empty_stage_can_be_committed(world: World) -> None:
+    assert outcomes(world.order(world.commit(ALICE, "orders", 3))) == [Done()]
+    assert writer(world) == StageRecord(3, (world.height, 0), digests_hash([]), 0)
+    world.wait(1)
+    assert not left(world)
+
+
+def test_a_stage_can_be_staged_and_committed_in_one_block(world: World) -> None:
+    batch = world.staged(ALICE, "orders")
+    receipts = world.order(batch, world.commit(ALICE, "orders", 0, batch))
+    assert outcomes(receipts) == [Staged(world.height - 1 + 1_000), Done(), Published(0)]
+
+
+def test_stages_of_writers_topics_and_clients_have_nothing_to_do_with_each_other(world: World) -> None:
+    world.topic("other")
+    mine, of_writer = stage(world, 1), stage(world, 1, writer=OTHER)
+    of_bob = world.staged(BOB, "orders", tagged(payload=b"bob"))
+    elsewhere = world.staged(ALICE, "other")
+    later = world.staged(ALICE, "orders", stage=1)
+    world.order(of_bob, elsewhere, later)
+    for foreign in (*of_writer, of_bob, elsewhere, later):
+        receipt = world.order_one(world.commit(ALICE, "orders", 0, *mine, foreign))
+        assert receipt.code is Code.NOT_STAGED
+        assert foreign.digest.hex() in refused(receipt).detail
+    assert ends(world) == [0, 0]
+    assert outcomes(world.order(world.commit(ALICE, "orders", 0, *mine))) == [Done(), Published(0)]
+    assert outcomes(world.order(world.commit(BOB, "orders", 0, of_bob))) == [Done(), Published(1)]
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_all_or_none(world: World) -> None:
+    batches = stage(world, 1, 1)
+    never = world.staged(ALICE, "orders", tagged(payload=b"never ordered"))
+    before = world.entries(b"stag"), world.entries(b"head/")
+    receipt = world.order_one(world.commit(ALICE, "orders", 0, *batches, never))
+    assert receipt.code is Code.NOT_STAGED
+    assert never.digest.hex() in refused(receipt).detail
+    twice = world.order_one(world.commit(ALICE, "orders", 0, *batches, batches[0]))
+    assert twice.code is Code.INVALID
+    assert (world.entries(b"stag"), world.entries(b"head/")) == before
+    assert writer(world) is None
+
+
+def test_a_stage_is_committed_once(world: World) -> None:
+    batches = stage(world, 1, number=4)
+    unused = stage(world, 1, number=7)
+    world.order(world.commit(ALICE, "orders", 4, *batches))
+    first = (world.height, 0)
+    repeat = world.commit(ALICE, "orders", 4, *batches)
+    assert outcomes(world.order(repeat)) == [Duplicate(first)]
+    assert outcomes(world.order(world.commit(ALICE, "orders", 4))) != [Duplicate(first)]
+    for number in (4, 3, 0):
+        receipt = world.order_one(world.commit(ALICE, "orders", number))
+        assert receipt.code is Code.STAGE_OVER
+        assert "committed stage 4" in refused(receipt).detail
+    assert ends(world) == [1, 0]
+    assert outcomes(world.order(world.commit(ALICE, "orders", 7, *unused))) == [Done(), Published(1)]
+
+
+def test_a_replay_of_a_commit_says_where_it_was(world: World) -> None:
+    batches = stage(world, 1)
+    commit = world.commit(ALICE, "orders", 0, *batches)
+    world.order(commit)
+    place = (world.height, 0)
+    assert outcomes(world.order(commit)) == [Duplicate(place)]
+    assert ends(world) == [1, 0]
+
+
+def test_a_refused_commit_stays_refused_and_a_new_one_may_succeed(world: World) -> None:
+    late = world.staged(ALICE, "orders")
+    commit = world.commit(ALICE, "orders", 0, late)
+    assert world.order_one(commit).code is Code.NOT_STAGED
+    place = (world.height, 0)
+    world.order(late)
+    assert outcomes(world.order(commit)) == [Duplicate(place)]  # nobody can replay it after a repair
+    assert ends(world) == [0, 0]
+    assert outcomes(world.order(world.commit(ALICE, "orders", 0, late))) == [Done(), Published(0)]
+
+
+def test_a_staged_batch_that_comes_again_is_a_duplicate_then_over_then_expired(world: World) -> None:
+    (batch,) = stage(world, 1)
+    place = (world.height, 0)
+    assert outcomes(world.order(batch)) == [Duplicate(place)]
+    world.order(world.commit(ALICE, "orders", 0, batch))
+    receipt = world.order_one(batch)
+    assert receipt.code is Code.STAGE_OVER
+    world.wait(1_000)
+    assert world.order_one(batch).code is Code.EXPIRED
+    assert ends(world) == [1, 0]
+
+
+def test_what_may_not_be_published_may_not_be_staged_or_committed(world: World) -> None:
+    world.topic("wards", publish='client == "bob"')
+    assert world.order_one(world.staged(ALICE, "wards")).code is Code.PERMISSION_DENIED
+    assert world.order_one(world.staged(ALICE, "nothing")).code is Code.UNKNOWN_TOPIC
+    assert world.order_one(world.staged(ALICE, "orders", partition=2)).code is Code.UNKNOWN_PARTITION
+    assert world.order_one(world.staged(actor("eve"), "orders")).code is Code.UNKNOWN_CLIENT
+    assert world.order_one(world.commit(ALICE, "wards", 0)).code is Code.PERMISSION_DENIED
+    batch = world.staged(BOB, "wards")
+    assert isinstance(world.order_one(batch).outcome, Staged)
+    world.do(ADMIN, AlterTopic("wards", None, None, 'client == "alice"', None))
+    assert world.order_one(world.commit(BOB, "wards", 0, batch)).code is Code.PERMISSION_DENIED
+    world.do(ADMIN, RevokeClient("bob"))
+    assert world.order_one(world.staged(BOB, "orders")).code is Code.REVOKED
+
+
+def test_refusals_of_staged_batches_leave_nothing_in_the_state(world: World) -> None:
+    root = world.root
+    world.order(world.staged(actor("eve"), "orders"), world.staged(ALICE, "nothing"))
+    assert world.root == root
+
+
+def test_a_refused_staged_batch_may_be_staged_later(world: World) -> None:
+    batch = world.staged(ALICE, "late")
+    assert world.order_one(batch).code is Code.UNKNOWN_TOPIC
+    world.topic("late")
+    assert isinstance(world.order_one(batch).outcome, Staged)
+
+
+# -- expiry and leftovers ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_committed_in_time_expires(world: World) -> None:
+    last = world.height + 5
+    batch = world.staged(ALICE, "orders", not_after=last)
+    world.order(batch)
+    world.wait(last - world.height)
+    assert left(world)
+    receipt = world.order_one(world.commit(ALICE, "orders", 0, batch))
+    assert receipt.code is Code.NOT_STAGED
+    assert not left(world)
+    assert not world.entries(b"count/staged")
+
+
+def test_the_last_height_of_a_staged_batch_is_in_time(world: World) -> None:
+    last = world.height + 5
+    batch = world.staged(ALICE, "orders", not_after=last)
+    world.order(batch)
+    world.wait(last - world.height - 1)
+    assert outcomes(world.order(world.commit(ALICE, "orders", 0, batch))) == [Done(), Published(0)]
+
+
+def test_expiry_does_not_touch_what_is_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
+    last = world.height + 4
+    batches = [world.staged(ALICE, "orders", tagged(n=i), not_after=last) for i in range(8)]
+    world.order(*batches)
+    world.order(world.commit(ALICE, "orders", 0, *batches))
+    world.wait(7)
+    assert ends(world) == [8, 0]
+    world.wait(1)
+    assert not left(world)
+
+
+def test_a_commit_drops_what_its_writer_staged_besides(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MAX_DROPPED", 3)
+    old, leftovers = stage(world, *[1] * 4, number=1), stage(world, *[1] * 3, number=2)
+    later, foreign = stage(world, 1, number=3), stage(world, 1, number=1, writer=OTHER)
+    world.order(world.commit(ALICE, "orders", 2, leftovers[0]))
+    world.wait(3)
+    assert {key[-32:] for key in world.entries(b"staged/")} == {later[0].digest, foreign[0].digest}
+    assert not world.entries(b"over/")
+    assert world.order_one(world.commit(ALICE, "orders", 1, *old)).code is Code.STAGE_OVER
+    assert outcomes(world.order(world.commit(ALICE, "orders", 3, *later))) == [Done(), Published(1)]
+
+
+def test_a_writer_is_remembered_for_a_while_after_its_last_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "WRITER_KEPT", 10)
+    world.order(world.commit(ALICE, "orders", 0))
+    world.wait(8)
+    world.order(world.commit(ALICE, "orders", 1))
+    world.wait(10)
+    assert writer(world) is not None
+    world.wait(1)
+    assert writer(world) is None
+    assert not world.entries(b"count/writers")
+    assert not world.entries(b"use/")
+
+
+# -- numbering over several blocks ---------------------------------------------------------------------------------------
+
+
+def test_a_large_stage_is_numbered_over_several_blocks_in_its_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED_BYTES", 3 * staged.LEAST)
+    world.do(BOB, Subscribe("orders", ""))
+    first = stage(world, *[1] * 7)
+    second = stage(world, 2, 2, writer=OTHER)
+    leaves = [
+        *world.apply(
+            world.commit(ALICE, "orders", 0, *first),
+            world.commit(ALICE, "orders", 0, *second, writer=OTHER),
+            world.publication(BOB, "orders", tagged(payload=b"between")),
+        )
+    ]
+    record = writer(world)
+    assert record is not None
+    assert record.pending == 4
+    leaves += world.apply(world.publication(BOB, "orders", tagged(payload=b"later")))
+    leaves += world.apply()
+    leaves += world.apply()
+    assert not world.apply()
+    published = [
+        leaf for leaf in leaves if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+    ]
+    staged_names = [batch.digest for batch in (*first, *second)]
+    assert [one.digest for one in published if one.digest in staged_names] == staged_names
+    ordered = sorted(published, key=lambda one: one.outcome.first_offset)  # type: ignore[union-attr]
+    assert [one.outcome for one in ordered] == outcomes(published)
+    assert ends(world) == [13, 0]
+    delivered = [offset for match in matches(leaves) for offset, _ in match.items]
+    assert delivered == list(range(13))
+    assert not left(world)
+
+
+def test_a_full_block_numbers_one_batch(world: World) -> None:
+    limit = world.genesis.limits.block_bytes
+    large = [
+        world.publication(BOB, "orders", tagged(payload=bytes(limit // 8 - 300)), partition=1)
+        for _ in range(8)
+    ]
+    batches = stage(world, 1, 1)
+    receipts = world.order(*large, world.commit(ALICE, "orders", 0, *batches))
+    assert [one.digest for one in receipts[len(large) + 1 :]] == [batches[0].digest]
+    assert [one.digest for one in world.order()] == [batches[1].digest]
+
+
+def test_commits_that_wait_are_numbered_before_later_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED", 2)
+    monkeypatch.setattr(staging, "CHUNK", 2)
+    stages = [stage(world, *[1] * 5, number=number) for number in range(2)]
+    found = world.order(*(world.commit(ALICE, "orders", number, *one) for number, one in enumerate(stages)))[
+        2:
+    ]
+    for _ in range(4):
+        found += world.order()
+    assert [one.digest for one in found] == [batch.digest for one in stages for batch in one]
+    assert not left(world)
+
+
+def test_a_revoked_publisher_keeps_what_it_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
+    batches = stage(world, 1, 1, 1)
+    uncommitted = stage(world, 1, number=1)
+    world.order(world.commit(ALICE, "orders", 0, *batches))
+    world.order(world.control(ADMIN, RevokeClient("alice")))
+    world.wait(1)
+    assert ends(world) == [3, 0]
+    assert world.order_one(world.commit(ALICE, "orders", 1, *uncommitted)).code is Code.REVOKED
+
+
+def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
+    batches, uncommitted = stage(world, *[1] * 4), stage(world, 1, number=1)
+    world.order(world.commit(ALICE, "orders", 0, *batches))
+    world.order(world.control(ADMIN, DeleteTopic("orders")))
+    world.wait(1)
+    assert outcomes(world.order(world.control(ADMIN, CreateTopic("orders", 2, Policy(), "", "")))) == [Done()]
+    world.wait(2)
+    assert ends(world) == [1, 0]
+    assert not left(world)
+    assert not world.entries(b"count/staged")
+    record = writer(world)
+    assert record is not None
+    assert (record.stage, record.pending) == (0, 0)
+    assert world.order_one(batches[3]).code is Code.STAGE_OVER
+    assert isinstance(
+        world.order_one(uncommitted[0]).outcome, Staged
+    )  # for the new topic, if it is committed
+    assert outcomes(world.order(world.commit(ALICE, "orders", 1, *uncommitted))) == [Done(), Published(1)]
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_may_stage_only_so_much(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged, "MAX_STAGED_PER_CLIENT", 3 * staged.LEAST)
+    last = world.height + 7
+    batches = [world.staged(ALICE, "orders", tagged(n=i), not_after=last) for i in range(3)]
+    world.order(*batches)
+    more = world.staged(ALICE, "orders", tagged(n=4))
+    receipt = world.order_one(more)
+    assert receipt.code is Code.LIMIT_EXCEEDED
+    assert f"at height {last}" in refused(receipt).detail
+    assert "maxOffsetsPerTrigger" in refused(receipt).detail
+    assert isinstance(world.order_one(world.staged(BOB, "orders")).outcome, Staged)
+    world.order(world.commit(ALICE, "orders", 0, *batches))
+    assert isinstance(world.order_one(world.staged(ALICE, "orders", tagged(n=5), stage=1)).outcome, Staged)
+
+
+def test_an_organisation_and_the_network_may_hold_only_so_much(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged, "MAX_STAGED", 8 * staged.LEAST)
+    for n in range(2):
+        assert isinstance(world.order_one(world.staged(ALICE, "orders", tagged(n=n))).outcome, Staged)
+    receipt = world.order_one(world.staged(BOB, "orders"))
+    assert receipt.code is Code.LIMIT_EXCEEDED
+    assert "hospital-a may hold" in refused(receipt).detail
+    carol = world.client("carol", "insurer")
+    assert isinstance(world.order_one(world.staged(carol, "orders")).outcome, Staged)
+
+
+def test_a_client_may_have_only_so_many_writers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MAX_WRITERS_PER_CLIENT", 2)
+    for n in range(2):
+        assert world.do(ALICE, CommitStage("orders", bytes([n]) * 16, 0, ())).code is Code.OK
+    receipt = world.do(ALICE, CommitStage("orders", WRITER, 0, ()))
+    assert receipt.code is Code.LIMIT_EXCEEDED
+    assert world.do(ALICE, CommitStage("orders", bytes(16), 1, ())).code is Code.OK
+    assert world.do(BOB, CommitStage("orders", WRITER, 0, ())).code is Code.OK

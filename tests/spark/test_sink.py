@@ -1,0 +1,456 @@
+"""The sink: what a row may be, and that every row is published once, whatever is repeated, lost or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.cloudpickle import dumps, loads
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from tests.node.network import LocalNetwork
+from tests.spark.sinks import create_topic, held, options, rows, texts, topic_options
+
+from parley.client.compose import partition_of
+from parley.model.batches import decode_message_header
+from parley.spark.errors import (
+    BadIdentity,
+    BadOption,
+    BadRow,
+    NotAllowed,
+    StageFailed,
+    TopicGone,
+    Unreachable,
+)
+from parley.spark.gateway import gateway
+from parley.spark.options import WriteOptions, write_options
+from parley.spark.rows import Faulty, Publication, Rows
+from parley.spark.sink import BatchWriter, StreamWriter, batch_writer, stage_of, stream_writer
+from parley.spark.writing import TaskMessage, write_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NETWORK = {"directory": "/nowhere"}
+LARGE = "x" * (1024 * 1024)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+TEXT, BINARY = StringType(), BinaryType()
+VALUE = schema(value=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (schema(key=TEXT), "'value' is missing"),
+        (schema(value=IntegerType()), "'value' is of type int; it must be string or binary"),
+        (schema(value=TEXT, kye=TEXT), "no column 'kye'.*Did you mean 'key'"),
+        (schema(value=TEXT, timestamp=TimestampType()), "no column 'timestamp'"),
+        (schema(value=TEXT, partition=TEXT), "'partition' is of type string; it must be int"),
+        (schema(value=TEXT, topic=IntegerType()), "'topic' is of type int"),
+        (schema(value=TEXT, tags=MapType(TEXT, DoubleType())), "'tags' is of type map<string,double>"),
+        (schema(value=TEXT, tags=ArrayType(TEXT)), "'tags' is of type"),
+        (schema(value=TEXT, tags=schema(bed=DoubleType())), "'tags' is of type"),
+        (schema(value=TEXT, headers=MapType(TEXT, BINARY)), "'headers' is of type"),
+        (schema(value=TEXT, headers=ArrayType(schema(name=TEXT, value=BINARY))), "'headers' is of type"),
+        (schema(value=TEXT, rule=BINARY), "'rule' is of type binary"),
+        (StructType([*VALUE.fields, *VALUE.fields]), "twice"),
+    ],
+)
+def test_columns_that_no_publication_has_are_refused_at_once(columns: StructType, problem: str) -> None:
+    with pytest.raises(BadRow, match=problem):
+        stream_writer(columns, {**NETWORK, "topic": "notes"})
+    with pytest.raises(BadRow, match=problem):
+        batch_writer(columns, {**NETWORK, "topic": "notes"}, overwrite=False)
+
+
+def test_a_place_to_publish_must_be_named() -> None:
+    with pytest.raises(BadRow, match="option `topic`, or a column 'topic'"):
+        stream_writer(VALUE, NETWORK)
+    stream_writer(schema(value=TEXT, topic=TEXT), NETWORK)
+
+
+def test_what_the_source_gives_can_be_published_again() -> None:
+    headers, tags = ArrayType(schema(key=TEXT, value=BINARY)), MapType(TEXT, TEXT)
+    stream_writer(
+        schema(
+            key=BINARY,
+            value=BINARY,
+            topic=TEXT,
+            partition=IntegerType(),
+            headers=headers,
+            tags=tags,
+            rule=TEXT,
+        ),
+        NETWORK,
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"topc": "notes"}, "did you mean 'topic'"),
+        ({"topic": "not a topic"}, "cannot be the name of a topic"),
+        ({"topic": "notes", "rule": "role =="}, "Option rule"),
+        ({"topic": "notes", "batchSize": "0"}, "batchSize"),
+        ({"topic": "notes", "batchBytes": "99999999"}, "batchBytes is at most"),
+        ({"topic": "notes", "stageBlocks": "1000000"}, "stageBlocks is at most"),
+        ({"topic": "notes", "runId": "today"}, "runId is for df.write"),
+        ({"topic": "notes", "identity": '{"secret": 1}'}, "looks like the contents of a file"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_at_once(more: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption, match=problem):
+        stream_writer(VALUE, {**NETWORK, **more})
+
+
+def test_nothing_can_be_overwritten() -> None:
+    with pytest.raises(BadOption, match="append"):
+        batch_writer(VALUE, {**NETWORK, "topic": "notes"}, overwrite=True)
+
+
+def made(*found: Publication | Faulty) -> list[Publication]:
+    assert all(isinstance(one, Publication) for one in found)
+    return [one for one in found if isinstance(one, Publication)]
+
+
+def test_a_row_becomes_the_message_that_its_columns_say() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k", None]),
+            "value": pa.array(["grün", ""], pa.large_string()),
+            "partition": pa.array([3, None], pa.int32()),
+            "tags": pa.array([[("ward", "er"), ("bed", None)], None], pa.map_(pa.string(), pa.string())),
+            "headers": pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], []]),
+            "rule": pa.array(['role=="nurse"', None]),
+        }
+    )
+    first, second = made(*Rows("notes", 'role == "clerk"').of(batch))
+    header = decode_message_header(first.message.header)
+    assert (first.topic, first.partition, first.key) == ("notes", 3, b"k")
+    assert (first.message.payload.decode(), first.message.rule) == ("grün", 'role == "nurse"')
+    assert (header.key, header.tags) == (b"k", (("ward", "er"),))
+    assert header.headers == (("a", b"1"), ("a", b"2"))
+    assert (second.partition, second.key, second.message.payload) == (None, None, b"")
+    assert second.message.rule == 'role == "clerk"'
+    assert first.message.salt != second.message.salt
+
+
+def test_tags_may_be_a_struct_of_different_types() -> None:
+    tags = pa.array([{"urgent": True, "bed": 7, "ward": "er", "none": None}])
+    (found,) = made(*Rows("notes").of(pa.RecordBatch.from_pydict({"value": [b"x"], "tags": tags})))
+    pairs = decode_message_header(found.message.header).tags
+    assert pairs == (("bed", 7), ("urgent", True), ("ward", "er"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"value": pa.array([None], pa.string())}, "its value is null"),
+        ({"value": [LARGE]}, r"it takes \d+ bytes, and at most \d+ fit into a batch"),
+        ({"value": ["x"], "key": ["k" * 5_000]}, "message header"),
+        ({"value": ["x"], "topic": [None]}, "its topic is null"),
+        ({"value": ["x"], "topic": ["not a topic"]}, "cannot be the name of a topic"),
+        ({"value": ["x"], "rule": ["role =="]}, "the rule 'role ==' cannot be read"),
+        ({"value": ["x"], "tags": [{"no way": "x"}]}, "message header"),
+        ({"value": ["x"], "headers": [[{"key": None, "value": b"x"}]]}, "a header has no name"),
+    ],
+)
+def test_a_row_that_cannot_be_published_is_told_apart(columns: dict[str, object], problem: str) -> None:
+    topic = "" if "topic" in columns else "notes"
+    (found,) = Rows(topic).of(pa.RecordBatch.from_pydict(columns))
+    assert isinstance(found, Faulty)
+    with pytest.raises(BadRow, match=problem) as error:
+        raise found.error()
+    assert "deadLetterTopic" in str(error.value)
+    letter = json.loads(found.letter("letters").message.payload)
+    assert letter["reason"] == found.reason
+
+
+def test_an_error_names_the_row_by_its_key_and_size() -> None:
+    (found,) = Rows("notes").of(rows(LARGE, key=["patient-7"]))
+    assert isinstance(found, Faulty)
+    assert "The row for topic notes with key 'patient-7' cannot be published: it takes 10" in str(
+        found.error()
+    )
+
+
+# -- what executors and driver do, without Spark -------------------------------------------------------------------------
+
+
+def attempt(
+    chosen: WriteOptions, run: str, batch: int, *values: str, task: int = 0, **columns: list[object]
+) -> TaskMessage:
+    """One task of one attempt at a batch; what it tells the driver travels as Spark would carry it."""
+    made = write_rows(chosen, run, stage_of(batch), task, [rows(*values, **columns)])
+    carried = loads(dumps(made))  # type: ignore[no-untyped-call]
+    assert isinstance(carried, TaskMessage)
+    return carried
+
+
+def test_a_batch_is_published_when_it_is_committed_and_not_before(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/plain", partitions=3)
+    chosen = topic_options(network, topic, batchSize="2")
+    writer = loads(dumps(StreamWriter(chosen)))  # type: ignore[no-untyped-call]
+    keys = [f"key-{number}" for number in range(7)]
+    message = attempt(chosen, "q", 0, *(f"value of {key}" for key in keys), key=list(keys))
+    other = attempt(chosen, "q", 0, "alone", task=1)
+    assert texts(network, topic) == []
+    writer.commit([other, message, None], 0)
+    found = held(network, topic)
+    assert sorted(one.text for one in found) == sorted(["alone", *(f"value of {key}" for key in keys)])
+    for one in found:
+        if one.key is not None:
+            assert one.partition == partition_of(one.key, 3)
+            assert one.text == f"value of {one.key.decode()}"
+    assert sum(part.rows for one in (message, other) for part in one.parts) == 8
+
+
+def test_the_partition_of_a_row_is_its_column_or_one_after_the_other(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/partitions", partitions=4)
+    chosen = topic_options(network, topic, batchSize="1")
+    placed = attempt(chosen, "q", 0, "a", "b", "c", key=["k", None, "k"], partition=[3, 1, 0])
+    StreamWriter(chosen).commit([placed], 0)
+    assert {(one.text, one.partition) for one in held(network, topic)} == {("a", 3), ("b", 1), ("c", 0)}
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, *"wxyz")], 1)
+    later = [one.partition for one in held(network, topic) if one.text in "wxyz"]
+    assert sorted(later) == [0, 1, 2, 3]
+    with pytest.raises(BadRow, match="no partition 4: sink/partitions has partitions 0 to 3"):
+        attempt(chosen, "q", 2, "far", partition=[4])
+
+
+def test_a_repeated_batch_publishes_nothing_even_with_other_rows(network: LocalNetwork) -> None:
+    """Spark died between the commit on the ledger and its own note of it."""
+    topic = create_topic(network, "sink/repeated")
+    chosen = topic_options(network, topic)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "first")], 0)
+    again = attempt(chosen, "q", 0, "second", "third")
+    assert [(part.over, part.digests, part.rows) for part in again.parts] == [(True, (), 0)]
+    StreamWriter(chosen).commit([again], 0)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, "next")], 1)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "from an old checkpoint")], 0)
+    assert texts(network, topic) == ["first", "next"]
+    StreamWriter(chosen).commit([attempt(chosen, "another query", 0, "its own")], 0)
+    assert texts(network, topic) == ["first", "its own", "next"]
+
+
+def test_what_an_attempt_staged_and_never_committed_is_never_seen(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/abandoned")
+    chosen = topic_options(network, topic)
+    lost = attempt(chosen, "q", 0, "lost")
+    speculative = attempt(chosen, "q", 0, "slow")
+    kept = attempt(chosen, "q", 0, "kept")
+    StreamWriter(chosen).abort([lost], 0)
+    StreamWriter(chosen).commit([kept], 0)
+    assert texts(network, topic) == ["kept"]
+    StreamWriter(chosen).commit(
+        [speculative], 0
+    )  # of a driver that does not know it is dead: the first stands
+    assert texts(network, topic) == ["kept"]
+
+
+def test_a_query_that_was_overtaken_by_another_run_of_itself_stops(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/overtaken")
+    chosen = topic_options(network, topic)
+    slow = attempt(chosen, "q", 0, "slow")
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, "fast")], 1)
+    with pytest.raises(StageFailed, match="must not share a checkpoint"):
+        StreamWriter(chosen).commit([slow], 0)
+    with pytest.raises(StageFailed, match="another batch than 7"):
+        StreamWriter(chosen).commit([slow], 7)
+    assert texts(network, topic) == ["fast"]
+
+
+def test_a_task_without_rows_asks_nobody() -> None:
+    chosen = write_options({**NETWORK, "topic": "notes"})
+    empty = rows().slice(0, 0)
+    assert write_rows(chosen, "q", 1, 3, [empty, empty]) == TaskMessage(3, ())
+    StreamWriter(chosen).commit([TaskMessage(3, ())], 0)
+
+
+def test_several_topics_are_committed_each_for_itself_and_the_rest_on_repetition(
+    network: LocalNetwork,
+) -> None:
+    one, two = create_topic(network, "sink/one"), create_topic(network, "sink/two")
+    chosen = write_options(options(network))
+    message = attempt(chosen, "q", 0, "a", "b", "c", topic=[one, two, one])
+    assert [part.topic for part in message.parts] == [one, two]
+    half = TaskMessage(0, message.parts[:1])
+    StreamWriter(chosen).commit([half], 0)  # and then the driver was killed
+    again = attempt(chosen, "q", 0, "a", "b", "c", topic=[one, two, one])
+    StreamWriter(chosen).commit([again], 0)
+    assert (texts(network, one), texts(network, two)) == (["a", "c"], ["b"])
+
+
+def test_rows_that_cannot_be_published_may_be_told_of_in_a_topic(network: LocalNetwork) -> None:
+    topic, letters = create_topic(network, "sink/checked"), create_topic(network, "sink/letters")
+    with pytest.raises(BadRow, match="key 'b'"):
+        attempt(topic_options(network, topic), "strict", 0, "fine", LARGE, key=["a", "b"])
+    chosen = topic_options(network, topic, deadLetterTopic=letters)
+    message = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
+    StreamWriter(chosen).commit([message], 0)
+    assert texts(network, topic) == ["fine"]
+    told = [json.loads(text) for text in texts(network, letters)]
+    assert sorted((one["topic"], one["key"]) for one in told) == [(topic, "b"), (topic, "c")]
+
+
+def test_what_is_refused_has_its_own_error(network: LocalNetwork, tmp_path: Path) -> None:
+    closed = create_topic(network, "sink/closed", publish='role == "surgeon"')
+    with pytest.raises(NotAllowed, match='role == "surgeon"'):
+        attempt(topic_options(network, closed), "q", 0, "mine")
+    with pytest.raises(TopicGone, match="sink/nowhere"):
+        attempt(topic_options(network, "sink/nowhere"), "q", 0, "mine")
+    with pytest.raises(BadIdentity, match=r"missing identity"):
+        attempt(topic_options(network, closed, identity=str(tmp_path / "missing identity.json")), "q", 0, "mine")
+    dead = LocalNetwork(tmp_path / "dead")
+    with pytest.raises(Unreachable):
+        attempt(topic_options(dead, "notes", timeout="1"), "q", 0, "mine")
+    with pytest.raises(Unreachable):
+        StreamWriter(topic_options(dead, "notes", timeout="1")).commit(
+            [attempt(topic_options(network, create_topic(network, "sink/lost")), "q", 0, "x")], 0
+        )
+
+
+def test_a_stage_that_has_expired_says_what_to_do(network: LocalNetwork) -> None:
+    topic, other = create_topic(network, "sink/expired"), create_topic(network, "sink/other")
+    chosen = topic_options(network, topic, stageBlocks="5")
+    message = attempt(chosen, "q", 0, "late")
+    source = gateway(chosen.network)
+    reached = source.client.height + 6
+    while source.client.height < reached:  # an idle network makes blocks, too
+        source.run(source.client.publish(other, "time passes"))
+    with pytest.raises(StageFailed, match=r"Run the query again.*stageBlocks"):
+        StreamWriter(chosen).commit([message], 0)
+    StreamWriter(chosen).commit([attempt(topic_options(network, topic), "q", 0, "in time")], 0)
+    assert texts(network, topic) == ["in time"]
+
+
+# -- with Spark ----------------------------------------------------------------------------------------------------------
+
+
+def frame(spark: SparkSession, *values: str) -> DataFrame:
+    return spark.createDataFrame([(value, value.upper()) for value in values], "key string, value string")
+
+
+def test_a_data_frame_is_published_once_per_run(spark: SparkSession, network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/frame")
+    values = [f"row {number}" for number in range(50)]
+    write = frame(spark, *values).repartition(3).write.format("parley")
+    write.options(**options(network, topic=topic)).mode("append").save()
+    assert texts(network, topic) == sorted(value.upper() for value in values)
+    for _ in range(2):  # a run with a name is one run, however often it is begun
+        write.options(**options(network, topic=topic, runId="monday")).mode("append").save()
+    assert len(texts(network, topic)) == 100
+
+
+def test_a_task_that_is_tried_again_publishes_once(spark: SparkSession, network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/retried")
+    frame(spark, *(f"row {number}" for number in range(40))).repartition(2).mapInArrow(
+        fail_at_first, "key string, value string"
+    ).write.format("parley").options(**options(network, topic=topic, batchSize="1")).mode("append").save()
+    assert texts(network, topic) == sorted(f"ROW {number}" for number in range(40))
+
+
+def fail_at_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext  # noqa: PLC0415 - this runs in another process
+
+    yield from batches
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails after its rows were staged")
+
+
+def test_a_job_that_fails_publishes_nothing_and_leaves_nothing(
+    spark: SparkSession, network: LocalNetwork
+) -> None:
+    topic = create_topic(network, "sink/failed")
+    good, bad = frame(spark, *"abc"), frame(spark, "bad").selectExpr("key", "cast(null as string) as value")
+    with pytest.raises(Exception, match=r"\[PARLEY_ROW\].*key 'bad'.*its value is null"):
+        good.union(bad).write.format("parley").options(**options(network, topic=topic)).mode("append").save()
+    with pytest.raises(Exception, match=r"\[PARLEY_OPTION\]"):
+        good.write.format("parley").options(**options(network, topic=topic)).mode("overwrite").save()
+    assert texts(network, topic) == []
+
+
+def test_abort_drops_what_was_staged_and_ends_the_run(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/aborted")
+    writer = BatchWriter(topic_options(network, topic))
+    message = writer.write(iter([rows("lost")]))
+    writer.abort([message, None])
+    with pytest.raises(StageFailed, match="dropped"):
+        writer.commit([message])
+    assert texts(network, topic) == []
+
+
+def test_a_stream_whose_last_batch_spark_forgot_publishes_it_once(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path
+) -> None:
+    topic = create_topic(network, "sink/stream")
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+
+    def run() -> None:
+        # Other bytes, in another order, each time: a repetition would be seen.
+        query = (
+            spark.readStream.text(str(folder))
+            .repartition(2)
+            .selectExpr("value as key", "concat(value, ' ', cast(rand() as string)) as value")
+            .writeStream.format("parley")
+            .options(**options(network, topic=topic))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    (folder / "1.txt").write_text("\n".join(f"row {number}" for number in range(20)))
+    run()
+    first = texts(network, topic)
+    assert len(first) == 20
+    for note in checkpoint.glob("commits/*0*"):  # its note of the end, and the checksum of that
+        note.unlink()
+    run()
+    assert texts(network, topic) == first
+    (folder / "2.txt").write_text("one more")
+    run()
+    later = texts(network, topic)
+    assert set(first) < set(later)
+    assert len(later) == 21
+
+
+def test_what_went_wrong_in_a_stream_can_be_read_in_its_error(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_text("row")
+    query = (
+        spark.readStream.text(str(tmp_path / "in"))
+        .writeStream.format("parley")
+        .options(**options(network, topic="sink/unknown"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(Exception, match=r"\[PARLEY_TOPIC_GONE\]"):
+        query.awaitTermination(120)
