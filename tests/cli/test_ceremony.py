@@ -120,6 +120,21 @@ def test_a_network_that_tolerates_nobody_is_named_and_warned_of(tmp_path: Path) 
     assert four.err == ""
 
 
+def test_who_signs_is_told_who_may_read_everything(tmp_path: Path) -> None:
+    parts = []
+    for place, (name, options) in enumerate({"alpha": ["--auditor"], "bravo": []}.items(), 1):
+        (tmp_path / name).mkdir()
+        address = f"10.0.0.{place}:7101"
+        made = parley("init", name, "--address", address, *options, "--json", home=tmp_path / name).json()
+        parts.append(tmp_path / name / made["part"])
+    draft = parley("genesis", "combine", *parts, home=tmp_path / "bravo", code=0)
+    assert "Who signs lets these read everything that is published, as auditors: alpha.\n" in draft.out
+    drafts = parley("genesis", "combine", *parts, "--json", home=tmp_path / "alpha").json()
+    assert drafts["auditors"] == ["alpha"]
+    plain = parley("genesis", "combine", parts[1], "-o", "g.json", home=tmp_path / "bravo", code=0)
+    assert "auditors" not in plain.out
+
+
 def test_what_is_written_elsewhere_leaves_the_folder_alone(tmp_path: Path) -> None:
     parley("init", "alpha", "--address", "10.0.0.1:7101", home=tmp_path, code=0)
     before = sorted((tmp_path / ".parley").rglob("*"))

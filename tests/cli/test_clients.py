@@ -32,6 +32,23 @@ def test_the_clients_of_one_s_own_organisation_are_listed(network: Network) -> N
     assert "bravo/bob" in network.run("client", "list", who="bravo/admin", code=0).out
 
 
+def test_an_auditor_is_granted_the_right_and_loses_it(network: Network) -> None:
+    network.run("client", "create", "ada", code=0)
+    granted = network.run("client", "grant", "ada", "auditor", "--json").json()
+    assert (granted["name"], granted["rights"]) == ("ada", ["auditor"])
+    row = next(line for line in network.run("client", "list", code=0).out.splitlines() if "alpha/ada" in line)
+    assert "auditor" in row
+    assert network.run("client", "ungrant", "ada", "auditor", code=0).out == "ada: no rights\n"
+    listed = network.run("client", "list", "--json").json()["clients"]
+    assert next(client for client in listed if client["name"] == "ada")["rights"] == []
+
+
+def test_an_organisation_without_the_right_is_told_where_rights_come_from(network: Network) -> None:
+    refused = network.run("client", "grant", "bob", "auditor", who="bravo/admin", code=ExitCode.DOES_NOT_HOLD)
+    assert "PermissionDenied: " in refused.err
+    assert "the genesis file does not give it to bravo" in refused.err
+
+
 def test_a_client_can_keep_its_secret_to_itself(network: Network) -> None:
     secret = SecretKey.generate()
     public = secret.public.hex()
@@ -65,6 +82,7 @@ def test_who_is_no_administrator_creates_nobody_and_leaves_no_file(network: Netw
         (["create", "x", "--key", "abc"], "64 hexadecimal"),
         (["create", "x", "-a", "role"], "name=value"),
         (["alter", "alice"], "say what to change"),
+        (["grant", "alice", "king"], "auditor"),
         (["revok", "alice"], "Did you mean 'revoke'?"),
     ],
 )

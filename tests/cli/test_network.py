@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from parley.cli.local_setup import CLIENTS, ORGANISATIONS, provision
 from parley.cli.network import starting
 from parley.cli.output import ExitCode
 from parley.client.administration import BrokerStatus
-from parley.client.client import Client
+from parley.client.client import Client, connect
 from parley.client.contexts import ContextFile
 from parley.client.errors import Stalled
 from parley.model.genesis import MAX_BROKERS
@@ -70,6 +71,24 @@ def test_status_tells_of_every_broker(network: Network) -> None:
         assert set(broker) >= {"name", "org", "address", "state", "height", "pid"}
         assert (broker["state"], broker["pid"]) == ("ready", pids[broker["name"]])
     assert "leader" in network.run("status", code=0).out
+
+
+def test_status_tells_how_far_readers_are_by_their_own_word(network: Network) -> None:
+    topic = network.topic("read-along")
+
+    async def advise() -> None:
+        async with connect(directory=network.directory) as alice:
+            await alice.advise("vitals per ward", topic, {0: (3, 5)}, run="r1")
+
+    asyncio.run(advise())
+    for who, seen in (("alpha/alice", True), ("alpha/admin", True), ("bravo/bob", False)):
+        found = network.run("status", "--json", who=who).json()["readers"]
+        assert [(one["reader"], one["query"], one["topic"], one["lag"]) for one in found] == (
+            [("alpha/alice", "vitals per ward", topic, 2)] if seen else []
+        )
+    shown = network.run("status", code=0).out
+    assert "Readers, by their own word:" in shown
+    assert "vitals per ward" in shown
 
 
 def test_status_without_a_quorum_is_no_success(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,25 @@ class Shard:
 
 
 @cache
+def staged() -> Shard:
+    """A shard in which stages were committed, one of them larger than its block, and one was not; not to be changed."""
+    shard = Shard()
+    admin, make = ADMINS[ORGANISATIONS[0]], shard.maker
+    shard.order(make.control(admin, registration(make.chain, ALICE, sorted_pairs({"role": "nurse"}))))
+    shard.order(make.control(admin, CreateTopic("wards", 1, Policy(), "", "")))
+    shard.order(make.control(ALICE, Subscribe("wards", "n == 3")))
+    small = [make.staged(ALICE, "wards", tagged(n=3, payload=b"%d" % i), tagged()) for i in range(3)]
+    large = [make.staged(ALICE, "wards", tagged(n=i, payload=bytes(900_000)), stage=1) for i in range(6)]
+    lost = make.staged(ALICE, "wards", tagged(payload=b"lost"), stage=2)
+    shard.order(*small, lost, *large)
+    shard.order(make.commit(ALICE, "wards", 0, *small))
+    shard.publish(ALICE, "wards", b"one")
+    shard.order(make.commit(ALICE, "wards", 1, *large))
+    shard.cluster.run(40)
+    return shard
+
+
+@cache
 def told() -> Shard:
     """A shard with a topic, a client, a subscription and some publications; not to be changed."""
     shard = Shard()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from tests.ledger.shard import GENESIS, told
+from msgspec.structs import replace
+from tests.ledger.shard import GENESIS, staged, told
 from tests.pubsub.world import make_genesis
 from tests.replica.driver import MemoryStore
 
@@ -12,8 +14,9 @@ from parley.ledger import layout
 from parley.ledger.application import KeyValue
 from parley.ledger.audit import verify_store
 from parley.ledger.erasure import remains_of
+from parley.ledger.layout import StoredBlock
 from parley.model.batches import PUBLISH, open_batch
-from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.model.receipts import BatchReceipt, Done, Published, decode_leaf, encode_leaf
 from parley.pubsub.application import PubSub
 
 
@@ -93,6 +96,83 @@ def test_heights_are_named_as_numbers() -> None:
     del store.entries[b"c/" + u64(3)]
     fault = verify_store(store, GENESIS).first_fault
     assert fault == "entry c/3 is missing"
+
+
+# -- staged batches ------------------------------------------------------------------------------------------------------
+
+
+def stages() -> MemoryStore:
+    return MemoryStore(staged().store.entries.items())
+
+
+def numbering_block(store: MemoryStore) -> tuple[bytes, list[bytes], int]:
+    """The receipts of a block that numbers staged batches and holds none itself, and the place of the first of these."""
+    for key, value in store.scan(b"e/"):
+        leaves = list(layout.decode_receipts(value))
+        found = [at for at, leaf in enumerate(leaves) if isinstance(decode_leaf(leaf), BatchReceipt)]
+        if found and not msgspec.msgpack.decode(store.entries[b"c/" + key[2:]], type=StoredBlock).batches:
+            return key, leaves, found[0]
+    raise AssertionError("no block numbers what earlier ones have committed")
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_store_with_stages_is_valid_and_counts_what_was_numbered(replayed: bool) -> None:
+    numbering_block(stages())
+    verdict = verify_store(stages(), GENESIS, PubSub(GENESIS) if replayed else None)
+    assert verdict.first_fault is None
+    assert (verdict.publications, verdict.replayed) == (3 * 2 + 1 + 6, replayed)
+
+
+def test_a_batch_that_was_not_staged_cannot_be_numbered() -> None:
+    store = stages()
+    key, leaves, at = numbering_block(store)
+    right = decode_leaf(leaves[at])
+    assert isinstance(right, BatchReceipt)
+    for wrong in (
+        replace(right, digest=bytes(32), outcome=Done()),
+        replace(right, count=right.count + 1),
+        replace(right, partition=1),
+        replace(right, publisher=bytes(32)),
+        replace(right, digest=next(key[2:] for key, value in store.scan(b"b/") if _is_publication(value))),
+    ):
+        forged = [encode_leaf(wrong) if place == at else leaf for place, leaf in enumerate(leaves)]
+        damaged = MemoryStore({**store.entries, key: msgspec.msgpack.encode(forged)}.items())
+        fault = verify_store(damaged, GENESIS).first_fault
+        assert (
+            fault
+            == f"entry {layout.name(key)} numbers a batch that is neither its own nor was staged like this"
+        )
+
+
+def _is_publication(body: bytes) -> bool:
+    return open_batch(body, GENESIS.chain)[1].header.kind == PUBLISH
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_what_is_changed_in_a_store_with_stages_is_found(replay: bool) -> None:
+    store = stages()
+    of_stages = [
+        layout.state(name) for name in (b"stage/", b"staged/", b"content/", b"staging/", b"count/staged")
+    ]
+    key, _, _ = numbering_block(store)
+    entries = [*(key for prefix in of_stages for key, value in store.scan(prefix) if value), key]
+    assert len(entries) >= len(of_stages)
+    for entry in entries:
+        value = store.entries[entry]
+        damaged = MemoryStore({**store.entries, entry: value[:-1] + bytes([value[-1] ^ 1])}.items())
+        fault = verify_store(damaged, GENESIS, PubSub(GENESIS), replay=replay).first_fault
+        assert fault is not None
+        assert fault.startswith(f"entry {layout.name(entry)} ")
+
+
+def test_a_numbered_batch_may_not_be_missing() -> None:
+    store = stages()
+    _, leaves, at = numbering_block(store)
+    receipt = decode_leaf(leaves[at])
+    assert isinstance(receipt, BatchReceipt)
+    del store.entries[layout.batch(receipt.digest)]
+    fault = verify_store(store, GENESIS, PubSub(GENESIS)).first_fault
+    assert fault == f"entry {layout.name(layout.batch(receipt.digest))} is missing"
 
 
 # -- what is rightly not there -----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tests.node.network import SECONDS
 from tests.node.raw_client import message
 
 from parley.consensus.errors import Reason
+from parley.consensus.events import Heartbeat, ViewTimer
 from parley.consensus.record import encode_record
 from parley.crypto import ed25519
 from parley.crypto.qc import Ed25519List, Ed25519Signer
@@ -29,7 +30,7 @@ from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import Storage, open_storage, replica_config
 from parley.pubsub.application import PubSub
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, PersistSafety, Send, Write
+from parley.replica.ports import Broadcast, Effect, PersistSafety, Send, SetTimer, Write
 from parley.replica.replica import Replica
 
 RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
@@ -119,6 +120,22 @@ def test_submitted_batches_are_stored_at_once_and_announced_together_after_one_s
             stopping = driver.submit(batch(config, 4)[1])
             assert stopping is not None
             assert stopping.reason is Reason.HALTED
+
+    asyncio.run(story())
+
+
+def test_only_the_heartbeats_of_the_first_blocks_are_short(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+            heartbeat, view = SetTimer(Heartbeat(1), 1_000), SetTimer(ViewTimer(1, 0), 2_000)
+            assert driver._delay(heartbeat) < 100
+            assert driver._delay(SetTimer(Heartbeat(1), 1)) == 1
+            assert driver._delay(view) == 2_000
+            monkeypatch.setattr(Replica, "executed_height", 5)
+            assert driver._delay(heartbeat) == 1_000
 
     asyncio.run(story())
 

@@ -82,8 +82,10 @@ class History:
             self._time(),
         )
         for _ in range(count - 2):
-            made = {batch.digest: batch for batch in (self._batch() for _ in range(self.random.randrange(8)))}
-            yield list(made.values()), self._time()
+            batches = [self._batch() for _ in range(self.random.randrange(8))]
+            if self.random.random() < 0.25:
+                batches += self._job()
+            yield list({batch.digest: batch for batch in batches}.values()), self._time()
 
     def _time(self) -> int:
         return self.world.time + self.random.choice((1, 1, 1, 1, 1, 10, 100, LEASE // 2))
@@ -120,10 +122,23 @@ class History:
             not_after=self._not_after(),
         )
 
-    def _staged_batch(self) -> Signed:
-        pick, author = self.random.choice, self._author()
-        topic, writer = pick(TOPICS), pick(WRITERS)
-        late = self.random.random() < 0.1
+    def _job(self) -> list[Signed]:
+        """Several batches of one stage, mostly with its commit, as Spark would have them ordered."""
+        author, topic = self.random.choice(self._people[:2]), self.random.choice(TOPICS[:6])
+        batches = [
+            self._staged_batch(author, topic, WRITERS[0], valid=50)
+            for _ in range(self.random.randrange(1, 6))
+        ]
+        if self.random.random() < 0.7:
+            batches.append(self._commit((author, topic, WRITERS[0], self._stages[author, topic, WRITERS[0]])))
+        self._sent += batches
+        return batches
+
+    def _staged_batch(
+        self, author: Actor | None = None, topic: str = "", writer: bytes = b"", valid: int | None = None
+    ) -> Signed:
+        pick, late = self.random.choice, author is None and self.random.random() < 0.1
+        author, topic, writer = author or self._author(), topic or pick(TOPICS), writer or pick(WRITERS)
         stage = self.random.randrange(4) if late else self._stages[author, topic, writer]
         batch = self.world.staged(
             author,
@@ -132,15 +147,15 @@ class History:
             stage=stage,
             writer=writer,
             partition=pick((0, 0, 0, 1, 2)),
-            not_after=self.world.height + pick((0, 3, 8, 50, 1_000)),
+            not_after=self.world.height + (pick((0, 3, 8, 50, 1_000)) if valid is None else valid),
         )
         self._staged.setdefault((author, topic, writer, stage), []).append(batch)
         return batch
 
-    def _commit(self) -> Signed:
+    def _commit(self, key: tuple[Actor, str, bytes, int] | None = None) -> Signed:
         """Mostly of all that was staged, in any order; or of some of it, or of something else, or once more."""
-        author, topic, writer, stage = key = self.random.choice(list(self._staged))
-        batches = list(self._staged[key])
+        author, topic, writer, stage = key = key or self.random.choice(list(self._staged))
+        batches = [*dict.fromkeys(self._staged[key])]
         if self.random.random() < 0.3:
             self.random.shuffle(batches)
             del batches[self.random.randrange(len(batches) + 1) :]

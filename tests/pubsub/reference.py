@@ -112,7 +112,7 @@ class Reference:
         for ad in [ad for ad in self.advertisements if ad[0] in self.ending]:
             del self.advertisements[ad]
         for digest, batch in list(self.staged.items()):
-            if batch.header.not_after < height or batch.header.topic in self.ending:
+            if batch.header.not_after < height:
                 del self.staged[digest]
         self.ending.clear()
         waiting = list(batches)
@@ -204,6 +204,8 @@ class Reference:
             found = self.staged.get(name)
             if found is None or (*writer, operation.stage) != stage_of(found):
                 raise No(Code.NOT_STAGED)
+            if found.header.partition >= self.topic(operation.topic).partitions:
+                raise No(Code.UNKNOWN_PARTITION)
         self.stages[writer] = Commit(operation.stage, operation.digests, at)
         self.queue += [(name, self.staged.pop(name), at) for name in operation.digests]
 
@@ -334,6 +336,8 @@ class Reference:
                 if held not in self.subscriptions:
                     raise No(Code.NOT_SUBSCRIBED)
                 self.end(held)
+            case _:
+                raise AssertionError(f"no history has {operation}")
 
     def create(self, organisation: str, operation: CreateTopic, at: Position) -> None:
         before = self.topics.get(operation.name)

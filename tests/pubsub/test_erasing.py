@@ -19,7 +19,7 @@ from parley.ledger.indices import (
 )
 from parley.model.errors import Code
 from parley.model.operations import DeleteTopic, Subscribe
-from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
+from parley.model.receipts import BatchReceipt, Published, Staged, decode_leaf, encode_leaf
 from parley.model.records import PartitionRecord, partition_key
 from parley.pubsub.application import PubSub
 from parley.pubsub.erasing import GRACE
@@ -253,6 +253,39 @@ def test_only_what_was_published_and_is_over_need_not_be_kept(world: World) -> N
     assert kept(world) == everything - set(names(published))
 
 
+def test_what_was_staged_in_vain_is_erased_and_what_waits_or_was_numbered_is_not(world: World) -> None:
+    batches = [
+        world.staged(ALICE, "orders", tagged(n=n), stage=n // 2, not_after=world.height + 10)
+        for n in range(6)
+    ]
+    world.order(*batches)
+    assert kept(world) >= set(names(batches))
+    world.order(world.commit(ALICE, "orders", 0, batches[0]))  # which drops the second
+    world.order(world.commit(ALICE, "orders", 1, *batches[2:4]))
+    world.wait(GRACE)
+    assert erase(world) == [batches[1].digest]
+    world.wait(20)  # the last two have expired
+    assert set(erase(world)) == set(names(batches[4:]))
+    assert kept(world).intersection(names(batches)) == {*names(batches[:1]), *names(batches[2:4])}
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    assert erase(world) == [batches[0].digest, *names(batches[2:4])]
+    assert not kept(world).intersection(names(batches))
+    assert not to_do(world)
+
+
+def test_a_staged_body_that_comes_again_is_erased_again(world: World) -> None:
+    lost, numbered = world.staged(ALICE, "orders"), world.staged(ALICE, "orders", tagged(n=1))
+    world.order(lost, numbered)
+    world.order(world.commit(ALICE, "orders", 0, numbered))
+    world.apply(time=batches_end(world))
+    world.wait(GRACE)
+    assert set(erase(world)) == {lost.digest, numbered.digest}
+    assert [receipt.code for receipt in world.order(lost, numbered)] == [Code.STAGE_OVER] * 2
+    world.wait(GRACE)
+    assert set(erase(world)) == {lost.digest, numbered.digest}
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32), limit=st.integers(1, 5))
 def test_in_every_history_exactly_the_bodies_behind_the_start_are_erased(seed: int, limit: int) -> None:
@@ -270,13 +303,25 @@ def test_in_every_history_exactly_the_bodies_behind_the_start_are_erased(seed: i
         bodies -= set(erase(world, limit))
     assert not to_do(world)
     behind = {receipt.digest for receipt in published(world) if is_behind(world, receipt)}
-    assert bodies == {batch.digest for _, batches in world.blocks for batch in batches} - behind
+    over = behind | in_vain(world)
+    assert bodies == {batch.digest for _, batches in world.blocks for batch in batches} - over
     assert kept(world) == bodies
 
 
-def published(world: World) -> list[BatchReceipt]:
+def receipts(world: World) -> list[BatchReceipt]:
     leaves = [leaf for height in range(1, world.height + 1) for leaf in world.leaves(height)]
-    return [leaf for leaf in leaves if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)]
+    return [leaf for leaf in leaves if isinstance(leaf, BatchReceipt)]
+
+
+def published(world: World) -> list[BatchReceipt]:
+    return [receipt for receipt in receipts(world) if isinstance(receipt.outcome, Published)]
+
+
+def in_vain(world: World) -> set[bytes]:
+    """What was staged, is not staged any more, and was never published."""
+    staged = {receipt.digest for receipt in receipts(world) if isinstance(receipt.outcome, Staged)}
+    still = {key[-32:] for key in world.entries(b"staged/")}
+    return staged - still - {receipt.digest for receipt in published(world)}
 
 
 def is_behind(world: World, receipt: BatchReceipt) -> bool:

@@ -9,12 +9,13 @@ import pytest
 from tests.pubsub.world import ADMINS, Actor, Signed, World, actor, make_genesis, pairs, registration, tagged
 
 from parley.consensus.errors import Refused
-from parley.model.batches import CONTROL, PUBLISH, Message, MessageHeader, encode
+from parley.model.batches import CONTROL, PUBLISH, STAGED, Message, MessageHeader, encode
 from parley.model.errors import Code
 from parley.model.operations import (
     Advertise,
     AlterClient,
     AlterTopic,
+    CommitStage,
     CreateTopic,
     DeleteTopic,
     Operation,
@@ -38,6 +39,8 @@ OPERATIONS: list[Operation] = [
     Advertise("orders", "spare beds"),
     Subscribe("orders", "a = 1 and b != 'x'"),
     Unsubscribe("orders", "a in [1, 2]"),
+    CommitStage("orders", b"w" * 16, 1, ()),
+    CommitStage("orders", b"w" * 16, 2, (bytes(32), b"1" * 32)),
 ]
 
 
@@ -90,6 +93,7 @@ def test_mutated_batches_are_refused(world: World) -> None:
     random = Random(1)
     alice = actor("alice")
     valid = [world.publication(alice, "orders", tagged(a=1), tagged(b="x"), sequence=0)]
+    valid += [world.staged(alice, "orders", tagged(a=1), tagged(b="x"))]
     valid += [world.control(ADMINS["hospital-a"], operation, sequence=9) for operation in OPERATIONS]
     for _ in range(ROUNDS):
         chosen = random.choice(valid).body
@@ -110,7 +114,8 @@ def test_mutated_operations_are_refused_or_do_what_they_say(world: World) -> Non
     assert world.rebuilt_root() == world.root
 
 
-def test_random_headers_are_refused_or_do_what_they_say(world: World) -> None:
+@pytest.mark.parametrize("kind", [PUBLISH, STAGED])
+def test_random_headers_are_refused_or_do_what_they_say(world: World, kind: int) -> None:
     random, codes = Random(3), Counter[str]()
     people = [ADMINS["insurer"], actor("alice"), actor("alice"), actor("alice"), actor("mallory")]
     valid = [encode(MessageHeader(tags=pairs(a=1))), encode(MessageHeader(key=b"k"))]
@@ -122,11 +127,12 @@ def test_random_headers_are_refused_or_do_what_they_say(world: World) -> None:
             random,
             random.choice(people),
             [message] * random.randrange(1, 3),
-            kind=PUBLISH,
+            kind=kind,
             codes=codes,
         )
     assert codes["Ok"] > 10
-    assert codes.keys() >= {"Expired", "OutOfSequence", "UnknownTopic", "UnknownPartition", "UnknownClient"}
+    assert codes.keys() >= {"Expired", "UnknownTopic", "UnknownPartition", "UnknownClient"}
+    assert ("OutOfSequence" in codes) == (kind == PUBLISH)
     assert world.rebuilt_root() == world.root
 
 
@@ -136,7 +142,7 @@ def send(
     """Correctly signed, whatever it says."""
     odd = random.random() < 0.3
     topic, partition = "" if kind == CONTROL else "orders", 0
-    if odd and kind == PUBLISH:
+    if odd and kind != CONTROL:
         topic = random.choice(("orders", "", "\0", "é" * 60, "x" * 128))
         partition = random.choice((0, 1, 2, 2**32 - 1))
     session = random.choice((bytes(16), b"1" * 16))

@@ -24,7 +24,7 @@ from parley.ledger.indices import (
 )
 from parley.model.errors import Code
 from parley.model.operations import RevokeClient, Subscribe, Unsubscribe
-from parley.model.receipts import BatchReceipt, Closed, Match, Published
+from parley.model.receipts import BatchReceipt, Closed, Match, Published, Staged
 
 ALICE = actor("alice")
 
@@ -71,7 +71,12 @@ def test_every_leaf_of_every_history_is_found(seed: int) -> None:
             ):
                 outcome = leaf.outcome
                 offset = outcome.first_offset if isinstance(outcome, Published) else None
-                final.setdefault(leaf.digest, ReceiptPlace(*here, final=True, first_offset=offset))
+                staged = isinstance(outcome, Staged)
+                found = ReceiptPlace(*here, final=True, first_offset=offset, staged=staged)
+                before = final.setdefault(leaf.digest, found)
+                # A staged batch may have been refused before, and is numbered later.
+                if leaf.code is Code.OK and (before.staged, staged) != (True, True):
+                    final[leaf.digest] = found
     for digest, expected in final.items():
         assert place(world, digest) == expected
 
@@ -119,6 +124,30 @@ def test_the_first_refusal_is_the_one_that_is_found(world: World) -> None:
     assert found == [ReceiptPlace(world.height, i, final=True) for i in range(3)]
     world.order(revoked, stranger, reused)
     assert [place(world, batch.digest) for batch in (reused, stranger, revoked)] == found
+
+
+def test_of_a_staged_batch_the_receipt_that_numbers_it_is_found_then_the_one_that_stages_it(
+    world: World,
+) -> None:
+    batch = world.staged(ALICE, "late")
+    world.order(batch)
+    assert place(world, batch.digest) == ReceiptPlace(world.height, 0, final=True)
+    world.topic("late")
+    world.order(batch)
+    here = ReceiptPlace(world.height, 0, final=True, staged=True)
+    world.order(batch)
+    assert place(world, batch.digest) == here
+    world.order(world.commit(ALICE, "late", 0, batch))
+    numbered = ReceiptPlace(world.height, 1, final=True, first_offset=0)
+    world.order(batch)
+    assert place(world, batch.digest) == numbered
+
+
+def test_a_commit_that_repeats_another_finds_its_own_receipt(world: World) -> None:
+    world.order(world.commit(ALICE, "orders", 0))
+    again = world.commit(ALICE, "orders", 0)
+    assert world.order_one(again).code is Code.DUPLICATE
+    assert place(world, again.digest) == ReceiptPlace(world.height, 0, final=False)
 
 
 def test_an_order_that_begins_again_is_indexed_apart(world: World) -> None:

@@ -148,15 +148,15 @@ def _compare_stages(world: World, reference: Reference) -> None:
     }
     assert world.entries(b"stage/").keys() == writers.keys()
     pending = Counter(stage_key(*stage_of(batch)[:3]) for _, batch, _ in reference.queue)
-    for key, last in writers.items():
-        record = world.record(StageRecord, key)
-        assert record == StageRecord(last.stage, last.at, digests_hash(last.digests), pending[key])
+    for key, one in writers.items():
+        said = StageRecord(one.stage, one.at, digests_hash(one.digests), pending[key])
+        assert world.record(StageRecord, key) == said
     # What a commit has left behind is dropped in the next block.
+    stages = reference.stages
     over = {
         name
         for name, batch in reference.staged.items()
-        if (last := reference.stages.get(stage_of(batch)[:3])) is not None
-        and batch.header.sequence <= last.stage
+        if (last := stages.get(stage_of(batch)[:3])) is not None and batch.header.sequence <= last.stage
     }
     held = {key[-32:] for key in world.entries(b"staged/")}
     waiting = {name for name, _, _ in reference.queue}
@@ -164,11 +164,8 @@ def _compare_stages(world: World, reference: Reference) -> None:
     assert not held & over or world.entries(b"over/")
     assert {key[-36:-4] for key in world.entries(b"content/")} == held
     assert {key[-32:] for key in world.entries(b"staging/")} == held - waiting
-    sizes = sum(
-        charge(record.size, record.count)
-        for name in held
-        if (record := world.record(StagedRecord, staged_key(name))) is not None
-    )
+    records = [world.record(StagedRecord, staged_key(name)) for name in held]
+    sizes = sum(charge(record.size, record.count) for record in records if record is not None)
     assert int.from_bytes(world.entries(b"count/staged bytes").get(STAGED_BYTES, b""), "big") == sizes
     assert int.from_bytes(world.entries(b"count/pending").get(PENDING, b""), "big") == len(waiting)
     assert len(world.entries(b"pending/")) == len({batch.header.topic for _, batch, _ in reference.queue})

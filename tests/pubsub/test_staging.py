@@ -112,6 +112,28 @@ def test_a_match_holds_the_leaves_that_were_staged(world: World) -> None:
     assert match.items == tuple((i, messages[i].leaf()) for i in (1, 4, 7))
 
 
+def test_tags_that_python_holds_equal_stay_apart(world: World) -> None:
+    world.do(BOB, Subscribe("orders", "a = 1"))
+    batch = world.staged(
+        ALICE, "orders", tagged(a=True), tagged(a=1), tagged(a=True), tagged(a="1"), tagged(a=1)
+    )
+    world.order(batch)
+    (match,) = matches(world.apply(world.commit(ALICE, "orders", 0, batch)))
+    assert [offset for offset, _ in match.items] == [1, 4]
+
+
+def test_the_parts_of_a_large_batch_give_its_messages_in_order(world: World) -> None:
+    world.do(BOB, Subscribe("orders", "k = 7"))
+    messages = [tagged(k=i % 9, text="x" * 200, payload=i.to_bytes(2)) for i in range(2_000)]
+    batch = world.staged(ALICE, "orders", *messages)
+    world.order(batch)
+    parts = world.entries(b"content/")
+    assert len(parts) > 10
+    assert max(map(len, parts.values())) < 2 * staged.MAX_PART
+    (match,) = matches(world.apply(world.commit(ALICE, "orders", 0, batch)))
+    assert match.items == tuple((i, messages[i].leaf()) for i in range(7, 2_000, 9))
+
+
 def test_subscriptions_that_begin_between_staging_and_commit_get_everything(world: World) -> None:
     batches = stage(world, 2)
     world.do(BOB, Subscribe("orders", "n = 1"))
@@ -387,7 +409,7 @@ def test_a_revoked_publisher_keeps_what_it_committed(world: World, monkeypatch: 
 
 def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
-    batches, uncommitted = stage(world, *[1] * 4), stage(world, 1, number=1)
+    batches = stage(world, *[1] * 4)
     world.order(world.commit(ALICE, "orders", 0, *batches))
     world.order(world.control(ADMIN, DeleteTopic("orders")))
     world.wait(1)
@@ -400,10 +422,19 @@ def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pyt
     assert record is not None
     assert (record.stage, record.pending) == (0, 0)
     assert world.order_one(batches[3]).code is Code.STAGE_OVER
-    assert isinstance(
-        world.order_one(uncommitted[0]).outcome, Staged
-    )  # for the new topic, if it is committed
-    assert outcomes(world.order(world.commit(ALICE, "orders", 1, *uncommitted))) == [Done(), Published(1)]
+
+
+def test_what_is_staged_and_not_committed_outlives_its_topic(world: World) -> None:
+    """As a batch does that was signed for the old topic and is ordered when there is a new one of the name."""
+    batch, second = stage(world, 1), stage(world, 1, number=1, partition=1)
+    place = (world.height - 1, 0)
+    world.order(world.control(ADMIN, DeleteTopic("orders")))
+    assert world.order_one(world.commit(ALICE, "orders", 0, *batch)).code is Code.UNKNOWN_TOPIC
+    world.topic("orders", partitions=1)
+    assert outcomes(world.order(*batch)) == [Duplicate(place)]
+    assert outcomes(world.order(world.commit(ALICE, "orders", 0, *batch))) == [Done(), Published(0)]
+    receipt = world.order_one(world.commit(ALICE, "orders", 1, *second))
+    assert receipt.code is Code.UNKNOWN_PARTITION
 
 
 # -- limits --------------------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.node.network import LocalNetwork
 
 from parley.spark.java import INSTALL, find_java
 from parley.spark.session import ROCKSDB, spark_session
-from tests.node.network import LocalNetwork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
+from pyarrow import parquet
+from tests.cli.commands import flat, parley
 from tests.ledger.shard import GENESIS, told
+from tests.node.network import LocalNetwork
+from tests.pubsub.world import ORGANISATIONS, actor
 from tests.replica.driver import MemoryStore
+from tests.spark.ledger import verified
+from tests.spark.sinks import create_topic
 
+from parley.cli.output import ExitCode
+from parley.client.ledger import VerifiedBlock
+from parley.crypto import merkle
 from parley.crypto.encoding import u64
+from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.audit import Audit, Verdict, verify_store
 from parley.ledger.audit_entries import Fault
+from parley.ledger.proofs import history_leaf
+from parley.ledger.store import Store, StoreInUse
+from parley.model.genesis import encode_genesis, sign_genesis
 from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
+from parley.node.provision import provision_network
 from parley.pubsub.application import PubSub
 from parley.spark import audit
-from parley.spark.audit import examined, pieces_of
+from parley.spark.audit import audit_store, examined, pieces_of
 from parley.spark.audit_pieces import Job, Result, look
 from parley.spark.findings import Report, write
+from parley.spark.options import Network
+from parley.spark.shown_store import ShownStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from parley.spark.auditing import Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +136,13 @@ def test_one_damaged_entry_is_one_finding(kind: bytes) -> None:
 def test_all_faults_are_found_in_the_order_of_the_ledger() -> None:
     store = copy()
     batches = [key for key, _ in store.scan(b"b/")]
-    planted = [layout.committed(3), layout.receipts(9), layout.history_node(0, 5), batches[1], layout.roots(14)]
+    planted = [
+        layout.committed(3),
+        layout.receipts(9),
+        layout.history_node(0, 5),
+        batches[1],
+        layout.roots(14),
+    ]
     for key in planted:
         value = store.entries[key]
         store.entries[key] = value[:-1] + bytes([value[-1] ^ 1])
@@ -154,8 +182,6 @@ def forged() -> tuple[MemoryStore, int]:
         leaves = [decode_leaf(leaf) for leaf in layout.decode_receipts(value)]
         for at, leaf in enumerate(leaves):
             if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
-                import msgspec
-
                 moved = msgspec.structs.replace(leaf, outcome=Published(leaf.outcome.first_offset + 7))
                 new = [encode_leaf(one) for one in leaves]
                 new[at] = encode_leaf(moved)
@@ -183,8 +209,6 @@ def test_a_store_that_is_not_whole_is_told_as_by_one_process() -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", ".json"])
 def test_findings_are_written_as_a_table(tmp_path: Path, suffix: str) -> None:
-    from pyarrow import parquet
-
     store = copy()
     del store.entries[layout.committed(3)]
     report = in_pieces(store)
@@ -199,3 +223,172 @@ def test_findings_are_written_as_a_table(tmp_path: Path, suffix: str) -> None:
         ("links", 3, "c/3", "is missing")
     ]
     assert rows[0]["key"] in {layout.committed(3), layout.committed(3).hex()}
+
+
+# -- what brokers show ---------------------------------------------------------------------------------------------
+
+
+class Told:
+    """In the place of a ledger that is read from brokers: the same blocks, some of them changed."""
+
+    def __init__(self, blocks: list[VerifiedBlock]) -> None:
+        self._blocks = {block.height: block for block in blocks}
+
+    def blocks(self, first: int, last: int, *, bodies: bool) -> Iterator[VerifiedBlock]:
+        before = MountainRange()
+        for height in range(1, first):
+            block = self._blocks[height]
+            before.append(history_leaf(height, block.id, merkle.root(block.raw_leaves)))
+        for height in range(first, last + 1):
+            block = self._blocks[height]
+            if not bodies:
+                none = (None,) * len(block.batches)
+                block = replace(block, bodies=none, opened=none, remains=none)
+            yield replace(block, before=before if height == first else None)
+
+
+def shown(blocks: list[VerifiedBlock], *, replay: bool = False) -> Report:
+    """As `audit_network` does it."""
+    highest = blocks[-1].height
+    network = Network(directory="nowhere")
+    pieces = [piece for piece in pieces_of(highest, replay=replay) if piece.kind in {"blocks", "executed"}]
+    job = Job(GENESIS, highest, None, network, tuple(pieces))
+    ledger = cast("Ledger", Told(blocks))
+
+    def run_all(job: Job) -> list[Result]:
+        return [
+            look(job, piece, ShownStore(ledger, piece.first, piece.last, highest), PubSub)
+            for piece in job.pieces
+        ]
+
+    return examined(job, run_all, 0.0)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_what_brokers_show_of_a_sound_ledger_is_valid(replay: bool) -> None:
+    report = shown(verified(), replay=replay)
+    assert report.first_fault is None
+    assert (report.publications, report.erased, report.replayed) == (15, 0, replay)
+
+
+def test_a_body_that_nobody_shows_counts_as_erased() -> None:
+    blocks = verified()
+    at = next(at for at, block in enumerate(blocks) if block.batches)
+    none = (None,) * len(blocks[at].batches)
+    blocks[at] = replace(blocks[at], bodies=none, opened=none, remains=none)
+    report = shown(blocks, replay=True)
+    assert report.valid
+    assert (report.erased, report.replayed) == (1, False)
+
+
+@pytest.mark.parametrize("height", [2, 9, 16])
+def test_a_block_that_contradicts_the_others_is_found_also_where_ranges_meet(height: int) -> None:
+    for change in (
+        {"history_root": bytes(32)},
+        {"time": 1},
+        {"executed_height": height},
+        {"parent": bytes(32)},
+    ):
+        blocks = verified()
+        header = msgspec.structs.replace(blocks[height - 1].header, **change)
+        blocks[height - 1] = replace(blocks[height - 1], header=header, id=header.id())
+        report = shown(blocks)
+        assert report.first_fault is not None, change
+        assert report.findings[0].height in {height, header.executed_height}, change
+
+
+def test_receipts_that_executing_does_not_give_are_found_in_what_is_shown() -> None:
+    blocks = verified()
+    at, block = next((at, one) for at, one in enumerate(blocks) if len(one.raw_leaves) == 2)
+    moved = encode_leaf(msgspec.structs.replace(block.leaves[0], client="alpha/mallory"))
+    blocks[at] = replace(block, raw_leaves=(moved, *block.raw_leaves[1:]))
+    found = {finding.entry for finding in shown(blocks, replay=True).findings}
+    assert layout.receipts(block.height) in found
+
+
+# -- on Spark ------------------------------------------------------------------------------------------------------
+
+
+def on_disk(store: MemoryStore, path: Path) -> Path:
+    with Store.open(path, create=True) as made:
+        made.write(store.entries.items(), sync=True)
+    return path
+
+
+def test_tasks_of_spark_give_the_verdict_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    store = copy()
+    sound = audit_store(spark, on_disk(store, tmp_path / "sound"), GENESIS, PubSub, replay=True, at_once=2)
+    assert (sound.valid, sound.publications, sound.replayed) == (True, 15, True)
+    batches = [key for key, _ in store.scan(b"b/")]
+    planted = [layout.receipts(9), layout.history_node(2, 0), batches[3], layout.roots(14)]
+    for key in planted:
+        value = store.entries[key]
+        store.entries[key] = value[:-1] + bytes([value[-1] ^ 1])
+    found = audit_store(spark, on_disk(store, tmp_path / "damaged"), GENESIS, PubSub, at_once=2)
+    assert same(found, alone(store))
+    assert {finding.entry for finding in found.findings} == set(planted)
+
+
+def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
+    path = on_disk(copy(), tmp_path / "used")
+    script = "import sys, parley.ledger.store as s, pathlib; x = s.Store.open(pathlib.Path(sys.argv[1]), create=False)"
+    command = [sys.executable, "-c", f"{script}; print('open', flush=True); sys.stdin.read()", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(StoreInUse):
+            audit_store(cast("SparkSession", None), path, GENESIS, PubSub)
+        other.communicate(b"")
+
+
+def signed_genesis() -> bytes:
+    anchors = [actor("anchor", name).secret for name in ORGANISATIONS]
+    return encode_genesis(GENESIS, tuple(sign_genesis(GENESIS, anchor) for anchor in anchors))
+
+
+@pytest.fixture
+def same_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command takes the session of the tests, and leaves it running."""
+    monkeypatch.setattr("parley.spark.session.spark_session", lambda *_: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+
+def test_the_command_tells_what_it_found_and_ends_with_1(same_session: None, tmp_path: Path) -> None:
+    store = copy()
+    del store.entries[layout.committed(3)]
+    path = on_disk(store, tmp_path / "damaged")
+    (tmp_path / "genesis.json").write_bytes(signed_genesis())
+    words = ("audit", "run", "--store", path, "--genesis", tmp_path / "genesis.json", "--findings", "f.json")
+    ended = parley(*words, "--json", home=tmp_path, code=ExitCode.DOES_NOT_HOLD)
+    said = json.loads(ended.out)
+    assert (said["valid"], said["first_fault"], said["findings"]) == (False, "entry c/3 is missing", 1)
+    assert said["by_check"] == {"links": 1}
+    assert json.loads((tmp_path / "f.json").read_text())["entry"] == "c/3"
+
+
+def test_the_command_verifies_a_network_as_its_auditor(
+    same_session: None, network: LocalNetwork, tmp_path: Path
+) -> None:
+    create_topic(network, "audited", partitions=1)
+    words = ("audit", "run", "--dir", network.directory, "--findings", "f.parquet")
+    said = parley(*words, "--as", "alpha/admin", "--json", home=tmp_path).json()
+    assert (said["valid"], said["findings"], said["first_fault"]) == (True, 0, None)
+    assert said["heights"] > 3
+    ended = parley(*words, "--as", "beta/admin", home=tmp_path, code=ExitCode.DOES_NOT_HOLD)
+    assert "needs the right auditor" in flat(ended.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--store", "somewhere"], "--store and --genesis together"),
+        (["--findings", "table.txt"], "ends with .parquet or .json"),
+        (["--findings", "nowhere/f.json"], "there is no folder nowhere"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_started(tmp_path: Path, words: list[str], said: str) -> None:
+    provision_network(
+        tmp_path / ".parley", organisations=["alpha"], network="new", start_time=1_700_000_000_000
+    )
+    ended = parley("audit", "run", *words, home=tmp_path, code=ExitCode.WRONG_USE)
+    assert said in flat(ended.err)

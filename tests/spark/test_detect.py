@@ -148,4 +148,4 @@ def test_alerts_are_written_once_though_the_job_is_restarted(
     last.with_name(f".{last.name}.crc").unlink()
     run(few, files, watch)
     assert read_alerts(watch.table) == kept
-    assert DeltaTable(watch.delta).to_pyarrow_table().num_rows == len(kept)
+    assert DeltaTable(tmp_path / "delta").to_pyarrow_table().num_rows == len(kept)

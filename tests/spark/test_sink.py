@@ -322,7 +322,9 @@ def test_what_is_refused_has_its_own_error(network: LocalNetwork, tmp_path: Path
     with pytest.raises(TopicGone, match="sink/nowhere"):
         attempt(topic_options(network, "sink/nowhere"), "q", 0, "mine")
     with pytest.raises(BadIdentity, match=r"missing identity"):
-        attempt(topic_options(network, closed, identity=str(tmp_path / "missing identity.json")), "q", 0, "mine")
+        attempt(
+            topic_options(network, closed, identity=str(tmp_path / "missing identity.json")), "q", 0, "mine"
+        )
     dead = LocalNetwork(tmp_path / "dead")
     with pytest.raises(Unreachable):
         attempt(topic_options(dead, "notes", timeout="1"), "q", 0, "mine")

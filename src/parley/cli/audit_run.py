@@ -140,7 +140,8 @@ def _require_writable(path: Path) -> None:
 def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
-    from parley.ledger.store import StoreError  # noqa: PLC0415
+    from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415
+    from parley.spark.findings import unreadable  # noqa: PLC0415
     from parley.spark.session import spark_session  # noqa: PLC0415
 
     try:
@@ -151,12 +152,14 @@ def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
         return work(session)
     except ParleySparkError as error:
         _ended(error.condition, error.message)
+    except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
+        return unreadable(str(error))
     except StoreError as error:
         fail(str(error), ExitCode.WRONG_USE)
     except PySparkException as error:
         # What a task said, out of what Spark wrapped it in.
         said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
-        _ended(said[1], said[2]) if said else _ended("", str(error).strip())
+        _ended(*((said[1], said[2]) if said else ("", str(error).strip())))
     finally:
         session.stop()
 

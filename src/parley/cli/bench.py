@@ -17,6 +17,7 @@ from parley.cli import (
     bench_peers,
     bench_pub,
     bench_quiet,
+    bench_spark,
     bench_steady,
     bench_sub,
     output,
@@ -183,3 +184,4 @@ app.command()(bench_quiet.idle)
 app.command()(bench_steady.memory)
 app.command()(bench_growth.growth)
 app.command()(bench_peers.peers)
+app.command()(bench_spark.spark)

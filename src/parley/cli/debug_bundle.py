@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parley.cli import debug_facts as facts
 from parley.cli.contexts import Chosen
@@ -161,7 +162,8 @@ def _statuses(chosen: Chosen) -> object:
                 "organisation": one.organisation,
                 "address": one.address,
                 "problem": one.problem,
-                "status": None if one.status is None else _plain(one.status),
+                # Without what readers say of themselves, which is nobody else's business.
+                "status": None if one.status is None else _plain(replace(one.status, readers=())),
             }
             for one in run(asked())
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +19,7 @@ from parley.sim import observations as seen
 from parley.sim.network import Weather
 from parley.sim.report import Report
 from parley.sim.scenario import Simulation
+from parley.spark.java import INSTALL, OLDEST, find_java
 
 __all__ = ["demo"]
 
@@ -31,11 +34,14 @@ WIDEST = 24  # views in the picture
 
 
 def demo(
-    chapter: Annotated[int | None, typer.Option(min=1, max=3, help="Only this one.")] = None,
+    chapter: Annotated[int | None, typer.Option(min=1, max=4, help="Only this one.")] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where chapter 4 leaves its tables and charts.")
+    ] = Path("parley-demo"),
     json: output.Json = False,
 ) -> None:
-    """Watch it work: organisations agree while one of them lies, hospitals share records while a broker is killed, and a
-    reader is told the truth although its own broker lies.
+    """Watch it work: organisations agree while one of them lies, hospitals share records while a broker is killed, a
+    reader is told the truth although its own broker lies, and Spark makes tables and charts of what it has verified.
     """
     result: dict[str, object] = {}
     holds = True
@@ -45,6 +51,8 @@ def demo(
         holds &= _records(result, as_json=json)
     if chapter in {None, 3}:
         holds &= _liar(result, as_json=json)
+    if chapter in {None, 4}:
+        holds &= _pipeline(result, out, as_json=json)
     if json:
         output.emit(result, "", as_json=True)
     if not holds:
@@ -87,6 +95,35 @@ def _liar(result: dict[str, object], *, as_json: bool) -> bool:
     if not as_json:
         output.emit({}, lambda: demo_liar.tell(outcome), as_json=False)
     return outcome.holds
+
+
+def _pipeline(result: dict[str, object], out: Path, *, as_json: bool) -> bool:
+    """Chapter 4. All the rest works without Java, so its absence is no failure of the demo."""
+    require_node_extra("demo")
+    if missing := _missing():
+        result["pipeline"] = {"skipped": missing}
+        if not as_json:
+            output.emit({}, f"\nChapter 4, the pipeline on Spark, is left out: {missing}", as_json=False)
+        return True
+    from parley.cli import demo_pipeline  # noqa: PLC0415 - an extra
+    from parley.spark.pipeline.run import PipelineFailed  # noqa: PLC0415
+
+    try:
+        with output.progress("two tenants and Spark", demo_pipeline.STEPS) as advance:
+            outcome = demo_pipeline.play(out, lambda _step: advance())
+    except PipelineFailed as error:
+        output.fail(str(error))
+    result["pipeline"] = outcome
+    if not as_json:
+        output.emit({}, lambda: demo_pipeline.tell(outcome), as_json=False)
+    return outcome.holds
+
+
+def _missing() -> str:
+    """What Spark lacks here, and how to get it; empty if it is all there."""
+    if find_spec("pyspark") is None or find_spec("deltalake") is None:
+        return 'it needs Spark: pip install "parley[spark]"'
+    return "" if find_java() else f"it needs Java {OLDEST} or newer: {INSTALL}"
 
 
 class _Story:

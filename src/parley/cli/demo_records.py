@@ -29,7 +29,7 @@ from parley.ledger.publication import check_publication
 from parley.model.genesis import Genesis, Timeouts
 from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 
-__all__ = ["STEPS", "Outcome", "play", "tell"]
+__all__ = ["STEPS", "Outcome", "all_ready", "play", "tell"]
 
 PEOPLE = {
     "north": ("anna", "doctor"),
@@ -136,7 +136,7 @@ def _provision(directory: Path) -> Genesis:
 async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
     told = _Told()
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
-        await _all_ready(directory)
+        await all_ready(directory)
         stage.say("registering four people and a topic")
         await _register(directory)
         clients = {
@@ -157,7 +157,7 @@ async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
         await asyncio.gather(*readers)
         stage.say("starting the killed broker again")
         stage.processes.append(victim.start())
-        await _all_ready(directory)
+        await all_ready(directory)
         return _judge(told, genesis, expected, caught_up=True, seconds=time.monotonic() - stage.begin)
 
 
@@ -210,7 +210,7 @@ async def _kill(victim: LocalBroker, told: _Told) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def _all_ready(directory: Path) -> None:
+async def all_ready(directory: Path) -> None:
     """Until every broker answers and calls itself ready: one that was killed has caught up."""
     async with observing(contexts.find(directory, None)) as client:
         # A broker has no way to call us, so it is asked again and again; `PATIENCE` bounds it.

@@ -36,23 +36,28 @@ def draw(found: Report, path: Path) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     subjects = _subjects(found)
-    figure = Figure(figsize=(10, 1.6 + 0.36 * max(len(subjects), 1)), layout="constrained")
+    figure = Figure(figsize=(10, 1.7 + 0.6 * max(len(subjects), 1)), layout="constrained")
     axes = figure.add_subplot()
-    title = f"{len(found.episodes)} episodes of misbehaviour, {found.ongoing} of them go on"
+    title = f"Episodes of misbehaviour: {len(found.episodes)}, not over: {found.ongoing}"
     axes.set_title("No misbehaviour was noticed" if found.quiet else title, fontsize=9, color=plots.INK)
     first = min((one.start for one in found.episodes), default=0)
     last = max((one.end for one in found.episodes), default=0)
     width = max(last - first, 1_000) * 1.05
+    kinds = [kind for kind in Kind if kind.value in found.kinds]
+    height = 0.8 / max(len(kinds), 1)
     for episode in found.episodes:
         if episode.subject in subjects:
-            _bar(axes, episode, subjects.index(episode.subject), (first, width))
+            line = subjects.index(episode.subject)
+            _bar(axes, episode, (line, kinds.index(episode.kind) * height, height), (first, width))
+    for line in range(1, len(subjects)):
+        axes.axhline(line - 0.5, color=plots.GRID, linewidth=0.6)
     axes.set_xlim(0, width / 1_000)
     since = datetime.fromtimestamp(first / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     axes.set_xlabel(f"seconds of block time since {since}" if found.episodes else "", fontsize=8)
     names = [unsteering(name)[:MAX_NAME] for name in subjects]
     axes.set_yticks(range(len(subjects)), names, fontsize=8)
     axes.invert_yaxis()
-    patches = [Patch(color=COLOURS[kind], label=kind.value) for kind in Kind if kind.value in found.kinds]
+    patches = [Patch(color=COLOURS[kind], label=kind.value) for kind in kinds]
     if patches:
         figure.legend(
             handles=patches, fontsize=7, frameon=False, ncols=len(patches), loc="outside lower center"
@@ -71,15 +76,15 @@ def _subjects(found: Report) -> list[str]:
     return [name for name in dict.fromkeys(one.subject for one in found.episodes) if name in shown]
 
 
-def _bar(axes: Axes, episode: Episode, line: int, frame: tuple[int, float]) -> None:
-    first, width = frame
+def _bar(axes: Axes, episode: Episode, place: tuple[int, float, float], frame: tuple[int, float]) -> None:
+    """`place` is the line, and the lane of the line that is the kind's own: who probes is refused at the same time."""
+    (line, lane, height), (first, width) = place, frame
     start = episode.start - first
     end = width if episode.ongoing else episode.end - first
-    # A lane for each kind, because a client that probes is refused at the same time.
-    lane = list(Kind).index(episode.kind) / len(Kind)
-    height = 0.8 / len(Kind)
     span = (start / 1_000, max(end - start, SHORTEST * width) / 1_000)
     edge = plots.INK if episode.severity == "critical" else "none"
-    axes.broken_barh(
-        [span], (line - 0.4 + lane * 0.8, height), facecolor=COLOURS[episode.kind], edgecolor=edge
+    low = line - 0.4 + lane
+    axes.broken_barh([span], (low, height * 0.9), facecolor=COLOURS[episode.kind], edgecolor=edge)
+    axes.annotate(
+        f" {episode.count}", (sum(span), low + height / 2), fontsize=6, va="center", color=plots.INK
     )

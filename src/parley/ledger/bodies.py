@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from parley.consensus.types import Block
 from parley.ledger.application import Application, KeyValue
 from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, decode_leaf
+from parley.model.receipts import BatchReceipt, Staged, decode_leaf
 
-__all__ = ["GRACE", "REFUSED_KEPT", "kept_batches", "repeated"]
+__all__ = ["GRACE", "REFUSED_KEPT", "kept_batches", "repeated", "staged"]
 
 GRACE = 64  # blocks that a body stays after it is over, and after each block that names it
 REFUSED_KEPT = (
@@ -37,9 +37,22 @@ def kept_batches(
 
 
 def repeated(leaves: Sequence[bytes]) -> frozenset[bytes]:
-    """The batches of a block that had their place in an earlier one, or may have had: after long a repeat is too late."""
+    """The batches of a block that had their place in an earlier one, or may have had: after long a repeat is too late.
+
+    And a staged batch comes too late after the commit of its stage.
+    """
     receipts = filter(None, map(_receipt, leaves))
-    return frozenset(receipt.digest for receipt in receipts if receipt.code in _REPEATS)
+    return frozenset(
+        receipt.digest
+        for receipt in receipts
+        if receipt.code in _REPEATS or (receipt.code is Code.STAGE_OVER and receipt.topic)
+    )
+
+
+def staged(leaves: Sequence[bytes]) -> frozenset[bytes]:
+    """The batches that a block has staged: whether their bodies are kept is judged there, wherever they are numbered."""
+    receipts = filter(None, map(_receipt, leaves))
+    return frozenset(receipt.digest for receipt in receipts if isinstance(receipt.outcome, Staged))
 
 
 def _receipt(leaf: bytes) -> BatchReceipt | None:

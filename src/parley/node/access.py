@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 CLIENTS, NAMES, TOPICS, SUBSCRIPTIONS = b"client/", b"name/", b"topic/", b"sub/"
+NO_AUDITOR = "raw blocks are shown to auditors only"
 OF_TOPICS = (b"head/", b"ps/", b"ad/")  # followed by the topic's name and a zero byte
 
 
@@ -79,10 +80,16 @@ def require_reader(view: View, asker: Asker) -> ClientRecord:
 
 def require_auditor(view: View, asker: Asker) -> None:
     """Raw blocks hold what everybody published, so they are for brokers and auditors alone (P22)."""
-    if not asker.auditor and AUDITOR not in require_reader(view, asker).rights:
+    if asker.auditor:
+        return
+    if asker.admin:
         raise _denied(
-            f"{asker.title} has no right to read raw blocks; an administrator of {asker.organisation} can grant it if the "
-            f"genesis file gives {asker.organisation} the right {AUDITOR}: parley client grant {asker.name} {AUDITOR}"
+            f"{NO_AUDITOR}: the genesis file does not give {asker.organisation} the right {AUDITOR}"
+        )
+    if AUDITOR not in require_reader(view, asker).rights:
+        raise _denied(
+            f"{NO_AUDITOR}: an administrator of {asker.organisation} can grant it, if the genesis file gives "
+            f"{asker.organisation} the right {AUDITOR}: parley client grant {asker.name} {AUDITOR}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parley.pubsub import advertisements, staging, subscriptions
+from parley.pubsub import advertisements, subscriptions
 from parley.pubsub.records import ENDING, ending_key
 from parley.pubsub.step import Step
 
@@ -25,8 +25,6 @@ def clear(step: Step, room: int) -> int:
         room -= subscriptions.end_of_topic(step, topic, room)
         if room > 0:
             room -= advertisements.withdraw_of_topic(step.state, topic, room)
-        if room > 0:
-            room -= staging.drop_of_topic(step, topic, room)
         if room <= 0:
             return 0
         step.state.delete(key)

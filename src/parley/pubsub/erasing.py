@@ -7,7 +7,7 @@ still need the bodies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from parley.crypto.encoding import u64
@@ -24,7 +24,7 @@ from parley.ledger.indices import (
     offset_key,
 )
 from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Published, Staged
+from parley.model.receipts import BatchReceipt, Published
 from parley.model.records import PartitionRecord, decode_record, partition_key
 from parley.pubsub.deadlines import Log
 from parley.pubsub.indexing import NOT_FINAL, read_place, receipt_place
@@ -47,22 +47,15 @@ def logs_to_erase(height: int, moved: Mapping[Log, int], state: State, store: Ke
 
 
 def bodies_to_erase(
-    height: int, receipts: Sequence[BatchReceipt], dropped: Iterable[bytes], store: KeyValue
-) -> Iterable[tuple[bytes, bytes | None]]:
+    height: int, receipts: Iterable[BatchReceipt], dropped: Iterable[bytes], store: KeyValue
+) -> _Entries:
     """Whoever kept a batch can have it ordered again, and then every broker has stored its body once more.
 
     So a broker may also leave a listed body alone that waits for order: when it has a receipt, it is listed again.
     """
-    staged = {receipt.digest for receipt in receipts if isinstance(receipt.outcome, Staged)}
-    for name in dropped:
-        if name not in staged:
-            yield body_to_erase_key(name), u64(height)
-    for receipt in receipts:
-        if receipt.digest in staged:  # maybe anew, after its topic was deleted and made again
-            if store.get(body_to_erase_key(receipt.digest)) is not None:
-                yield body_to_erase_key(receipt.digest), None
-        elif not isinstance(receipt.outcome, Published) and is_over(receipt, store):
-            yield body_to_erase_key(receipt.digest), u64(height)
+    again = (one.digest for one in receipts if not isinstance(one.outcome, Published) and is_over(one, store))
+    for name in dict.fromkeys((*again, *dropped)):
+        yield body_to_erase_key(name), u64(height)
 
 
 def is_kept(receipt: BatchReceipt, store: KeyValue) -> bool:

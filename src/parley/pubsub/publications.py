@@ -20,7 +20,7 @@ from parley.pubsub.state import State
 from parley.pubsub.step import Step
 from parley.registry.standing import Standing
 
-__all__ = ["append", "costs", "give_places", "publish", "require_publishing"]
+__all__ = ["append", "costs", "give_places", "publish", "require_partition", "require_publishing"]
 
 _Tags = Mapping[str, Value]
 
@@ -40,12 +40,16 @@ def require_publishing(state: State, by: Standing, header: BatchHeader) -> tuple
     """Who publishes where, if it may."""
     client = by.require_client()
     topic = require_topic(state, header.topic)
-    if header.partition >= topic.partitions:
+    require_partition(topic, header.partition)
+    require_allowed(topic, "publish", client)
+    return client, topic
+
+
+def require_partition(topic: TopicRecord, partition: int) -> None:
+    if partition >= topic.partitions:
         raise Refusal(
             Code.UNKNOWN_PARTITION, f"topic {topic.name} has partitions 0 to {topic.partitions - 1} only"
         )
-    require_allowed(topic, "publish", client)
-    return client, topic
 
 
 def costs(index: MatchingIndex, tags: Iterable[tuple[int, Pairs]]) -> int:

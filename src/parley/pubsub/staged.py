@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from parley.crypto.hashing import DIGEST_SIZE
-from parley.model.batches import Message, decode_message_header, leaves_of
+from parley.model.batches import Message, decode_message_header, encode, leaves_of
 from parley.model.errors import Code, Refusal
 from parley.model.names import Pairs
 from parley.model.records import ClientRecord, client_key
@@ -86,18 +86,21 @@ def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
     parts: list[ContentRecord] = []
     leaves: list[bytes] = []
     runs: list[tuple[int, Pairs]] = []
-    size, header, tags = 0, b"", ()  # type: tuple[int, bytes, Pairs]
+    tags: Pairs = ()
+    size, header, before, now = 0, b"", b"", b""
     for message, leaf in zip(messages, leaves_of(messages), strict=True):
         if message.header != header:
             header, tags = message.header, decode_message_header(message.header).tags
+            now = encode(tags)  # as bytes, because Python holds 1 == True
         if size >= MAX_PART:
             parts.append(ContentRecord(b"".join(leaves), tuple(runs)))
             leaves, runs, size = [], [], 0
-        if runs and runs[-1][1] == tags:
+        if runs and now == before:
             runs[-1] = (runs[-1][0] + 1, tags)
         else:
             runs.append((1, tags))
-            size += len(header)
+            size += len(now)
+        before = now
         leaves.append(leaf)
         size += DIGEST_SIZE
     parts.append(ContentRecord(b"".join(leaves), tuple(runs)))

@@ -18,7 +18,7 @@ from parley.model.records import ClientRecord, StageRecord, TopicRecord, client_
 from parley.pubsub import budget, shares, staged, use
 from parley.pubsub.access import require_allowed, require_topic
 from parley.pubsub.admission import Opened
-from parley.pubsub.publications import costs, require_publishing
+from parley.pubsub.publications import costs, require_partition, require_publishing
 from parley.pubsub.records import (
     OVER,
     PENDING,
@@ -38,7 +38,7 @@ from parley.pubsub.state import State
 from parley.pubsub.step import Step
 from parley.registry.standing import Standing
 
-__all__ = ["clear", "commit", "drop_of_topic", "expire", "expire_writer", "require_open", "stage"]
+__all__ = ["clear", "commit", "expire", "expire_writer", "require_open", "stage"]
 
 MAX_WRITERS = 131_072  # that the network remembers
 MAX_WRITERS_PER_CLIENT = 16_384
@@ -98,7 +98,7 @@ def commit(step: Step, by: Standing, operation: CommitStage, at: Position) -> Ou
         raise _over(operation.stage, last)
     topic = require_topic(state, operation.topic)
     require_allowed(topic, "publish", client)
-    batches = _batches(step, client, operation)
+    batches = _batches(step, client, topic, operation)
     room = _room(step, topic, batches)
     if last is None:
         _begin(step, client, key)
@@ -145,13 +145,6 @@ def clear(step: Step) -> None:
         state.delete(key)
 
 
-def drop_of_topic(step: Step, topic: str, most: int) -> int:
-    """What is staged for a deleted topic and not committed; how many batches, up to `most`."""
-    keys = step.state.stored_keys(staging_prefix(topic), most)
-    _drop(step, keys)
-    return len(keys)
-
-
 def _drop(step: Step, keys: list[bytes]) -> int:
     for key in keys:
         name = key[-DIGEST_SIZE:]
@@ -172,7 +165,9 @@ def _over(stage: int, last: StageRecord) -> Refusal:
     )
 
 
-def _batches(step: Step, client: ClientRecord, operation: CommitStage) -> dict[bytes, StagedRecord]:
+def _batches(
+    step: Step, client: ClientRecord, topic: TopicRecord, operation: CommitStage
+) -> dict[bytes, StagedRecord]:
     """Those that the commit names, in its order."""
     batches: dict[bytes, StagedRecord] = {}
     mine = (client.key, operation.topic, operation.writer, operation.stage)
@@ -190,6 +185,7 @@ def _batches(step: Step, client: ClientRecord, operation: CommitStage) -> dict[b
                 Code.NOT_STAGED,
                 f"batch {name.hex()} is not staged for stage {operation.stage} of this writer of {operation.topic}",
             )
+        require_partition(topic, record.partition)  # the topic may have been made anew, with fewer
         batches[name] = record
     return batches
 

@@ -13,7 +13,7 @@ from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange, node_hash
 from parley.ledger import history, layout
 from parley.ledger.application import Application, KeyValue
-from parley.ledger.bodies import GRACE, kept_batches
+from parley.ledger.bodies import GRACE, kept_batches, staged
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.ledger.indices import (
@@ -169,7 +169,7 @@ class BlockScrub:
                 if (
                     name not in kept
                     and highest - block.height > GRACE
-                    and not self._is_kept_elsewhere(name, block)
+                    and not self._is_kept_elsewhere(name, block, leaves)
                 ):
                     yield Outdated(name)
             elif name in kept:
@@ -184,12 +184,12 @@ class BlockScrub:
             return True
         return name in kept_batches(block, leaves, self._application, self._state, highest=highest)
 
-    def _is_kept_elsewhere(self, name: bytes, block: Block) -> bool:
+    def _is_kept_elsewhere(self, name: bytes, block: Block, leaves: tuple[bytes, ...]) -> bool:
         """A batch that waits, or that has its receipt in another block, is judged there."""
         if self._store.get(layout.waiting(name)) is not None:
             return True
         place = self.place(name)
-        return place is not None and place.height != block.height
+        return place is not None and place.height != block.height and name not in staged(leaves)
 
     def is_placed(self, name: bytes) -> bool:
         """Whether a block that was executed, or may still be, names the batch."""

@@ -34,7 +34,7 @@ from parley.spark.options import Network
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit_network", "audit_store", "examined", "pieces_of"]
+__all__ = ["audit_network", "audit_store", "examined", "pieces_of", "seconds_per_million"]
 
 TASKS = 32  # that a ledger is cut into, if it is large enough
 SMALLEST, LARGEST = 64, 4096  # blocks of a range, powers of two
@@ -49,8 +49,12 @@ def audit_store(
     application: MakeApplication,
     *,
     replay: bool = False,
+    at_once: int | None = None,
 ) -> Report:
-    """Everything in a store that nobody uses. Raises `StoreError` if it cannot be opened."""
+    """Everything in a store that nobody uses. Raises `StoreError` if it cannot be opened.
+
+    `at_once` tasks do all of it, by default as many as Spark has cores for.
+    """
     from parley.ledger.store import Store, unused  # noqa: PLC0415 - an extra, which the network does not need
 
     began = time.monotonic()
@@ -63,7 +67,16 @@ def audit_store(
                 return _stopped(fault, time.monotonic() - began)
         pieces = pieces_of(highest, replay=replay)
         job = Job(genesis, highest, str(path.absolute()), None, pieces)
-        return examined(job, partial(_run, spark, application), began)
+        return examined(job, partial(_run, spark, application, at_once), began)
+
+
+def seconds_per_million(
+    spark: SparkSession, path: Path, genesis: Genesis, application: MakeApplication, cores: int
+) -> float:
+    """How long a million publications of a sound store take on so many cores; for `parley bench spark`."""
+    report = audit_store(spark, path, genesis, application, at_once=cores)
+    assert report.valid, report.first_fault
+    return report.seconds * 1_000_000 / max(1, report.publications)
 
 
 def audit_network(
@@ -76,7 +89,7 @@ def audit_network(
     ledger.block(1)  # who may not read the ledger hears of it here, and not from a task
     pieces = [piece for piece in pieces_of(highest, replay=replay) if piece.kind in {"blocks", "executed"}]
     job = Job(ledger.genesis, highest, None, network, tuple(pieces))
-    return examined(job, partial(_run, spark, application), began)
+    return examined(job, partial(_run, spark, application, None), began)
 
 
 def _ranges(highest: int) -> list[tuple[int, int]]:
@@ -131,11 +144,13 @@ def examined(job: Job, run_all: Callable[[Job], list[Result]], began: float) -> 
     )
 
 
-def _run(spark: SparkSession, application: MakeApplication, job: Job) -> list[Result]:
-    """A task for each piece."""
+def _run(spark: SparkSession, application: MakeApplication, at_once: int | None, job: Job) -> list[Result]:
+    """A task for each piece, or only so many tasks."""
     work = partial(run, msgspec.msgpack.encode(job), application)
     count = len(job.pieces)
-    found = spark.range(0, count, 1, count).mapInArrow(work, RESULTS).collect()
+    numbers = spark.range(0, count, 1, count)
+    spread = numbers if at_once is None else numbers.coalesce(at_once)
+    found = spread.mapInArrow(work, RESULTS).collect()
     results = {row.piece: msgspec.msgpack.decode(bytes(row.result), type=Result) for row in found}
     return [results[number] for number in range(count)]
 

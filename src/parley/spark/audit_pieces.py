@@ -7,7 +7,6 @@ believes of the rest of the ledger only what it needs to begin, and the driver c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -82,29 +81,25 @@ def run(
 
 def run_piece(job: Job, number: int, application: MakeApplication | None) -> Result:
     piece = job.pieces[number]
-    with _opened(job, piece, number) as store:
-        return look(job, piece, store, application)
+    if job.network is not None:
+        shown = ShownStore(Ledger(job.network, number), piece.first, piece.last, job.highest)
+        return look(job, piece, shown, application)
+    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415 - an extra, for stores only
+
+    assert job.store is not None
+    path = Path(job.store)
+    try:
+        with Store.open(path, create=False, cache_bytes=CACHE_BYTES, read_only=True) as store:
+            return look(job, piece, store, application)
+    except StoreFailed as error:
+        return Result([Finding(Check.WHOLE, piece.first or None, b"", str(error))])
+    except StoreError as error:
+        raise ParleySparkError(f"{error} Every worker needs the store under this path.") from None
 
 
 def look(job: Job, piece: Piece, store: KeyValue, application: MakeApplication | None) -> Result:
     """Do a piece of the job on a store that is open."""
     return _Work(job, store, application).do(piece)
-
-
-@contextmanager
-def _opened(job: Job, piece: Piece, number: int) -> Iterator[KeyValue]:
-    if job.network is not None:
-        yield ShownStore(Ledger(job.network, number), piece.first, piece.last, job.highest)
-        return
-    from parley.ledger.store import Store, StoreError  # noqa: PLC0415 - an extra, which the network does not need
-
-    assert job.store is not None
-    try:
-        opened = Store.open(Path(job.store), create=False, cache_bytes=CACHE_BYTES, read_only=True)
-    except StoreError as error:
-        raise ParleySparkError(f"{error} Every worker needs the store under this path.") from None
-    with closing(opened):
-        yield opened
 
 
 class _Work:

@@ -61,9 +61,9 @@ def _panel(axes: Axes, panel: Panel) -> None:
             words, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7
         )
     axes.set_title(panel.title, fontsize=8, color=INK, loc="left")
-    locator = AutoDateLocator()
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.tick_params(labelsize=7, colors=INK, length=0)
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -36,7 +36,7 @@ LATE = "1 second"
 EVIDENCE_SECONDS = 5  # between two questions to brokers for what they hold against each other
 INTERVAL = "2 seconds"  # between micro-batches: each of them is a few files
 DEFAULTS = Thresholds()
-MAX_BLOCKS = 20_000  # of a micro-batch, which bounds what a worker sorts
+MAX_BLOCKS = 5_000  # of a micro-batch, which bounds what a worker sorts
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,11 @@ def read_alerts(folder: Path) -> list[Alert]:
     found: dict[str, Alert] = {}
     for path in paths:
         try:
-            rows = pq.read_table(path, schema=SCHEMA)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            rows = pq.read_table(path)
+        except (pa.ArrowException, OSError) as error:
             raise AlertTableError(f"{path} is not a part of a table of alerts: {error}") from None
+        if not rows.schema.equals(SCHEMA):
+            raise AlertTableError(f"{path} is not a part of a table of alerts: it has other columns")
         for alert in _alerts(rows):
             found.setdefault(alert.alert, alert)
     return sorted(found.values(), key=lambda one: (one.time, one.height_to, one.kind, one.subject, one.alert))

@@ -12,14 +12,17 @@ from msgspec.structs import replace
 from parley.ledger import layout
 from parley.ledger.audit import NOT_IT, Check
 
-__all__ = ["MAX_FINDINGS", "SUFFIXES", "Finding", "Report", "merge", "write"]
+__all__ = ["MAX_FINDINGS", "SUFFIXES", "Finding", "Report", "merge", "unreadable", "write"]
 
 MAX_FINDINGS = 10_000  # that a report lists; a piece of work tells no more either
 SUFFIXES = (".parquet", ".json")
 
 
 class Finding(Struct, frozen=True, array_like=True, order=True):
-    """`entry` of a store is wrong; `height` is that of the block with which it was looked at, None: with none."""
+    """`entry` of a store is wrong; `height` is that of the block with which it was looked at, None: with none.
+
+    No entry: the disk does not give back what was to be looked at.
+    """
 
     check: int
     height: int | None
@@ -29,7 +32,7 @@ class Finding(Struct, frozen=True, array_like=True, order=True):
     @property
     def text(self) -> str:
         """As the verifier of one process says it."""
-        return f"entry {layout.name(self.entry)} {self.what}"
+        return f"entry {layout.name(self.entry)} {self.what}" if self.entry else self.what
 
 
 class Report(Struct, frozen=True):
@@ -48,6 +51,12 @@ class Report(Struct, frozen=True):
     erased: int
     tasks: int
     seconds: float
+
+
+def unreadable(what: str) -> Report:
+    """Of a store that cannot even be opened."""
+    finding = Finding(Check.WHOLE, None, b"", what)
+    return Report(False, 0, 0, finding.text, False, (finding,), 0, 0, 0, 0.0)
 
 
 def merge(pieces: Iterable[Sequence[Finding]], executed: Sequence[Finding], reached: int) -> list[Finding]:

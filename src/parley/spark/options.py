@@ -188,7 +188,7 @@ class TableOptions:
 
 def table_of(options: Mapping[str, str]) -> str | None:
     """The ledger table that is asked for, None if it is topics."""
-    return _Given(options, TABLE).text("table")
+    return next((value for key, value in options.items() if key.lower() == "table"), None)
 
 
 def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOptions:

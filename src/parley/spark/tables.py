@@ -34,27 +34,32 @@ from parley.spark.evidence_rows import EVIDENCE, evidence_rows
 from parley.spark.ledger_rows import TABLES, record_batches
 from parley.spark.options import Network, TableOptions, table_options
 
-__all__ = ["LedgerPosition", "TableReader", "TableStreamReader", "batch_reader", "schema_of", "stream_reader"]
+__all__ = [
+    "LedgerPosition",
+    "TableReader",
+    "TableStreamReader",
+    "table_reader",
+    "table_schema",
+    "table_stream_reader",
+]
 
 KEPT_SECONDS = 0.2  # for which an answer about the head serves: Spark asks many times a second
 BLOCKS_A_TASK = 1024
 VERSION = 1
 
 
-def schema_of(options: Mapping[str, str]) -> StructType:
+def table_schema(options: Mapping[str, str]) -> StructType:
     name = table_options(options).table
     return from_arrow_schema(EVIDENCE if name == "evidence" else TABLES[name].schema)
 
 
-def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+def table_reader(options: Mapping[str, str]) -> DataSourceReader:
     chosen = table_options(options)
-    _require_own(options, schema)
     return EvidenceReader(chosen.network) if chosen.table == "evidence" else TableReader(chosen)
 
 
-def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+def table_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
     chosen = table_options(options)
-    _require_own(options, schema)
     if chosen.table == "evidence":
         raise BadOption(
             "The table evidence has no order that a stream could follow: each broker holds the proofs that it has seen. "
@@ -63,15 +68,6 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
     if chosen.last is not None:
         raise BadOption("endingHeight is for batch queries; a stream has no end.")
     return TableStreamReader(chosen)
-
-
-def _require_own(options: Mapping[str, str], schema: StructType) -> None:
-    ours = schema_of(options)
-    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in ours]:
-        raise BadOption(
-            f"A ledger table has columns of its own and takes no other schema: {ours.simpleString()}. Leave schema() out, "
-            f"and select or cast afterwards."
-        )
 
 
 @dataclass(frozen=True)
@@ -148,16 +144,14 @@ class EvidenceReader(DataSourceReader):
 
 # -- streams ---------------------------------------------------------------------------------------------------------
 
-_Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-
 
 class LedgerPosition(Struct, frozen=True, forbid_unknown_fields=True):
     """All blocks up to `height` are done; `block` is the id of that one, empty before the first."""
 
     version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
-    chain: _Id
+    chain: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
     height: Annotated[int, Meta(ge=0, lt=2**62)]
-    block: _Id | Annotated[str, Meta(max_length=0)]
+    block: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -58,6 +58,15 @@ class Folder:
     def log(self) -> Path:
         return self.path / "spark.log"
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a pipeline has worked here."""
+        return self._mark.is_file()
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / "chain"
+
     @contextmanager
     def held(self, chain: str) -> Iterator[None]:
         """For one run at a time, and for one network."""
@@ -78,10 +87,9 @@ class Folder:
             os.close(descriptor)
 
     def _belong(self, chain: str) -> None:
-        mark = self.path / "chain"
-        if not mark.exists():
-            mark.write_text(f"{chain}\n")
-        elif mark.read_text().strip() != chain:
+        if not self.is_used:
+            self._mark.write_text(f"{chain}\n")
+        elif self._mark.read_text().strip() != chain:
             raise OtherNetwork(
                 f"{self.path} holds tables of another network; choose another --out, or delete it to begin anew"
             )

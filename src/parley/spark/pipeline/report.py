@@ -32,6 +32,10 @@ PANELS: dict[Tenant, tuple[tuple[str, str, tuple[float, str] | None], ...]] = {
         ("pm25", "fine dust (PM2.5), µg/m³", (15.0, "guideline for a day")),
     ),
 }
+SHOWN = {
+    VITALS: (TIME, "ward", "readings", "heart_rate", "systolic", "diastolic", "alarms"),
+    AIR: (TIME, "building", "readings", "temperature", "humidity", "co2", "pm25", "pollution_index"),
+}
 TITLES = {VITALS: "Vital signs per ward and hour", AIR: "Indoor air per building and hour"}
 
 
@@ -120,7 +124,7 @@ def _gold(spark: SparkSession, folder: Folder, tenant: Tenant) -> Gold:
     delta, chart = folder.delta / tenant.gold, folder.charts / f"{tenant.gold}.png"
     version = _write_delta(table, delta)
     draw(TITLES[tenant], _panels(table, tenant), chart)
-    newest = table.slice(max(0, table.num_rows - len(tenant.places))).to_pylist()
+    newest = table.select(list(SHOWN[tenant])).slice(max(0, table.num_rows - len(tenant.places))).to_pylist()
     return Gold(
         table=tenant.gold,
         rows=table.num_rows,

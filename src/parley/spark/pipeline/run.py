@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -34,7 +35,7 @@ class PipelineFailed(Exception):  # noqa: N818 - a condition, not a fault of our
     """Spark gave up. `condition` is that of our own error, if it was one."""
 
     def __init__(self, condition: str, reason: str, log: Path) -> None:
-        super().__init__(f"the pipeline failed: {reason[:MAX_REASON]}; the log is {log}")
+        super().__init__(f"the pipeline failed: {reason[:MAX_REASON].rstrip('.')}; the log is {log}")
         self.condition = condition
 
 
@@ -83,19 +84,16 @@ def run_pipeline(
 
 def _write_graph(folder: Folder, feed: Feed) -> None:
     """The pipeline as it runs lies beside its tables, for whoever wants to know how they came to be."""
-    import yaml  # noqa: PLC0415 - comes with the extra
-
     if folder.graph.exists():
         shutil.rmtree(folder.graph)
     shutil.copytree(GRAPH, folder.graph, ignore=shutil.ignore_patterns("__pycache__", "__init__.py"))
-    path = folder.graph / "spark-pipeline.yml"
-    spec = yaml.safe_load(path.read_text())
-    spec["storage"] = folder.checkpoints.absolute().as_uri()
-    spec["configuration"] = {
+    configuration = {
         **{f"spark.parley.{option}": value for option, value in feed.network.items()},
         **{f"spark.parley.{topic}.identity": str(path.absolute()) for topic, path in feed.identities.items()},
     }
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    with (folder.graph / "spark-pipeline.yml").open("a") as spec:  # a string of JSON is one of YAML, too
+        spec.write(f"storage: {json.dumps(folder.checkpoints.absolute().as_uri())}\nconfiguration:\n")
+        spec.writelines(f"  {key}: {json.dumps(value)}\n" for key, value in configuration.items())
 
 
 def _end(process: subprocess.Popen[str]) -> None:

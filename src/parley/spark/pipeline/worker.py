@@ -49,7 +49,7 @@ def main() -> int:
 
 def _watch_parent() -> None:
     """Whoever started this holds the other end. If it is killed, nothing of the run may go on by itself."""
-    sys.stdin.buffer.read()
+    os.read(sys.stdin.fileno(), 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
