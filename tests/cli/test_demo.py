@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from parley.cli import app as cli
 from parley.cli import demo, demo_liar, demo_records
+from parley.spark.java import INSTALL
 
 runner = CliRunner()
 
@@ -40,10 +41,15 @@ def test_the_leaders_stand_below_their_blocks_on_a_narrow_terminal() -> None:
     ]
 
 
-def test_the_demo_holds_for_scripts_too() -> None:
+def test_the_demo_holds_for_scripts_too_and_without_java_leaves_out_what_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # With it, the last chapter is told by tests/spark/test_pipeline.py.
+    monkeypatch.setattr(demo, "find_java", lambda: None)
     result = runner.invoke(cli.app, ["demo", "--json"])
     assert result.exit_code == 0
     outcome = json.loads(result.stdout)
+    assert INSTALL in outcome["pipeline"]["skipped"]
     assert outcome["violations"] == []
     assert outcome["committed"] > 20
     assert outcome["evidence"]
@@ -63,6 +69,16 @@ def test_the_demo_holds_for_scripts_too() -> None:
     assert all(liar["liar"] not in act["served_by"] for act in liar["acts"][:2])
     assert liar["proof"]["broker"] == liar["liar"]
     assert liar["proof"]["verified"]
+
+
+def test_without_java_the_last_chapter_is_one_line_that_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo, "find_java", lambda: None)
+    result = runner.invoke(cli.app, ["demo", "--chapter", "4"])
+    assert result.exit_code == 0
+    (line,) = result.stdout.split("\n")[1:-1]
+    assert line.endswith(INSTALL)
 
 
 def judged(**changes: object) -> demo_records.Outcome:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
+from tests.client.columns import checked_both_ways
 from tests.client.ledger import Ledger, believe, note
 from tests.pubsub.world import Actor, actor
 
@@ -35,7 +36,7 @@ class Story:
     def check(self, answer: Fetched, offset: int = 0, floor: int = 0) -> tuple[Message, ...]:
         question = Question("notes", 0, offset, floor)
         belief = believe(self.ledger, answer.anchor)
-        return check_fetched(belief, answer, self.ledger.reader(self.carol), question).messages
+        return checked_both_ways(belief, answer, self.ledger.reader(self.carol), question).messages
 
 
 @pytest.fixture

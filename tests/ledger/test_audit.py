@@ -14,6 +14,7 @@ from parley.ledger import layout
 from parley.ledger.application import KeyValue
 from parley.ledger.audit import verify_store
 from parley.ledger.erasure import remains_of
+from parley.ledger.indices import receipt_key
 from parley.ledger.layout import StoredBlock
 from parley.model.batches import PUBLISH, open_batch
 from parley.model.receipts import BatchReceipt, Done, Published, decode_leaf, encode_leaf
@@ -154,8 +155,7 @@ def test_what_is_changed_in_a_store_with_stages_is_found(replay: bool) -> None:
     of_stages = [
         layout.state(name) for name in (b"stage/", b"staged/", b"content/", b"staging/", b"count/staged")
     ]
-    key, _, _ = numbering_block(store)
-    entries = [*(key for prefix in of_stages for key, value in store.scan(prefix) if value), key]
+    entries = [key for prefix in of_stages for key, value in store.scan(prefix) if value]
     assert len(entries) >= len(of_stages)
     for entry in entries:
         value = store.entries[entry]
@@ -163,6 +163,21 @@ def test_what_is_changed_in_a_store_with_stages_is_found(replay: bool) -> None:
         fault = verify_store(damaged, GENESIS, PubSub(GENESIS), replay=replay).first_fault
         assert fault is not None
         assert fault.startswith(f"entry {layout.name(entry)} ")
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_receipts_that_number_something_else_are_found(replay: bool) -> None:
+    store = stages()
+    key, leaves, at = numbering_block(store)
+    right = decode_leaf(leaves[at])
+    assert isinstance(right, BatchReceipt)
+    leaves[at] = encode_leaf(replace(right, outcome=Published(0)))
+    store.entries[key] = msgspec.msgpack.encode(leaves)
+    fault = verify_store(store, GENESIS, PubSub(GENESIS), replay=replay).first_fault
+    # The block that staged it comes first, and its index leads to a receipt that is not there.
+    named = (layout.name(key), layout.name(b"s/" + receipt_key(right.digest)))
+    assert fault is not None
+    assert fault.startswith(tuple(f"entry {name} " for name in named))
 
 
 def test_a_numbered_batch_may_not_be_missing() -> None:

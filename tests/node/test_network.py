@@ -29,6 +29,7 @@ from parley.model.records import (
     constraint_key,
     name_key,
     partition_key,
+    stage_key,
     topic_key,
 )
 from parley.net import messages as net
@@ -251,6 +252,12 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
                 (net.Prove(1, (topic_key("secret"),)), Code.OK),
                 (net.Prove(1, (client_key(alice.identity.credential.key),)), Code.PERMISSION_DENIED),
                 (net.Prove(1, (b"line/" + bytes(32),)), Code.PERMISSION_DENIED),
+                (net.Prove(1, (stage_key(bob.identity.credential.key, "news", bytes(16)),)), Code.OK),
+                (
+                    net.Prove(1, (stage_key(alice.identity.credential.key, "news", bytes(16)),)),
+                    Code.PERMISSION_DENIED,
+                ),
+                (net.Prove(1, (b"stage/" + bob.identity.credential.key,)), Code.PERMISSION_DENIED),
                 (net.ListKeys(1, b"", b""), Code.PERMISSION_DENIED),
                 (net.ListKeys(1, b"client/", b""), Code.PERMISSION_DENIED),
                 (open_question("news", bytes(32), (1, 0)), Code.NOT_FOUND),

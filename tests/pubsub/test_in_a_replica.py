@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.ledger.shard import Shard
 from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, registration, tagged
 
 from parley.consensus.errors import Reason
@@ -94,6 +95,35 @@ def test_what_cannot_be_admitted_is_refused_before_order() -> None:
     node.submit(Signed(batch.digest, b"garbage"))
     assert node.refused == [Reason.MALFORMED] * 2
     assert not node.receipts
+
+
+def test_an_idle_network_does_not_wait_for_heartbeats_while_a_stage_is_numbered() -> None:
+    shard, batches = Shard(), 20
+    make = shard.maker
+    for member in shard.cluster.members:
+        member.application.numbered_bytes = 1  # type: ignore[attr-defined]
+    alice = actor("alice")
+    shard.order(make.control(ADMIN, registration(make.chain, alice)))
+    shard.order(make.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")))
+    staged = [make.staged(alice, "orders", tagged(n=number)) for number in range(batches)]
+    shard.order(*staged)
+    shard.cluster.run(100)
+    before, began = shard.anchor().header, shard.cluster.now
+    shard.cluster.submit(0, make.commit(alice, "orders", 0, *staged).body)
+    head = encode_record(PartitionRecord(batches, 0))
+    state = StateView(shard.store)
+    while state.get(b"k" + partition_key("orders", 0)) != head:
+        shard.cluster.run(1)
+        assert shard.cluster.now - began < batches * shard.cluster.committee.config(0).heartbeat
+    numbered = shard.cluster.members[0].replica.executed_height
+    while shard.anchor().header.executed_height < numbered:  # and shown to those who wait for it
+        shard.cluster.run(1)
+    assert shard.cluster.now - began < batches * shard.cluster.committee.config(0).heartbeat
+    height, began = shard.anchor().header.height, shard.cluster.now
+    assert height - before.height > batches
+    shard.cluster.run(200)
+    beats = (shard.cluster.now - began) // shard.cluster.committee.config(0).heartbeat
+    assert shard.anchor().header.height - height <= beats + 1  # then it is as quiet as before
 
 
 class Nodes:

@@ -17,7 +17,7 @@ from parley.model.operations import (
 )
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Published, Refused, Staged
 from parley.model.records import PartitionRecord, StageRecord, digests_hash, partition_key, stage_key
-from parley.pubsub import numbering, staged, staging
+from parley.pubsub import budget, numbering, staged, staging
 
 ALICE, BOB = actor("alice"), actor("bob")
 OTHER = b"o" * 16
@@ -338,7 +338,7 @@ def test_a_writer_is_remembered_for_a_while_after_its_last_commit(
 def test_a_large_stage_is_numbered_over_several_blocks_in_its_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numbering, "MAX_NUMBERED_BYTES", 3 * staged.LEAST)
+    monkeypatch.setattr(world.application, "numbered_bytes", 3 * staged.LEAST)
     world.do(BOB, Subscribe("orders", ""))
     first = stage(world, *[1] * 7)
     second = stage(world, 2, 2, writer=OTHER)
@@ -476,3 +476,80 @@ def test_a_client_may_have_only_so_many_writers(world: World, monkeypatch: pytes
     assert receipt.code is Code.LIMIT_EXCEEDED
     assert world.do(ALICE, CommitStage("orders", bytes(16), 1, ())).code is Code.OK
     assert world.do(BOB, CommitStage("orders", WRITER, 0, ())).code is Code.OK
+
+
+# -- what matching may cost ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def narrow(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Asking one constraint costs 3 for each message."""
+    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BATCH", 30)
+    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BLOCK", 45)
+    world.do(BOB, Subscribe("orders", "c != 1"))
+    return world
+
+
+def test_a_batch_that_costs_too_much_is_not_staged(narrow: World) -> None:
+    receipt = narrow.order_one(narrow.staged(ALICE, "orders", *[tagged(n=i) for i in range(11)]))
+    assert receipt.code is Code.LIMIT_EXCEEDED
+    assert "split the batch" in refused(receipt).detail
+    assert not left(narrow)
+
+
+@pytest.mark.parametrize(("constraint", "accepted"), [("n != 1", False), ("z = 1", True)])
+def test_what_was_asked_since_staging_counts_at_the_commit_if_it_is_asked_indeed(
+    narrow: World, constraint: str, accepted: bool
+) -> None:
+    batches = stage(narrow, 10)
+    narrow.do(BOB, Subscribe("orders", constraint))
+    receipts = narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
+    assert receipts[0].code is (Code.OK if accepted else Code.LIMIT_EXCEEDED)
+    assert len(receipts) == 1 + accepted
+
+
+def test_too_many_messages_are_not_looked_at_anew(narrow: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MAX_COUNTED", 10)
+    batches = stage(narrow, 10, 10)
+    narrow.do(BOB, Subscribe("orders", "z = 1"))
+    receipt = narrow.order_one(narrow.commit(ALICE, "orders", 0, *batches))
+    assert receipt.code is Code.LIMIT_EXCEEDED
+    assert "stage them again" in refused(receipt).detail
+
+
+def test_whoever_would_make_committed_batches_too_costly_waits_until_they_are_numbered(
+    narrow: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
+    batches = stage(narrow, 5, 5, 5)
+    narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
+    small = narrow.control(BOB, Subscribe("orders", "z = 1"))
+    large = narrow.control(ALICE, Subscribe("orders", "n != 1 or n != 2"))
+    known = narrow.control(BOB, Subscribe("orders", "c != 1"), session=OTHER)
+    before = narrow.height
+    codes = [receipt.code for receipt in narrow.order(small, large, known)]
+    assert codes == [Code.OK, Code.BUSY, Code.OK, Code.OK]  # the last one is a numbered batch
+    assert large.digest not in narrow.outcomes[-1].settled
+    assert narrow.order(large)[0].code is Code.BUSY
+    assert narrow.order(large)[0].code is Code.OK
+    assert narrow.height == before + 3
+    assert ends(narrow) == [15, 0]
+    assert not left(narrow)
+
+
+def test_matching_that_does_not_fit_in_a_block_goes_on_in_the_next(narrow: World) -> None:
+    batches = stage(narrow, 8, 8, 4)  # 24, 24 and 12 comparisons
+    receipts = narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
+    assert outcomes(receipts) == [Done(), Published(0)]
+    assert outcomes(narrow.order()) == [Published(8), Published(16)]
+
+
+def test_a_block_whose_own_batches_use_the_budget_up_numbers_one_all_the_same(narrow: World) -> None:
+    batches = stage(narrow, 8, 8)
+    own = [
+        narrow.publication(BOB, "orders", *[tagged(n=i)] * 5, partition=1, session=bytes([i]) * 16)
+        for i in range(3)
+    ]
+    receipts = narrow.order(*own, narrow.commit(ALICE, "orders", 0, *batches))
+    assert [receipt.code for receipt in receipts] == [Code.OK] * 5
+    assert receipts[4].digest == batches[0].digest

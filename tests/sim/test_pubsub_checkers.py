@@ -13,11 +13,23 @@ from tests.sim.test_checkers import GENESIS, verdicts
 from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
-from parley.model.batches import CONTROL, Message, MessageHeader, encode
+from parley.ledger.layout import StoredBlock
+from parley.model.batches import CONTROL, STAGED, Message, MessageHeader, encode
 from parley.model.errors import Code
-from parley.model.operations import Operation, RevokeClient, encode_operation
-from parley.model.receipts import BatchReceipt, Closed, Done, Leaf, Match, Published, Refused, encode_leaf
+from parley.model.operations import CommitStage, DeleteTopic, Operation, RevokeClient, encode_operation
+from parley.model.receipts import (
+    BatchReceipt,
+    Closed,
+    Done,
+    Leaf,
+    Match,
+    Published,
+    Refused,
+    Staged,
+    encode_leaf,
+)
 from parley.model.records import PartitionRecord, encode_record, partition_key
+from parley.pubsub.records import staged_key
 from parley.sim.chance import stream
 from parley.sim.entries import Entries
 from parley.sim.network import Network
@@ -28,24 +40,24 @@ from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
 from parley.sim.pubsub.disks import SoundDisks
 from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
+from parley.sim.pubsub.stages import WholeStages
 from parley.sim.scenario import Simulation
 from parley.sim.world import World
 
 KEY, CONSTRAINT, LEAF = b"k" * 32, b"c" * 32, b"l" * 32
 BEGUN = (1, 0)
+WRITER = b"w" * 16
 
 
 def name(number: int) -> bytes:
     return bytes([number]) * 32
 
 
-def block(height: int) -> Block:
-    return Block(replace(GENESIS.header, height=height), ())
-
-
-def applied(height: int, *leaves: Leaf, replica: int = 0) -> Applied:
-    results = msgspec.msgpack.encode(tuple(map(encode_leaf, leaves)))
-    return Applied(replica, block(height), (), results)
+def applied(height: int, *leaves: Leaf, replica: int = 0, numbered: Iterable[Leaf] = ()) -> Applied:
+    """`numbered`: what earlier blocks have staged and this one gave offsets."""
+    results = msgspec.msgpack.encode(tuple(map(encode_leaf, (*leaves, *numbered))))
+    own = tuple(leaf.digest for leaf in leaves if isinstance(leaf, BatchReceipt))
+    return Applied(replica, Block(replace(GENESIS.header, height=height), own), (), results)
 
 
 def published(number: int, first: int, count: int = 1, topic: str = "t") -> BatchReceipt:
@@ -119,7 +131,7 @@ def use(number: int, outcome: Published | Refused) -> BatchReceipt:
     return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", 0, 1, outcome)
 
 
-def revocation(*after: BatchReceipt) -> list[str]:
+def revocation(*after: BatchReceipt, numbered: Iterable[BatchReceipt] = ()) -> list[str]:
     register, revoke = (
         operation(ADMIN, PEOPLE.registration(CLIENT, ())),
         operation(ADMIN, RevokeClient(CLIENT.name)),
@@ -128,7 +140,7 @@ def revocation(*after: BatchReceipt) -> list[str]:
         register,
         revoke,
         applied(1, control(register, ADMIN), use(1, Published(0))),
-        applied(2, use(2, Published(1)), control(revoke, ADMIN), *after),
+        applied(2, use(2, Published(1)), control(revoke, ADMIN), *after, numbered=numbered),
     ]
     administrators = {admin.key: admin.organisation for admin in PEOPLE.administrators}
     return verdicts(Revocation(Agreed(), administrators), history)
@@ -141,6 +153,89 @@ def test_revocation_holds_when_the_key_is_refused_from_then_on() -> None:
 def test_a_revoked_key_that_is_accepted_is_seen() -> None:
     (evidence,) = revocation(use(3, Published(2)))
     assert "of org-0/client, which was revoked at height 2" in evidence
+
+
+def test_a_revoked_key_keeps_what_it_had_committed() -> None:
+    assert revocation(numbered=[use(3, Published(2))]) == []
+
+
+# -- stages ---------------------------------------------------------------------------------------------------
+
+
+def staged(number: int, by: Person = CLIENT, kind: int = STAGED) -> tuple[Submitted, BatchReceipt]:
+    author = Author(
+        Post(World((), Network(1, 1), lambda _time, _event: None)), PEOPLE.chain, by, stream(number)
+    )
+    message = Message(bytes(16), encode(MessageHeader()), "", b"%d" % number)
+    batch = Submitted(*author.sign((kind, "t", 0), (message,), 0, session=WRITER))
+    return batch, BatchReceipt(batch.batch, by.key, "", "t", 0, 1, Staged(9))
+
+
+def numbered(receipt: BatchReceipt, first: int) -> BatchReceipt:
+    return replace(receipt, outcome=Published(first))
+
+
+def stages(*blocks: Callable[[list[BatchReceipt]], Applied]) -> list[str]:
+    """Three batches are staged in block 1 and the first two committed in block 2; then come these blocks."""
+    batches, receipts = map(list, zip(*(staged(number) for number in range(3)), strict=True))
+    commit = operation(CLIENT, CommitStage("t", WRITER, 4, tuple(one.digest for one in receipts[:2])))
+    again = operation(CLIENT, CommitStage("t", WRITER, 4, ()))
+    delete = operation(ADMIN, DeleteTopic("t"))
+    history = [*batches, commit, again, delete, applied(1, *receipts), applied(2, control(commit, CLIENT))]
+    receipts += [control(again, CLIENT), control(delete, ADMIN)]
+    return verdicts(WholeStages(Agreed()), [*history, *(make(receipts) for make in blocks)])
+
+
+def test_stages_are_whole_when_they_are_numbered_in_order_over_any_blocks() -> None:
+    def one_by_one(at: int) -> Callable[[list[BatchReceipt]], Applied]:
+        return lambda receipts: applied(3 + at, numbered=[numbered(receipts[at], at)])
+
+    assert stages(one_by_one(0), one_by_one(1)) == []
+
+
+def test_what_a_deleted_topic_takes_with_it_is_not_numbered() -> None:
+    def deletes(receipts: list[BatchReceipt]) -> Applied:
+        return applied(3, receipts[4])
+
+    def numbers(receipts: list[BatchReceipt]) -> Applied:
+        return applied(4, numbered=[numbered(receipts[0], 0)])
+
+    assert stages(deletes) == []
+    (evidence,) = stages(deletes, numbers)
+    assert "not the next one" in evidence
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda receipts: applied(3, numbered=[numbered(receipts[1], 0)]), "not the next one"),
+        (
+            lambda receipts: applied(3, numbered=[numbered(one, 0) for one in receipts[:3]]),
+            "not the next one",
+        ),
+        (lambda receipts: applied(3, numbered=[receipts[0]]), "was not published"),
+        (lambda receipts: applied(3, numbered(receipts[2], 0)), "published instead of staged"),
+        (lambda receipts: applied(3, receipts[3]), "stage 4 was committed after stage 4"),
+    ],
+    ids=["out of order", "never committed", "not published", "without a commit", "twice"],
+)
+def test_a_stage_that_is_not_whole_is_seen(
+    wrong: Callable[[list[BatchReceipt]], Applied], words: str
+) -> None:
+    (evidence,) = stages(wrong)
+    assert words in evidence
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_body_of_a_staged_batch_may_go_when_it_is_not_staged_any_more(kept: bool) -> None:
+    batch, receipt = staged(1)
+    history: list[Observation] = [batch, applied(1, receipt), Certified(0, 1)]
+    block = history[1].block  # type: ignore[union-attr]
+    disk = Entries()
+    disk.write([(layout.committed(1), msgspec.msgpack.encode(StoredBlock.of(block)))])
+    if kept:
+        disk.write([(layout.state(staged_key(batch.batch)), b"")])
+    assert bool(verdicts(NothingLost(Agreed()), [*history, Opened(0, disk)])) == kept
 
 
 # -- disks ----------------------------------------------------------------------------------------------------

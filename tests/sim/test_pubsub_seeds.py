@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from parley.ledger.audit import verify_store
-from parley.pubsub.application import PubSub
 from parley.sim.faults import TROUBLES, stir
-from parley.sim.pubsub.setting import Publishing
+from parley.sim.pubsub.setting import Cramped, Publishing
 from parley.sim.report import Report, describe
 from parley.sim.scenario import Simulation, run
 
@@ -19,15 +18,17 @@ SHARE = (
     25  # seeds of one test: few enough to spread over processes, enough that everything happens among them
 )
 
-HAPPENS = ("absences", "damaged", "erased", "expired", "joins", "mended", "recoveries", "wipes")
+HAPPENS = ("absences", "damaged", "erased", "expired", "joins", "mended", "recoveries", "stages", "wipes")
 CODES = (
     "Duplicate",
     "Expired",
+    "NotStaged",
     "Ok",
     "OutOfSequence",
     "PermissionDenied",
     "Revoked",
     "SequenceReused",
+    "StageOver",
     "UnknownClient",
 )
 REFUSED = ("bad_signature", "malformed", "wrong_chain", "replayed")
@@ -78,6 +79,6 @@ def test_an_auditor_finds_nothing_on_the_disks_of_correct_brokers(seed: int) -> 
     assert isinstance(simulation.setting, Publishing)
     genesis = simulation.setting.people.genesis
     for host in simulation.world.hosts:
-        verdict = verify_store(host.disk, genesis, PubSub(genesis))
+        verdict = verify_store(host.disk, genesis, Cramped(genesis))
         assert verdict.first_fault is None
         assert verdict.publications > 0

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import msgspec
+from tests.spark.killing import last_noted, until
 
 from parley.spark.delta import append_once
 from parley.spark.session import spark_session
@@ -53,23 +54,35 @@ def several(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def run(job: Job) -> None:
-    spark = spark_session("exactly once", job.master, more={"spark.executor.memory": "512m"})
+    # Both executors are there before anything begins.
+    more = {"spark.executor.memory": "512m", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    spark = spark_session("exactly once", job.master, more=more)
     spark.sparkContext.setLogLevel("ERROR")
     table, sink = job.folders
+    publishing = (
+        several(spark, job)
+        .selectExpr("id as key", "concat_ws(' ', id, partition, offset, copies, copy) as value")
+        .writeStream.format("parley")
+        .options(**job.network, topic=job.sink)
+        .option("checkpointLocation", sink)
+        .trigger(availableNow=True)
+        .start()
+    )
 
     def append(batch: DataFrame, number: int) -> None:
+        # The quicker query waits for the other one, so that whoever kills finds both at work.
+        until(lambda: last_noted(sink, "offsets") >= number or not publishing.isActive, f"batch {number}")
         append_once(batch, number, job.table, "exactly once")
 
-    several(spark, job).writeStream.foreachBatch(append).option("checkpointLocation", table).trigger(
-        availableNow=True
-    ).start()
-    several(spark, job).selectExpr(
-        "id as key", "concat_ws(' ', id, partition, offset, copies, copy) as value"
-    ).writeStream.format("parley").options(**job.network, topic=job.sink).option(
-        "checkpointLocation", sink
-    ).trigger(availableNow=True).start()
-    for query in spark.streams.active:
-        query.awaitTermination()
+    appending = (
+        several(spark, job)
+        .writeStream.foreachBatch(append)
+        .option("checkpointLocation", table)
+        .trigger(availableNow=True)
+        .start()
+    )
+    publishing.awaitTermination()
+    appending.awaitTermination()
     spark.stop()
 
 

@@ -84,11 +84,13 @@ class Running:
     def executors(self) -> list[int]:
         return [pid for pid in self._family() if EXECUTOR in _command(pid)]
 
-    def kill_executor(self) -> int:
-        """One of them, as when its machine fails; its number."""
-        pid = self.executors()[0]
-        os.kill(pid, signal.SIGKILL)
-        return pid
+    def kill_executors(self) -> list[int]:
+        """All of them, as when their machines fail; the driver gets new ones."""
+        found = self.executors()
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
 
     def kill(self) -> None:
         """The driver, its Java, the executors and all their workers, as when the power fails."""

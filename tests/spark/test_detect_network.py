@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.commands import parley, start
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import RawClient, client, message
 from tests.spark.sinks import create_topic
 
+from parley.cli.network import INTERRUPTED
 from parley.client.ledger import CertifiedHead
 from parley.crypto.qc import voters
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
@@ -45,6 +48,13 @@ def topic(network: LocalNetwork) -> str:
 
 
 @pytest.fixture
+def hurried(few: SparkSession) -> SparkSession:
+    """Without micro-batches that have no rows: what ends is tested elsewhere."""
+    few.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    return few
+
+
+@pytest.fixture
 def ledger(network: LocalNetwork, topic: str) -> Ledger:
     return Ledger(table_options({**_options(network), "table": "votes"}).network)
 
@@ -67,7 +77,7 @@ async def publish(alice: RawClient, count: int = 1) -> None:
 
 
 def test_a_network_that_is_well_raises_no_alert(
-    few: SparkSession, network: LocalNetwork, ledger: Ledger, tmp_path: Path
+    hurried: SparkSession, network: LocalNetwork, ledger: Ledger, tmp_path: Path
 ) -> None:
     watch = watch_from(network, ledger, Thresholds(), tmp_path)
 
@@ -83,7 +93,7 @@ def test_a_network_that_is_well_raises_no_alert(
 
     asyncio.run(story())
     told: list[Alert] = []
-    query = Job(watch, told.extend).start(watched(few, watch), once=True)
+    query = Job(watch, told.extend).start(watched(hurried, watch), once=True)
     query.awaitTermination()
     assert sum(progress["numInputRows"] for progress in query.recentProgress) > 20
     assert told == []
@@ -91,7 +101,7 @@ def test_a_network_that_is_well_raises_no_alert(
 
 
 def test_misbehaviour_is_told_of_those_who_did_it(
-    few: SparkSession, network: LocalNetwork, ledger: Ledger, tmp_path: Path
+    hurried: SparkSession, network: LocalNetwork, ledger: Ledger, tmp_path: Path
 ) -> None:
     watch = watch_from(network, ledger, LIMITS, tmp_path)
 
@@ -106,7 +116,7 @@ def test_misbehaviour_is_told_of_those_who_did_it(
 
     asyncio.run(story())
     told: list[Alert] = []
-    Job(watch, told.extend).run(few, ledger, once=True)
+    Job(watch, told.extend).run(hurried, ledger, once=True)
     found = {(alert.kind, alert.subject, alert.organisation, alert.phase) for alert in told}
     assert found >= {
         *((kind, "alpha/alice", "alpha", "began") for kind in (Kind.REFUSALS, Kind.PROBING, Kind.REPLAYS)),
@@ -196,3 +206,39 @@ def block_of(ledger: Ledger, height: int) -> tuple[Leaf, ...]:
     block = ledger.block(height)
     assert block is not None
     return block.leaves
+
+
+@pytest.mark.long
+def test_the_command_tells_alerts_as_they_come_and_ends_with_ctrl_c(
+    network: LocalNetwork, ledger: Ledger, tmp_path: Path
+) -> None:
+    words = (
+        "audit",
+        "watch",
+        "--dir",
+        network.directory,
+        "--as",
+        "alpha/admin",
+        "--table",
+        tmp_path / "alerts",
+    )
+
+    async def story() -> None:
+        async with client(network, ENTRY, "alpha", "alice") as alice:
+            await misbehave(alice)
+
+    process = start(*words, "--json", home=tmp_path)
+    try:
+        asyncio.run(story())
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        rest, noise = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == INTERRUPTED
+    assert b"spark" not in noise.lower(), noise
+    told = {first["alert"], *(json.loads(line)["alert"] for line in rest.splitlines())}
+    assert told == {alert.alert for alert in read_alerts(tmp_path / "alerts")}
+    shown = parley(*words, "--check", "--json", home=tmp_path, code=1)
+    assert {one["alert"] for one in json.loads(shown.out)["alerts"]} == told

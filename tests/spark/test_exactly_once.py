@@ -22,11 +22,12 @@ from tests.spark.killing import Running, last_noted, spark_home, until
 from tests.spark.sinks import client, create_topic, held, options
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
-ROUNDS = 5 if LONG else 1  # in each of which an executor, a broker and then the driver are killed
-BATCHES = 6  # that a round has at its disposal
+ROUNDS = 5 if LONG else 1  # in each of which the executors, a broker and then the driver are killed
+BATCHES = 6  # that a round has at its disposal: it takes three, and those during which nobody is killed
 ROWS = 40  # of a batch
 SCRIPT = Path(__file__).with_name("exactly_once_job.py")
-CLUSTER, LOCAL = "local-cluster[2,1,1024]", "local[2]"
+EXECUTORS = 2
+CLUSTER, LOCAL = f"local-cluster[{EXECUTORS},1,1024]", "local[2]"
 
 Copy = tuple[
     tuple[int, int], int, int
@@ -96,17 +97,21 @@ def is_under_way(checkpoint: str, batch: int) -> bool:
 
 
 def kill_all(network: LocalNetwork, job: Job, running: Running, broker: str) -> None:
-    """An executor, a broker and at last the driver, each while a batch is under way."""
+    """The executors, a broker and at last the driver, each while a batch is under way."""
     table, sink = job.folders
-    first = max(last_noted(folder, "commits") for folder in job.folders) + 1
-    running.until(lambda: is_under_way(sink, first) and len(running.executors()) == 2, "a first batch")
-    killed = running.kill_executor()
-    running.until(lambda: last_noted(sink, "commits") >= first, "the batch ends without its executor")
-    assert killed not in running.executors()
-    running.until(lambda: is_under_way(table, first + 1) and is_under_way(sink, first + 1), "a second batch")
+    first = last_noted(sink, "commits") + 1
+
+    def under_way(batch: int) -> bool:
+        return is_under_way(table, 0) and is_under_way(sink, batch)
+
+    running.until(lambda: under_way(first) and len(running.executors()) == EXECUTORS, "a first batch")
+    killed = running.kill_executors()
+    running.until(lambda: last_noted(sink, "commits") >= first, "the batch ends with other executors")
+    assert not set(killed) & set(running.executors())
+    running.until(lambda: under_way(first + 1), "a second batch")
     network.kill(broker)
     running.until(lambda: last_noted(sink, "commits") >= first + 1, "the batch ends without the broker")
-    running.until(lambda: is_under_way(table, first + 2) and is_under_way(sink, first + 2), "a third batch")
+    running.until(lambda: under_way(first + 2), "a third batch")
     running.kill()
 
 

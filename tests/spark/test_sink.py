@@ -359,11 +359,13 @@ def test_a_data_frame_is_published_once_per_run(spark: SparkSession, network: Lo
     topic = create_topic(network, "sink/frame")
     values = [f"row {number}" for number in range(50)]
     write = frame(spark, *values).repartition(3).write.format("parley")
-    write.options(**options(network, topic=topic)).mode("append").save()
-    assert texts(network, topic) == sorted(value.upper() for value in values)
     for _ in range(2):  # a run with a name is one run, however often it is begun
         write.options(**options(network, topic=topic, runId="monday")).mode("append").save()
-    assert len(texts(network, topic)) == 100
+        assert texts(network, topic) == sorted(value.upper() for value in values)
+    without_spark = BatchWriter(topic_options(network, topic)), BatchWriter(topic_options(network, topic))
+    for writer in without_spark:  # one without a name is another one each time
+        writer.commit([writer.write(iter([rows("again")]))])
+    assert texts(network, topic).count("again") == 2
 
 
 def test_a_task_that_is_tried_again_publishes_once(spark: SparkSession, network: LocalNetwork) -> None:

@@ -169,7 +169,7 @@ def _ended(condition: str, message: str) -> NoReturn:
 
 
 def _result(report: Report, source: str, table: Path) -> Result:
-    from parley.ledger.audit import Check  # noqa: PLC0415 - an extra
+    from parley.ledger.audit_blocks import Check  # noqa: PLC0415 - an extra
 
     checks = Counter(Check(finding.check).name.lower() for finding in report.findings)
     return Result(

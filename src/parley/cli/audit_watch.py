@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -29,8 +34,18 @@ if TYPE_CHECKING:
 __all__ = ["watch"]
 
 LOCAL = "local[2]"
-CHECKPOINT = "_checkpoint"  # in the folder of the table; Spark passes over names like this
+CHECKPOINT, LOG = (
+    "_checkpoint",
+    "_spark.log",
+)  # in the folder of the table; Spark passes over names like these
 MAX_SHOWN = 40
+# How a condition ends the command; all others: something does not hold.
+CODES = {
+    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
+    "PARLEY_OPTION": ExitCode.WRONG_USE,
+    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
+    "PARLEY_JAVA": ExitCode.WRONG_USE,
+}
 MAX_COUNT = 1_000_000_000
 COLOURS = {"notice": "dim", "warning": "yellow", "critical": "bold red"}
 DEFAULTS = Thresholds()
@@ -72,7 +87,9 @@ def watch(
     delta: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the alerts as a Delta table, too.")
     ] = None,
-    spark: Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.")] = LOCAL,
+    spark: Annotated[
+        str, typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://HOST:PORT.")
+    ] = LOCAL,
     refusals: _Refusals = DEFAULTS.refusals,
     probed: _Probed = DEFAULTS.probed,
     replays: _Replays = DEFAULTS.replays,
@@ -92,6 +109,7 @@ def watch(
     Ctrl-C. Started again with the same table it goes on where it ended. With --once or --check the exit code is 1 if
     there is any alert.
     """
+    _require_spark()
     plots.check(chart, "--chart")
     _require_folder(page)
     if once and check:
@@ -110,6 +128,11 @@ def watch(
         output.emit(found, lambda: _told(found), as_json=json)
         raise typer.Exit(ExitCode.HOLDS if found.quiet else ExitCode.DOES_NOT_HOLD)
     raise typer.Exit(INTERRUPTED)
+
+
+def _require_spark() -> None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        fail('this needs Spark, which is not installed; run: pip install "parley[spark]"', ExitCode.WRONG_USE)
 
 
 def _require_folder(page: Path | None) -> None:
@@ -148,10 +171,8 @@ def _run(
     as_json: bool,
 ) -> None:
     table, delta = tables
-    try:
-        from parley.spark.detect import Watch  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    from parley.spark.detect import Watch  # noqa: PLC0415 - an extra
+
     # Spark runs elsewhere: paths must not depend on where this command is.
     table, delta = table.absolute(), None if delta is None else delta.absolute()
     options = _options(chosen, who)
@@ -160,7 +181,7 @@ def _run(
     try:
         _watch(watched, master, tell, once=once)
     except ParleySparkError as error:
-        fail(str(error), ExitCode.UNREACHABLE if "UNREACHABLE" in error.condition else ExitCode.DOES_NOT_HOLD)
+        _ended(error.condition, error.message)
 
 
 def _options(chosen: Chosen, who: str | None) -> dict[str, str]:
@@ -182,26 +203,50 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
     job = Job(watch, tell)
     ledger = Ledger(table_options({**watch.options, "table": "evidence"}).network)
     job.ask(ledger)  # who may not read the ledger hears of it before Spark starts
-    session = spark_session("parley audit watch", master)
+    with _noise_to(watch.table / LOG):
+        session = spark_session("parley audit watch", master)
     try:
-        job.run(session, ledger, once=once)
-    except KeyboardInterrupt:
-        if once:
-            raise typer.Exit(INTERRUPTED) from None
+        with _asked_to_end() as ended:
+            job.run(session, ledger, once=once, ended=ended)
+        if once and ended.is_set():
+            raise typer.Exit(INTERRUPTED)
     except PySparkException as error:
-        raise _ours(error) from None
+        # What a source said, out of what Spark wrapped it in.
+        said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
+        _ended(*((said[1], said[2]) if said else ("", f"{error} (see {watch.table / LOG})")))
     finally:
         session.stop()
 
 
-def _ours(error: Exception) -> ParleySparkError:
-    """What a source said, out of what Spark wrapped it in."""
-    found = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
-    if found is None:
-        return ParleySparkError(str(error).strip())
-    told = ParleySparkError(found[2].strip())
-    told.condition = found[1]  # type: ignore[misc]
-    return told
+@contextmanager
+def _asked_to_end() -> Iterator[Event]:
+    """Set by Ctrl-C and a polite kill, which must not come between the two halves of a word with Spark."""
+    ended = Event()
+    before = {one: signal.signal(one, lambda *_: ended.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _noise_to(path: Path) -> Iterator[None]:
+    """What a process that is started meanwhile writes to stderr goes there: Spark tells of every step of a stateful query."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _ended(condition: str, message: str) -> NoReturn:
+    fail(f"[{condition}] {message}" if condition else message, CODES.get(condition, ExitCode.DOES_NOT_HOLD))
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def spark(
     *,
     rows: Annotated[
         int, typer.Option(min=1_000, max=50_000_000, help="Messages of 128 bytes that are read.")
-    ] = 400_000,
+    ] = 1_000_000,
     batch: bench_home.Batch = 100,
     runs: Annotated[
         int, typer.Option(min=1, max=100, help="Rounds; in each one every case has its turn.")

@@ -29,6 +29,7 @@ from parley.spark.pipeline.folder import Folder
 from parley.spark.pipeline.report import Run
 from parley.spark.pipeline.run import FLOWS, run_pipeline
 from parley.spark.pipeline.sensors import Pace, readings
+from parley.spark.session import LOCAL
 
 __all__ = ["STEPS", "Outcome", "perform", "play", "staged", "tell"]
 
@@ -93,11 +94,11 @@ def staged() -> Iterator[Chosen]:
                 process.wait()
 
 
-def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None]) -> Outcome:
+def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None], master: str = LOCAL) -> Outcome:
     sent, refusal = asyncio.run(_publish(chosen, say))
     say("starting Spark")
     with folder.held(read_genesis(chosen.file.genesis).chain.hex()):
-        run = run_pipeline(folder, feed(chosen), completed=say)
+        run = run_pipeline(folder, feed(chosen), master, completed=say)
     return Outcome(dict(sent.messages), sent.malformed.total(), refusal, run, run.seconds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from parley.spark.pipeline.report import Run
     from parley.spark.pipeline.run import Feed
 
-__all__ = ["app", "feed", "gold_tables", "work"]
+__all__ = ["app", "feed", "gold_tables", "told"]
 
 LOCAL = "local[2]"
 FOLDER = "pipeline"
@@ -71,19 +72,21 @@ def run_command(
     """
     chosen = find(directory, context)
     folder = Folder((out or chosen.directory / FOLDER).absolute())
-    done = work(chosen, folder, spark)
-    output.emit(done, lambda: _told(done), as_json=json)
+    done = _work(chosen, folder, spark)
+    output.emit(done, lambda: told(done), as_json=json)
     if not done.holds:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
 
 
-def work(chosen: Chosen, folder: Folder, master: str) -> Run:
+def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
     """One run to its end, or the end of the command with a sentence."""
     try:
         from parley.spark.pipeline.run import FLOWS, PipelineFailed, run_pipeline  # noqa: PLC0415 - an extra
-        from parley.spark.session import prepare  # noqa: PLC0415
+        from parley.spark.session import CONNECT, prepare  # noqa: PLC0415
     except ImportError as error:
         fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    if master.startswith(CONNECT):
+        fail("the pipeline starts a Spark of its own; say local[2], or spark://HOST:PORT", ExitCode.WRONG_USE)
     read = feed(chosen)
     try:
         prepare(master)
@@ -134,18 +137,19 @@ def _remedy(chosen: Chosen) -> str:
 # -- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _told(done: Run) -> Group:
+def told(done: Run) -> Group:
     tables = Table("table", "rows", "new", box=None)
     for number in (1, 2):
         tables.columns[number].justify = "right"
     for name, rows in done.tables.items():
         tables.add_row(name, f"{rows.rows:,}", f"{rows.new:+,}")
-    dead = [
-        f"{count} {reason}" for found in done.dead_letters.values() for reason, count in sorted(found.items())
-    ]
+    dead = Counter[str]()
+    for found in done.dead_letters.values():
+        dead.update(found)
+    aside = ", ".join(f"{count} {reason}" for reason, count in sorted(dead.items()))
     return Group(
         tables,
-        Text(f"\nset aside: {', '.join(dead) or 'nothing'}\n"),
+        Text(f"\nset aside: {aside or 'nothing'}\n"),
         _expectations(done),
         *gold_tables(done),
         f"\n{done.seconds:.0f} seconds. Everything is in {done.output}",

@@ -275,9 +275,7 @@ def _common(pages: Sequence[ColumnPage], needed: int) -> ColumnPage | None:
         best, number = max(votes.items(), key=lambda one: one[1], default=(None, 0))
         if best is None or number < needed:
             break
-        backers = [
-            page for page in backers if len(page.batches) > at and page.batches[at].identity() == best
-        ]
+        backers = [page for page in backers if len(page.batches) > at and page.batches[at].identity() == best]
         agreed.append(backers[0].batches[at])
     if agreed:
         return ColumnPage(tuple(agreed), backers[0].head, backers[0].headers)

@@ -6,7 +6,7 @@ before it counts as erased.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from parley.client.asking import Panel, Request
 from parley.client.beliefs import Belief, Stale, is_fresh, require_recent
 from parley.client.errors import Malformed
-from parley.consensus.types import Header
+from parley.consensus.types import MAX_BATCHES, Header
 from parley.crypto import merkle
 from parley.crypto.merkle import MountainRange
 from parley.ledger.erasure import Remains, RemainsError, check_remains
@@ -125,7 +125,7 @@ class LedgerReader:
 
         question = ReadBlocks(0, height, max_bytes, bodies)
         found = await panel.ask(Request(f"reading block {height}", question, Blocks, read), needed=1)
-        return [await self._completed(block) for block in found] if bodies else found
+        return await self._completed(found) if bodies else found
 
     def _check(
         self, certified: Certified, answer: Blocks, height: int, *, bodies: bool
@@ -187,20 +187,18 @@ class LedgerReader:
                     raise ProofError(f"it shows another body than that of batch {digest.hex()[:16]}")
                 return body, batch, None
 
-    async def _completed(self, block: VerifiedBlock) -> VerifiedBlock:
-        """The block with those bodies that others have."""
-        missing = [digest for digest, body in zip(block.batches, block.bodies, strict=True) if body is None]
-        if not missing:
-            return block
-        found: dict[bytes, _Checked] = {}
-        while left := missing[len(found) :]:
-            found.update(zip(left, await self._bodies(block.height, tuple(left)), strict=False))
-        had = zip(block.batches, block.bodies, block.opened, block.remains, strict=True)
-        return _with_bodies(
-            block, [_better((body, batch, rest), found.get(name)) for name, body, batch, rest in had]
+    async def _completed(self, blocks: list[VerifiedBlock]) -> list[VerifiedBlock]:
+        """The blocks with those bodies that others have."""
+        places = (
+            (name, body) for block in blocks for name, body in zip(block.batches, block.bodies, strict=True)
         )
+        missing = list(dict.fromkeys(name for name, body in places if body is None))
+        found: dict[bytes, _Checked] = {}
+        while left := missing[len(found) : len(found) + MAX_BATCHES]:
+            found.update(zip(left, await self._bodies(tuple(left)), strict=False))
+        return [_completed(block, found) for block in blocks] if found else blocks
 
-    async def _bodies(self, height: int, digests: tuple[bytes, ...]) -> list[_Checked]:
+    async def _bodies(self, digests: tuple[bytes, ...]) -> list[_Checked]:
         """As many as enough brokers have said something of; at least one."""
         panel = self._panel
 
@@ -210,7 +208,7 @@ class LedgerReader:
                 raise ProofError("it shows more bodies than were asked for")
             return [self._body(body, name) for body, name in zip(answer.bodies, digests, strict=False)]
 
-        request = Request(f"reading batches of block {height}", ReadBodies(0, digests), Bodies, read, _united)
+        request = Request("reading bodies of batches", ReadBodies(0, digests), Bodies, read, _united)
         needed = min(panel.faults + 1, len(panel.candidates()))
         return await panel.ask(request, needed=needed)
 
@@ -226,6 +224,13 @@ def _with_bodies(block: VerifiedBlock, checked: Sequence[_Checked]) -> VerifiedB
         bodies=tuple(body for body, _, _ in checked),
         opened=tuple(batch for _, batch, _ in checked),
         remains=tuple(remains for _, _, remains in checked),
+    )
+
+
+def _completed(block: VerifiedBlock, found: Mapping[bytes, _Checked]) -> VerifiedBlock:
+    had = zip(block.batches, block.bodies, block.opened, block.remains, strict=True)
+    return _with_bodies(
+        block, [_better((body, batch, rest), found.get(name)) for name, body, batch, rest in had]
     )
 
 

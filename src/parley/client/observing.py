@@ -40,8 +40,12 @@ class Observer:
         self._panel = panel
         self._history = history
 
-    async def entries(self, keys: Sequence[bytes], floor: int = 0) -> Observation:
-        """As of a fresh header whose results reach up to `floor` at least."""
+    async def entries(self, keys: Sequence[bytes], floor: int = 0, *, skip: int = 0) -> Observation:
+        """As of a fresh header whose results reach up to `floor` at least.
+
+        Who asks again and again should `skip` another number of brokers each time: one that stands still, and is fresh
+        for a while yet, is found out by what the others show.
+        """
         floor = max(floor, self._panel.height)
 
         def read(belief: Belief, answer: Proven) -> Observation:
@@ -50,11 +54,15 @@ class Observer:
             return Observation(belief.height, values)
 
         return await self._panel.ask(
-            Request("looking at the state", Prove(0, tuple(keys)), Proven, read, _lowest)
+            Request("looking at the state", Prove(0, tuple(keys)), Proven, read, _lowest), skip=skip
         )
 
     async def block(self, height: int = 0) -> BlockName | None:
-        """The block at this height, by default the newest certified one; None: the history does not reach so far yet."""
+        """The block at this height, by default the newest certified one.
+
+        None: f+1 brokers, one of which is honest, do not reach so far; a single one may just be behind.
+        """
+        enough = self._panel.faults + 1
 
         def read(belief: Belief, answer: ShownHeader) -> tuple[BlockName | None]:
             found = _checked(belief, answer, height, proven=self._panel.reader.level == "certified")
@@ -62,7 +70,15 @@ class Observer:
                 self._history.require_fresh(belief)
             return (found,)
 
-        request = Request("looking at a block's header", ReadHeader(0, height), ShownHeader, read, _same)
+        def combine(
+            answers: Sequence[tuple[BlockName | None]], needed: int
+        ) -> tuple[BlockName | None] | None:
+            for answer in answers:
+                if answers.count(answer) >= (max(needed, enough) if answer == (None,) else needed):
+                    return answer
+            return None
+
+        request = Request("looking at a block's header", ReadHeader(0, height), ShownHeader, read, combine)
         return (await self._panel.ask(request))[0]
 
 
@@ -91,7 +107,3 @@ def _lowest(answers: Sequence[Observation], needed: int) -> Observation | None:
         if len(backing) >= needed:
             return Observation(backing[0], values)
     return None
-
-
-def _same(answers: Sequence[tuple[BlockName | None]], needed: int) -> tuple[BlockName | None] | None:
-    return next((answer for answer in answers if answers.count(answer) >= needed), None)

@@ -52,7 +52,8 @@ class Erasure:
 class Outcome:
     """What executing one block changes. `settled` batches are done with; the rest may be ordered again (P3).
 
-    `receipts` tell the driver; `leaves` are what the history certifies of them.
+    `receipts` tell the driver; `leaves` are what the history certifies of them. `urgent`: there are results besides those
+    of the block's own batches, or more to come, so that the next blocks should not wait for anything to order.
     """
 
     writes: Writes
@@ -60,6 +61,7 @@ class Outcome:
     receipts: tuple[Receipt, ...]
     settled: frozenset[bytes]
     leaves: tuple[bytes, ...] = ()
+    urgent: bool = False
 
 
 class Application(Protocol):

@@ -92,13 +92,20 @@ def leaves_of_columns(
     framed = {header: u32(len(header)) + header for header in set(headers)}
     ruled = {rule: enc(rule.encode()) + _HASH for rule in set(rules)}
     sized = {size: u32(size) for size in set(map(len, payloads))}
-    for salt, header, rule, payload in zip(salts, headers, rules, payloads, strict=True):
+    columns = (
+        salts,
+        map(framed.__getitem__, headers),
+        map(ruled.__getitem__, rules),
+        map(sized.__getitem__, map(len, payloads)),
+        payloads,
+    )
+    for salt, header, rule, size, payload in zip(*columns, strict=True):
         hc = header_hash()
-        hc.update(salt + framed[header])
+        hc.update(salt + header)
         pc = payload_hash()
-        pc.update(salt + sized[len(payload)] + payload)
+        pc.update(salt + size + payload)
         leaf = leaf_hash()
-        leaf.update(hc.digest() + ruled[rule] + pc.digest())
+        leaf.update(hc.digest() + rule + pc.digest())
         add(leaf.digest())
     return leaves
 

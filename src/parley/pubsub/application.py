@@ -26,6 +26,7 @@ from parley.pubsub.execution import execute, in_turn
 from parley.pubsub.indexing import places
 from parley.pubsub.interests import Interests
 from parley.pubsub.orders import Orders
+from parley.pubsub.records import PENDING
 from parley.pubsub.state import ENTRIES, NODES, State
 from parley.pubsub.step import Step
 from parley.registry.registry import Registry
@@ -44,6 +45,8 @@ _NOT_SETTLED = frozenset({Code.OUT_OF_SEQUENCE, Code.BUSY})
 
 class PubSub:
     """Topics, subscriptions and publications of one network. What it keeps between blocks is derived from the state."""
+
+    numbered_bytes = numbering.MAX_NUMBERED_BYTES  # all brokers must have the same; simulations have less
 
     def __init__(self, genesis: Genesis) -> None:
         self._genesis = genesis
@@ -91,7 +94,8 @@ class PubSub:
         line_up = in_turn([self._admission.recall(name, body) for name, body in batches])
         receipts = [execute(step, opened, position) for position, opened in enumerate(line_up)]
         sizes = {name: len(body) for name, body in batches}
-        numbered = numbering.number(step, sum(sizes.values()))
+        room = self._genesis.limits.block_bytes - sum(sizes.values())
+        numbered = numbering.number(step, min(room, self.numbered_bytes))
         placed = [one.receipt for one in numbered]
         leaves: list[Leaf] = [*receipts, *placed, *step.orders.matched(), *step.orders.closed()]
         changes = dict(step.state.changes())
@@ -112,6 +116,7 @@ class PubSub:
             receipts=tuple(Receipt(r.digest, r.code.value, at) for at, r in enumerate(receipts)),
             settled=settled,
             leaves=tuple(map(encode_leaf, leaves)),
+            urgent=bool(numbered) or step.state.count(PENDING) > 0,
         )
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:

@@ -26,10 +26,10 @@ from parley.pubsub.records import (
 )
 from parley.pubsub.step import Step
 
-__all__ = ["Numbered", "number"]
+__all__ = ["MAX_NUMBERED_BYTES", "Numbered", "number"]
 
 MAX_NUMBERED = 1_024  # batches a block
-MAX_NUMBERED_BYTES = 4 * 1024 * 1024  # a block, or one batch if the block's own leave less
+MAX_NUMBERED_BYTES = 4 * 1024 * 1024  # a block, or less if its own batches leave less of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Numbered:
     size: int
 
 
-def number(step: Step, used: int) -> list[Numbered]:
-    """`used`: the bytes of the batches that the block itself holds."""
+def number(step: Step, room: int) -> list[Numbered]:
+    """As many as fit into so many bytes, and at least one."""
     if not step.state.count(PENDING):  # nearly always, and then it costs one read a block
         return []
     step.budget.reserve()
-    turn = _Turn(step, min(MAX_NUMBERED_BYTES, step.genesis.limits.block_bytes - used))
+    turn = _Turn(step, room)
     for key in step.state.keys(COMMITTED, MAX_NUMBERED):
         if not turn.take(key):
             break

@@ -88,6 +88,7 @@ __all__ = ["Replica"]
 
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
 ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
+HURRY = 20  # ms after which an idle leader proposes while the application has more to do without any batch
 MAX_UNEXECUTED = 256  # committed blocks that may wait for execution before catching up pauses
 
 
@@ -183,6 +184,8 @@ class Replica:
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
         self._certified_view = 0
+        self._certified_height = 0
+        self._urgent_height = 0  # of the last block whose results do not only come from its own batches
         self._now = 0
         self._sender: int | None = None
         self._halted = False
@@ -464,6 +467,8 @@ class Replica:
         self._write(entries, sync=False, applies=block.height)
         self._executed = block.height
         self._progress.executed(block)
+        if outcome.urgent:
+            self._urgent_height = block.height
         self._roots[block.height] = roots
         self._roots.pop(block.height - ROOTS_KEPT, None)
         self._effects.append(Applied(block, outcome.receipts))
@@ -511,6 +516,7 @@ class Replica:
         block = self._machine.block(qc.block)
         if block is not None and block.header.executed_height <= self._executed:
             self._certified_view = qc.view
+            self._certified_height = max(self._certified_height, block.header.executed_height)
             self._snapshots.certified(block.header, qc)
             self._effects.append(Certified(block.header, qc))
 
@@ -597,6 +603,8 @@ class Replica:
                 self._effects.append(Send(effect.to, wire.encode(effect.message)))
             case events.Broadcast():
                 self._effects.append(Broadcast(wire.encode(effect.message)))
+            case events.SetTimer(timer=events.Heartbeat()) if self._urgent_height > self._certified_height:
+                self._effects.append(SetTimer(effect.timer, min(effect.delay, HURRY)))
             case events.SetTimer():
                 self._effects.append(SetTimer(effect.timer, effect.delay))
             case Write():

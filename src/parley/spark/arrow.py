@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,9 @@ _COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
 
 
 def _chosen(options: ReadOptions) -> list[tuple[str, DataType, pa.DataType]]:
-    left_out = {name for name, wanted in (("headers", options.headers), ("proof", options.proof)) if not wanted}
+    left_out = {
+        name for name, wanted in (("headers", options.headers), ("proof", options.proof)) if not wanted
+    }
     return [column for column in _COLUMNS if column[0] not in left_out]
 
 
@@ -75,7 +78,12 @@ class Builder:
         self._options = options
         self._names = [name for name, _, _ in _chosen(options)]
         self._schema = pa.schema([(name, kind) for name, _, kind in _chosen(options)])
-        constant = {"topic": topic, "partition": partition, "timestampType": APPENDED, "verified": options.verify}
+        constant = {
+            "topic": topic,
+            "partition": partition,
+            "timestampType": APPENDED,
+            "verified": options.verify,
+        }
         self._constant = {
             name: pa.repeat(pa.scalar(value, self._schema.field(name).type), MAX_CONSTANT)
             for name, value in constant.items()
@@ -109,7 +117,7 @@ class Builder:
     def _values(self, payloads: Iterable[Sequence[bytes]], count: int) -> pa.Array:
         if not self._options.payload:
             return pa.nulls(count, pa.binary())
-        return pa.array([payload for some in payloads for payload in some], pa.binary())
+        return pa.array(list(chain.from_iterable(payloads)), pa.binary())
 
     def _of_batches(self, batches: Sequence[Rows], counts: Sequence[int]) -> dict[str, pa.Array]:
         """What is the same for all rows of a batch."""
@@ -128,7 +136,7 @@ class Builder:
         self, known: Mapping[bytes, MessageHeader], columns: Sequence[Sequence[bytes]]
     ) -> dict[str, pa.Array]:
         """Key, tags and headers: read once for each header that differs."""
-        distinct = list(dict.fromkeys(data for column in columns for data in column))
+        distinct = list(dict.fromkeys(chain.from_iterable(map(set, columns))))
         said = [known[data] for data in distinct]
         arrays = {
             "key": pa.array([header.key for header in said], pa.binary()),
@@ -136,11 +144,13 @@ class Builder:
         }
         if self._options.headers:
             arrays["headers"] = pa.array([_headers(header) for header in said], _HEADERS)
-        number = {data: at for at, data in enumerate(distinct)}
-        which = pa.array(
-            np.fromiter((number[data] for column in columns for data in column), np.int32)
-        )
-        return {name: array.take(which) for name, array in arrays.items()}
+        count = sum(map(len, columns))
+        if len(distinct) == 1:
+            which = np.zeros(count, np.int32)
+        else:
+            number = {data: at for at, data in enumerate(distinct)}
+            which = np.fromiter(map(number.__getitem__, chain.from_iterable(columns)), np.int32, count)
+        return {name: array.take(pa.array(which)) for name, array in arrays.items()}
 
 
 def _first(array: pa.Array, count: int) -> pa.Array:

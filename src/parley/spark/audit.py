@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from parley.crypto.encoding import u64
 from parley.crypto.merkle import node_hash
 from parley.ledger import layout
-from parley.ledger.audit import Audit, Check
+from parley.ledger.audit_blocks import Audit, Check
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
 from parley.spark.audit_pieces import RESULTS, Job, MakeApplication, Piece, Result, run
@@ -104,7 +104,8 @@ def pieces_of(highest: int, *, replay: bool) -> tuple[Piece, ...]:
     """In the order of the single-process verifier; the longest one, which depends on nothing, begins first."""
     executed = [Piece("executed", 1, highest)] if replay else []
     blocks = [Piece("blocks", first, last) for first, last in _ranges(highest)]
-    return (*executed, *blocks, Piece("state"), *_indices(), Piece("rest"))
+    indices = _indices() if len(blocks) > INDEX_TASKS else [Piece("indices", under=(layout.INDEX,))]
+    return (*executed, *blocks, Piece("state"), *indices, Piece("rest"))
 
 
 def _indices() -> Iterable[Piece]:

@@ -1,6 +1,6 @@
 """One piece of an audit, as a task does it: a range of blocks, or a part of what a store holds besides them.
 
-Every piece is done by the checks of `parley.ledger.audit`, which the single-process verifier uses as well. A piece
+Every piece is done by the checks of `parley.ledger.audit_blocks`, which the single-process verifier uses as well. A piece
 believes of the rest of the ledger only what it needs to begin, and the driver compares that with what others found.
 """
 
@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from parley.crypto.merkle import MountainRange, node_hash
 from parley.ledger.application import Application, KeyValue
-from parley.ledger.audit import Audit, Check
+from parley.ledger.audit_blocks import Audit, Check
+from parley.ledger.audit_chain import stored_history
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
 from parley.spark.auditing import Ledger
@@ -138,7 +139,7 @@ class _Work:
 
     def _blocks(self, piece: Piece) -> None:
         audit, result = self._audit, self._result
-        before = audit.stored_history(piece.first - 1)
+        before = stored_history(self._store, piece.first - 1)
         if piece.before is not None:
             before = MountainRange.decode(piece.before)
         result.before = None if before is None else before.encode()

@@ -8,9 +8,11 @@ that a stream could follow: they are asked for now and then, and an alert of one
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,7 +35,8 @@ __all__ = ["Job", "Watch", "alerts_of", "watched"]
 NAME = "parley-watch"
 # Rows of one table come in the order of block time, so that nothing is late; two tables may be apart.
 LATE = "1 second"
-EVIDENCE_SECONDS = 5  # between two questions to brokers for what they hold against each other
+LOOK_SECONDS = 0.2  # between two looks at whether it goes on
+EVIDENCE_SECONDS = 5.0  # between two questions to brokers for what they hold against each other
 INTERVAL = "2 seconds"  # between micro-batches: each of them is a few files
 DEFAULTS = Thresholds()
 MAX_BLOCKS = 5_000  # of a micro-batch, which bounds what a worker sorts
@@ -123,14 +126,17 @@ class Job:
         self._tell = tell
         self._verifier = Trust(watch.genesis).verifier
 
-    def run(self, spark: SparkSession, ledger: Ledger, *, once: bool) -> None:
-        """To the end of what is certified now, or without end. Brokers are asked for proofs meanwhile, and at the end."""
+    def run(self, spark: SparkSession, ledger: Ledger, *, once: bool, ended: Event | None = None) -> None:
+        """To the end of what is certified now, or until `ended`. Brokers are asked for proofs meanwhile, and at the end."""
         query = self.start(watched(spark, self._watch), once=once)
-        try:
-            while not query.awaitTermination(EVIDENCE_SECONDS):
+        ended, asked = ended or Event(), time.monotonic()
+        while query.isActive and not ended.wait(LOOK_SECONDS):
+            if time.monotonic() - asked > EVIDENCE_SECONDS:
                 self.ask(ledger)
-        finally:
+                asked = time.monotonic()
+        if ended.is_set():
             query.stop()
+        query.awaitTermination()  # raises what ended it, if that was an error
         self.ask(ledger)
 
     def ask(self, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.ledger import layout
-from parley.ledger.audit import NOT_IT, Check
+from parley.ledger.audit_blocks import NOT_IT, Check
 
 __all__ = ["MAX_FINDINGS", "SUFFIXES", "Finding", "Report", "merge", "unreadable", "write"]
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from parley.client import errors as client_errors
@@ -32,12 +33,13 @@ from parley.spark.errors import (
 )
 from parley.spark.options import Network
 
-__all__ = ["Gateway", "gateway", "translated"]
+__all__ = ["Gateway", "close_all", "gateway", "translated"]
 
 MAX_GATEWAYS = 8  # networks, identities and orders of brokers that one process keeps open
 CONNECT_SECONDS = 10.0  # for which no broker at all may answer at the beginning
 LOOK_SECONDS = 0.2  # between two looks at whether everybody lies
 LIES = 2  # of each broker in one question, after which asking on is of no use
+CLOSE_SECONDS = 5.0
 GRACE_SECONDS = 15.0  # that a question may take beyond its time, for work that was begun
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Gateway:
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin, and go on with something else meanwhile."""
-        return asyncio.run_coroutine_threadsafe(self._watched(work), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._watched(self.client, work), self._loop)
 
     def result(self, future: Future[T]) -> T:
         try:
@@ -80,31 +82,14 @@ class Gateway:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            try:
-                asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result(5.0)
-            except Exception:  # noqa: BLE001 - whatever becomes of the connections, they are left
-                pass
+            with suppress(Exception):  # whatever becomes of the connections, they are left
+                asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result(CLOSE_SECONDS)
             self._stop()
 
     async def _connect(self, level: Level, rank: int) -> Client:
         network = self._network
-        client = connect(
-            network.context,
-            directory=network.directory,
-            genesis=network.genesis,
-            identity=network.identity,
-            brokers=self._order(rank),
-            verify=level,
-            timeout=float(network.timeout),
-        )
         began = time.monotonic()
         while True:
-            try:
-                return await client.__aenter__()
-            except client_errors.Unreachable:
-                if time.monotonic() - began >= min(CONNECT_SECONDS, network.timeout):
-                    raise
-            await asyncio.sleep(LOOK_SECONDS)
             client = connect(
                 network.context,
                 directory=network.directory,
@@ -114,6 +99,12 @@ class Gateway:
                 verify=level,
                 timeout=float(network.timeout),
             )
+            try:
+                return await self._watched(client, client.__aenter__())
+            except client_errors.Unreachable:
+                if time.monotonic() - began >= min(CONNECT_SECONDS, network.timeout):
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _order(self, rank: int) -> list[str]:
         """The brokers, each task beginning with another one."""
@@ -121,10 +112,10 @@ class Gateway:
         rank %= len(names)
         return names[rank:] + names[:rank]
 
-    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _watched(self, client: Client, work: Coroutine[Any, Any, T]) -> T:
         """Give up when every broker lies again and again: there is nobody left to ask."""
         task = asyncio.ensure_future(work)
-        before = list(self.client.misbehaviour)
+        before = list(client.misbehaviour)
         known = set(map(id, before))
         names = set(self._order(0))
         try:
@@ -132,7 +123,7 @@ class Gateway:
                 done, _ = await asyncio.wait({task}, timeout=LOOK_SECONDS)
                 if done:
                     return task.result()
-                lies = [lie for lie in self.client.misbehaviour if id(lie) not in known]
+                lies = [lie for lie in client.misbehaviour if id(lie) not in known]
                 counts = Counter(lie.broker for lie in lies)
                 if all(counts[name] >= LIES for name in names):
                     raise Lying(_words({lie.broker: lie.problem for lie in lies}))
@@ -145,11 +136,14 @@ class Gateway:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5.0)
+        self._thread.join(CLOSE_SECONDS)
 
 
 _open: OrderedDict[tuple[int, Network, Level, int], Gateway] = OrderedDict()
@@ -184,10 +178,13 @@ def _names(network: Network) -> list[str]:
 
 
 @atexit.register
-def _close_all() -> None:
-    for key, one in list(_open.items()):
-        if key[0] == os.getpid():
-            one.close()
+def close_all() -> None:
+    """Leave all networks; whoever needs one again opens it again."""
+    with _lock:
+        mine = [one for key, one in _open.items() if key[0] == os.getpid()]
+        _open.clear()
+    for one in mine:
+        one.close()
 
 
 def translated(error: client_errors.ParleyError) -> ParleySparkError:

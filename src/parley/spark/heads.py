@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parley.client.beliefs import record_of
 from parley.client.denials import reason_to_deny
-from parley.client.errors import UnknownTopic
+from parley.client.errors import PermissionDenied, UnknownTopic
 from parley.model.expressions import parse_rule
 from parley.model.names import Value
 from parley.model.records import (
@@ -29,6 +29,7 @@ from parley.spark.options import Assigned, Pattern, ReadOptions, Subscribed
 __all__ = ["Sight", "Watch"]
 
 HEAD_SECONDS = 0.2  # for which a look at the network is good enough: Spark asks 70 times a second
+BEHIND_SECONDS = 5.0  # by which brokers may be behind one that was asked before
 LIST_SECONDS = 5.0  # between two looks for new topics that match a pattern
 MAX_PARTITIONS = 10_000  # that one query reads
 
@@ -57,6 +58,7 @@ class Watch:
         self._listed: tuple[float, tuple[str, ...]] | None = None
         self._partitions: dict[str, int] = {}
         self._blocks: dict[int, tuple[str, int]] = {}
+        self._looks = 0
 
     def look(self, floor: int = 0) -> Sight:
         """Certified at `floor` or above. Raises a `ParleySparkError`."""
@@ -74,9 +76,15 @@ class Watch:
         return Place(offset, height, block, epoch, sight.rights)
 
     def block_at(self, height: int) -> str | None:
-        """The id of the certified block at this height, None if the network is not so far."""
-        found = self._gateway.run(self._gateway.client.observer.block(height))
-        return None if found is None else found.id.hex()
+        """The id of the certified block at this height, None if the network does not reach it even after a while."""
+        began = time.monotonic()
+        while True:
+            found = self._gateway.run(self._gateway.client.observer.block(height))
+            if found is not None:
+                return found.id.hex()
+            if time.monotonic() - began >= min(BEHIND_SECONDS, self._options.network.timeout):
+                return None
+            time.sleep(HEAD_SECONDS)
 
     def _block(self, height: int) -> tuple[str, int]:
         found = self._blocks.get(height)
@@ -89,14 +97,19 @@ class Watch:
 
     async def _look(self, floor: int) -> Sight:
         topics = await self._topics()
+        self._looks += 1
         client = self._gateway.client
         keys = [client_key(client.key), *map(topic_key, topics)]
         spots = list(self._spots(topics, self._partitions))
         together = len(keys) + len(spots) <= MAX_KEYS
         asked = spots if together else []
-        first = await client.observer.entries(
-            [*keys[:MAX_KEYS], *(partition_key(*spot) for spot in asked)], floor
-        )
+        try:
+            first = await client.observer.entries(
+                [*keys[:MAX_KEYS], *(partition_key(*spot) for spot in asked)], floor, skip=self._looks
+            )
+        except PermissionDenied:
+            await self._require_live()
+            raise
         values = list(first.values[: len(keys)])
         for start in range(MAX_KEYS, len(keys), MAX_KEYS):
             values += (await client.observer.entries(keys[start : start + MAX_KEYS], floor)).values
@@ -114,6 +127,14 @@ class Watch:
         heads |= await self._heads(missing, max(floor, first.height))
         assert me is not None, "a client that is none was refused above"
         return Sight(heads, me.readable(), first.height, dict(self._partitions))
+
+    async def _require_live(self) -> None:
+        """That it is not the reader itself whom the network does not know, or not any more."""
+        client = self._gateway.client
+        (value,) = (await client.observer.entries([client_key(client.key)])).values
+        why = reason_to_deny("", 0, record_of(ClientRecord, value), None)
+        if why is not None and not isinstance(why, UnknownTopic):
+            raise why
 
     async def _heads(self, spots: Sequence[Spot], floor: int) -> dict[Spot, tuple[PartitionRecord, int]]:
         found: dict[Spot, tuple[PartitionRecord, int]] = {}
@@ -148,12 +169,12 @@ class Watch:
                     self._listed = (now, tuple(names))
                 return self._listed[1]
 
-    def _readable(
-        self, me: ClientRecord | None, records: Mapping[str, TopicRecord | None]
-    ) -> dict[str, int]:
+    def _readable(self, me: ClientRecord | None, records: Mapping[str, TopicRecord | None]) -> dict[str, int]:
         """How many partitions each topic has. Topics of a pattern may vanish; others must be there."""
         found: dict[str, int] = {}
-        if not records and (why := reason_to_deny("", 0, me, None)) and not isinstance(why, UnknownTopic):
+        if me is None or me.revoked:
+            why = reason_to_deny("", 0, me, None)
+            assert why is not None
             raise translated(why)
         for topic, record in records.items():
             why = reason_to_deny(topic, 0, me, record)

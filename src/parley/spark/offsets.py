@@ -7,6 +7,7 @@ lies behind the last, and repeats rows without a word.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -63,9 +64,7 @@ def encode(offsets: Offsets) -> dict[str, Any]:
     for (topic, partition), place in sorted(offsets.places.items()):
         topics.setdefault(topic, {})[str(partition)] = place
     needed = sorted({place.rights for place in offsets.places.values()})
-    attributes = {
-        str(height): dict(sorted(offsets.attributes.get(height, {}).items())) for height in needed
-    }
+    attributes = {str(height): dict(sorted(offsets.attributes.get(height, {}).items())) for height in needed}
     written = _Written(VERSION, offsets.chain, topics, attributes)
     found: dict[str, Any] = msgspec.to_builtins(written)
     return found
@@ -81,7 +80,7 @@ def decode(data: Mapping[str, Any]) -> Offsets:
             for partition, place in places.items()
         }
         attributes = {int(height): had for height, had in written.attributes.items()}
-    except (*DECODE_ERRORS, TypeError) as error:
+    except (*DECODE_ERRORS, TypeError, ValueError) as error:
         raise BackwardOffset(
             f"The checkpoint holds no offset of this source ({error}). Start the query with a new checkpoint."
         ) from None
@@ -120,5 +119,5 @@ def split(ranges: Sequence[tuple[Spot, int, int]], least: int | None) -> list[tu
         size = end - start
         parts = min(size, max(1, -(-size * least // total)))
         cuts = [start + size * at // parts for at in range(parts + 1)]
-        pieces += [(spot, low, high) for low, high in zip(cuts, cuts[1:], strict=False)]
+        pieces += [(spot, low, high) for low, high in pairwise(cuts)]
     return pieces

@@ -90,7 +90,9 @@ TABLE = (
     "verify",
     "queryName",
 )
-SPARKS = frozenset({"path", "checkpointlocation", "recursivefilelookup"})  # Spark hands these on to every format
+SPARKS = frozenset(
+    {"path", "checkpointlocation", "recursivefilelookup"}
+)  # Spark hands these on to every format
 
 T = TypeVar("T")
 
@@ -167,7 +169,9 @@ class WriteOptions:
     topic: str | None = None
     rule: str = ""  # of rows that have none
     run: str | None = None
-    dead_letters: str | None = None  # where it is said of rows that cannot be published; without it the job fails
+    dead_letters: str | None = (
+        None  # where it is said of rows that cannot be published; without it the job fails
+    )
     batch_size: int = BATCH_SIZE
     batch_bytes: int = BATCH_BYTES
     in_flight: int = IN_FLIGHT  # batches of one task that wait for their receipts
@@ -206,7 +210,9 @@ def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOpti
     if timestamp is not None and given.text("startingOffsets") is not None:
         raise BadOption("startingOffsets and startingTimestamp contradict each other; give one of them.")
     if stream is False and given.text("maxOffsetsPerTrigger") is not None:
-        raise BadOption("maxOffsetsPerTrigger is for streams; a batch query reads everything up to endingOffsets.")
+        raise BadOption(
+            "maxOffsetsPerTrigger is for streams; a batch query reads everything up to endingOffsets."
+        )
     return ReadOptions(
         given.network(),
         given.topics(),
@@ -329,9 +335,9 @@ class _Given:
 
     def network(self) -> Network:
         found = {name: self._path(name) for name in NETWORK[:4]}
-        if found["directory"] is None and found["context"] is None and found["genesis"] is not None:
-            if found["identity"] is None:
-                raise BadOption("Beside genesis, identity is needed: the path of an identity file on every node.")
+        alone = found["directory"] is None and found["context"] is None and found["genesis"] is not None
+        if alone and found["identity"] is None:
+            raise BadOption("Beside genesis, identity is needed: the path of an identity file on every node.")
         brokers = tuple(part.strip() for part in (self.text("brokers") or "").split(",") if part.strip())
         timeout = self.number("timeout", least=1)
         if timeout is not None and timeout > MAX_TIMEOUT:
@@ -437,5 +443,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
     if close:
-        return f"did you mean {names[close[0]]!r}?  Known are: {', '.join(names.values())}".replace("?  ", "? ")
+        return f"did you mean {names[close[0]]!r}?  Known are: {', '.join(names.values())}".replace(
+            "?  ", "? "
+        )
     return f"known are: {', '.join(names.values())}"

@@ -7,7 +7,10 @@ and repeat rows without a word, so whatever does not go on from the recorded blo
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 
 from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, Unreachable
 from parley.spark.gateway import gateway
@@ -21,6 +24,10 @@ __all__ = ["Planner"]
 
 log = logging.getLogger("parley.spark")
 
+MAX_PROVEN = 1_000  # blocks of its history that a query remembers
+TELL_SECONDS = 5.0  # between two words on how far behind it is
+MAX_TOLD = 32  # topics of which it says so
+
 
 class Planner:
     """Of one query. It is where the driver's connection is; executors have their own."""
@@ -32,6 +39,8 @@ class Planner:
         self._chain = self._gateway.client.genesis.chain.hex()
         self._proven: set[tuple[int, str]] = set()  # heights and blocks that are known to be of this history
         self._frozen: dict[Spot, int] | None = None
+        self._run = os.urandom(8).hex()
+        self._told = -TELL_SECONDS
 
     # -- batch ---------------------------------------------------------------------------------------------------------
 
@@ -43,7 +52,7 @@ class Planner:
             start = self._since(sight, self._options.timestamp)
         end = self._ends(sight, self._options.end, "endingOffsets")
         ranges = [(spot, start[spot], end[spot]) for spot in sorted(sight.heads)]
-        return self._pieces(ranges, {spot: (sight.rights, sight.attributes) for spot in sight.heads})
+        return self._pieces(ranges, dict.fromkeys(sight.heads, (sight.rights, sight.attributes)))
 
     # -- stream --------------------------------------------------------------------------------------------------------
 
@@ -69,6 +78,7 @@ class Planner:
         ends = self._available(start, sight)
         begun = {spot: self._begun(start, sight, spot) for spot in ends}
         waiting = {spot: max(0, end - begun[spot]) for spot, end in ends.items()}
+        self._tell(begun, sight)
         if not any(waiting.values()):
             return start
         if limit is not None and sum(waiting.values()) > limit:
@@ -130,9 +140,7 @@ class Planner:
         first = sight.heads[spot][0].log_start_offset
         if begun >= first:
             return begun
-        text = (
-            f"Offsets {begun} to {first - 1} of partition {spot[1]} of {spot[0]} were pruned before the query has read them"
-        )
+        text = f"Offsets {begun} to {first - 1} of partition {spot[1]} of {spot[0]} were pruned before the query has read them"
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}. Set failOnDataLoss to false to go on at offset {first}.")
         log.warning("%s.", text)
@@ -191,6 +199,20 @@ class Planner:
             for spot, (head, _) in sight.heads.items()
         }
 
+    def _tell(self, begun: Mapping[Spot, int], sight: Sight) -> None:
+        """Say now and then how far behind the query is, for `parley status`; whether it is heard does not matter."""
+        if time.monotonic() - self._told < TELL_SECONDS:
+            return
+        self._told = time.monotonic()
+        by_topic: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, partition), offset in begun.items():
+            head = sight.heads[topic, partition][0]
+            by_topic.setdefault(topic, {})[partition] = (offset, head.next_offset)
+        name = (self._options.query_name or "spark")[:256]
+        for topic, positions in sorted(by_topic.items())[:MAX_TOLD]:
+            said = self._gateway.start(self._gateway.client.advise(name, topic, positions, run=self._run))
+            said.add_done_callback(_heed)
+
     def _require_same_history(self, recorded: Offsets) -> None:
         """That the blocks of a checkpoint stand where they stood: Spark itself would go on in any history."""
         if recorded.chain != self._chain:
@@ -216,7 +238,9 @@ class Planner:
             self._proven = {(place.height, place.block) for place in recorded.places.values()}
 
 
-MAX_PROVEN = 1_000
+def _heed(said: Future[None]) -> None:
+    if not said.cancelled() and (error := said.exception()) is not None:
+        log.info("The brokers were not told where the query stands: %s", error)
 
 
 def _height(start: Offsets) -> int:

@@ -78,9 +78,7 @@ def _ask(source: Gateway, piece: Range, offset: int) -> Coroutine[Any, Any, Colu
     return source.client.page(piece.topic, offset, partition=piece.partition, floor=piece.floor)
 
 
-def _after_loss(
-    source: Gateway, options: ReadOptions, piece: Range, offset: int, error: DataLoss
-) -> int:
+def _after_loss(source: Gateway, options: ReadOptions, piece: Range, offset: int, error: DataLoss) -> int:
     """Where to go on after what was pruned, if the query wants to."""
     where = f"offset {offset} of partition {piece.partition} of {piece.topic}"
     if options.fail_on_data_loss:

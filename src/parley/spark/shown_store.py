@@ -16,7 +16,7 @@ from parley.consensus.types import Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
-from parley.ledger.audit import NAMED_WITHIN
+from parley.ledger.audit_blocks import NAMED_WITHIN
 from parley.ledger.layout import StoredBlock
 from parley.spark.auditing import Ledger
 

@@ -15,7 +15,10 @@ async def offset_at(client: Client, spot: Spot, head: PartitionRecord, timestamp
     Blocks' times only grow (P5), so that halving finds it; each step reads one batch with its proof.
     """
     topic, partition = spot
-    low, high = head.log_start_offset, head.next_offset  # what is before `low` is older, what is from `high` on is not
+    low, high = (
+        head.log_start_offset,
+        head.next_offset,
+    )  # what is before `low` is older, what is from `high` on is not
     while low < high:
         middle = (low + high) // 2
         page = await client.page(topic, middle, partition=partition, max_bytes=1)

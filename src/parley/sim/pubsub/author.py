@@ -10,6 +10,7 @@ from parley.model.batches import (
     CONTROL,
     FORMAT,
     PUBLISH,
+    STAGED,
     BatchHeader,
     Message,
     MessageHeader,
@@ -60,6 +61,21 @@ class Author:
 
     def publish(self, topic: str, partition: int, messages: tuple[Message, ...], settle: Settle) -> None:
         self._begin((PUBLISH, topic, partition), messages, settle)
+
+    def stage(
+        self, place: tuple[str, int], messages: tuple[Message, ...], stage: int, valid: int, settle: Settle
+    ) -> bytes:
+        """The digest of a batch that is staged by the writer that goes by the name of this session."""
+        line, last = (STAGED, *place), self._post.height + valid
+        name, body = self.sign(line, messages, stage, not_after=last)
+        self._waiting[line] += 1
+
+        def decided(receipt: BatchReceipt) -> None:
+            self._waiting[line] -= 1
+            settle(receipt)
+
+        self._post.hand_in(name, body, self.chance, decided)
+        return name
 
     def sign(
         self,

@@ -14,8 +14,9 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code
 from parley.model.names import Position
 from parley.model.operations import RegisterClient, RevokeClient, decode_operation
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, Staged
 from parley.model.records import PartitionRecord, decode_record, partition_key
+from parley.pubsub.records import staged_key
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Wiped
 from parley.sim.pubsub.agreed import Agreed
@@ -128,12 +129,21 @@ class NothingLost:
 
     def fault(self, store: KeyValue) -> str | None:
         """What a disk lacks."""
-        for height in range(1, max(self._acknowledged.values(), default=0) + 1):
+        highest = max(self._acknowledged.values(), default=0)
+        leaves = (leaf for height in range(1, highest + 1) for leaf in self._agreed.leaves(height))
+        published = {
+            leaf.digest: leaf
+            for leaf in leaves
+            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+        }
+        for height in range(1, highest + 1):
             stored = store.get(layout.committed(height))
             if stored is None or _block(stored) != self._agreed.block(height):
                 return f"does not have block {height}, for which one answered"
             for leaf in self._agreed.leaves(height):
-                if isinstance(leaf, BatchReceipt) and leaf.code is Code.OK and self._is_gone(leaf, store):
+                if not isinstance(leaf, BatchReceipt) or leaf.code is not Code.OK:
+                    continue
+                if self._is_gone(published.get(leaf.digest, leaf), store):
                     return f"has no body of batch {leaf.digest.hex()[:12]}, accepted at {height}"
         return None
 
@@ -141,6 +151,8 @@ class NothingLost:
         body, outcome = store.get(layout.batch(receipt.digest)), receipt.outcome
         if body is not None:
             return body != self._agreed.bodies[receipt.digest]
+        if isinstance(outcome, Staged):  # and not numbered: it may have expired, or its commit left it out
+            return store.get(layout.state(staged_key(receipt.digest))) is not None
         if not isinstance(outcome, Published):
             return True
         # A replica that came back by a snapshot after the end of retention has not even a stub: nobody had the body.
@@ -151,7 +163,7 @@ class NothingLost:
 
 
 class Revocation:
-    """Nothing of a revoked key is accepted after its revocation."""
+    """Nothing of a revoked key is accepted after its revocation; what it had committed before is still numbered."""
 
     name = "revocation"
 
@@ -168,7 +180,7 @@ class Revocation:
         if isinstance(event, Applied):
             for height, leaves in self._agreed.after(self._height):
                 self._height = height
-                for leaf in leaves:
+                for leaf in leaves[: len(self._agreed.block(height).batches)]:
                     if isinstance(leaf, BatchReceipt) and leaf.code is Code.OK:
                         if (revoked := self._revoked.get(leaf.publisher)) is not None:
                             return (

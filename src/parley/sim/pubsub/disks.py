@@ -27,7 +27,7 @@ from parley.ledger.proofs import history_leaf
 from parley.model.batches import Batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, Staged
 from parley.model.records import ConstraintRecord, decode_record
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Observation, Opened
@@ -178,7 +178,9 @@ class _Look:
         if not isinstance(found, BatchReceipt) or found.digest != receipt.digest:
             raise _Fault(f"batch {receipt.digest.hex()[:12]} finds the receipt of something else")
         first = found.outcome.first_offset if isinstance(found.outcome, Published) else None
-        if place.first_offset != first or (receipt.code is Code.OK and found != receipt):
+        said = (place.first_offset, place.staged) == (first, isinstance(found.outcome, Staged))
+        accepted = receipt.code is Code.OK and not (isinstance(receipt.outcome, Staged) and first is not None)
+        if not said or (accepted and found != receipt):
             raise _Fault(f"batch {receipt.digest.hex()[:12]} does not find the receipt that accepted it")
 
     def _leaf(self, height: int, position: int) -> Leaf:

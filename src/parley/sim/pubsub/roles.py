@@ -10,18 +10,20 @@ from random import Random
 from parley.model.batches import CONTROL, PUBLISH, Message, MessageHeader, encode
 from parley.model.expressions import parse_rule
 from parley.model.names import Value
-from parley.model.operations import Operation, Subscribe, Unsubscribe, encode_operation
-from parley.model.receipts import BatchReceipt
+from parley.model.operations import CommitStage, Operation, Subscribe, Unsubscribe, encode_operation
+from parley.model.receipts import BatchReceipt, Done, Duplicate, Staged
 from parley.sim.pubsub.author import Author, tagged
 from parley.sim.pubsub.people import LEASE, Person
 from parley.sim.pubsub.post import Post
 
-__all__ = ["CONSTRAINTS", "Administrator", "Misuser", "Publisher", "Role", "Step", "Subscriber"]
+__all__ = ["CONSTRAINTS", "Administrator", "Misuser", "Publisher", "Role", "Stager", "Step", "Subscriber"]
 
 CONSTRAINTS = ("", "a = 1", "b = 'x'", "a = 1 and b = 'x'", "not a = 1", "c")
 RULES = tuple(parse_rule(text).text for text in ("", "", "", "level >= 2", 'role == "nurse"'))
 MAX_MESSAGES = 3
 WINDOW = 3  # batches of a publisher that may be undecided
+MAX_STAGED = 5  # batches of a stage
+STAGED_SHORT, STAGED_LONG = 6, 200  # heights until they expire
 
 Place = tuple[str, int]  # topic, partition
 Step = tuple[
@@ -96,6 +98,53 @@ class Publisher(Role):
             topic, partition = self._chance.choice(self._places)
             messages = tuple(message(self._chance) for _ in range(self._chance.randint(1, MAX_MESSAGES)))
             self._author.publish(topic, partition, messages, _enough)
+
+
+class Stager(Role):
+    """Stages batches and commits them, as a Spark job does that fails now and then: after a failure it stages anew."""
+
+    pauses = (100, 500)
+
+    def __init__(self, author: Author, post: Post, places: tuple[Place, ...]) -> None:
+        super().__init__(author, post)
+        self._places = places
+        self._topic = places[0][0]
+        self._stage = 0
+        self._staged: list[bytes] = []
+        self._commit: CommitStage | None = None
+
+    def act(self) -> None:
+        if self._author.waiting:
+            return
+        roll = self._chance.random()
+        if self._commit is not None and roll < 0.3:
+            self._author.operate(self._commit, _enough)  # the driver does not know that it has committed
+        elif self._staged and roll < 0.8:
+            self._chance.shuffle(self._staged)
+            kept = self._staged[: self._chance.randint(0, len(self._staged))] if roll < 0.4 else self._staged
+            self._commit = CommitStage(self._topic, self._author.session, self._stage, tuple(kept))
+            self._author.operate(self._commit, self._committed)
+        else:
+            self._staged = []
+            self._topic, _ = self._chance.choice(self._places)
+            for _ in range(self._chance.randint(1, MAX_STAGED)):
+                place = self._chance.choice([one for one in self._places if one[0] == self._topic])
+                messages = tuple(message(self._chance) for _ in range(self._chance.randint(1, MAX_MESSAGES)))
+                valid = self._chance.choice((STAGED_SHORT, STAGED_LONG, STAGED_LONG))
+                self._author.stage(place, messages, self._stage, valid, self._noted)
+
+    def _noted(self, receipt: BatchReceipt) -> None:
+        if isinstance(receipt.outcome, Staged | Duplicate):
+            self._staged.append(receipt.digest)
+
+    def _committed(self, receipt: BatchReceipt) -> None:
+        """Whatever was refused is staged anew, as the next stage or as the same."""
+        self._staged = []
+        if isinstance(receipt.outcome, Done):
+            self._post.world.happened["stages"] += 1
+        else:
+            self._commit = None
+        self._stage += self._chance.choice((1, 1, 2)) if isinstance(receipt.outcome, Done) else 0
 
 
 class Subscriber(Role):
@@ -187,8 +236,9 @@ class Misuser(Role):
         self._post.throw_in(*signed, self._chance)
 
     def _overreach(self) -> None:
-        """Only administrators may, and only their own clients."""
-        operation = encode_operation(Subscribe("wards", "a = 1"))
+        """Only administrators may, and only their own clients; and nobody commits what another one has staged."""
+        commit = CommitStage("orders", self._chance.randbytes(16), 0, (self._chance.randbytes(32),))
+        operation = encode_operation(self._chance.choice((Subscribe("wards", "a = 1"), commit)))
         salt, header = self._chance.randbytes(16), encode(MessageHeader())
         session = self._chance.randbytes(16)
         signed = self._author.sign(

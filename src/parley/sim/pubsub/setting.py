@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parley.pubsub.application import PubSub
+from parley.pubsub.staged import LEAST
 from parley.replica.ports import Application, KeyValue
 from parley.replica.rejoining import Patience
 from parley.sim.chance import stream
@@ -11,6 +12,7 @@ from parley.sim.pubsub.agreed import Agreed
 from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
 from parley.sim.pubsub.disks import SoundDisks
 from parley.sim.pubsub.people import People
+from parley.sim.pubsub.stages import WholeStages
 from parley.sim.pubsub.workload import Workload
 from parley.sim.results import EqualResults
 from parley.sim.setting import Users
@@ -22,6 +24,12 @@ __all__ = ["Publishing"]
 PATIENT = Patience(stuck=4_000, joins=8, apart=24)
 IMPATIENT = Patience(views=12, heights=8, stuck=4_000, joins=8, apart=24)
 OFTEN_IMPATIENT = 0.7
+
+
+class Cramped(PubSub):
+    """A block numbers few staged batches, so that stages take several."""
+
+    numbered_bytes = 2 * LEAST
 
 
 class Publishing:
@@ -43,7 +51,7 @@ class Publishing:
         return self.people.chain
 
     def application(self) -> Application:
-        return PubSub(self.people.genesis)
+        return Cramped(self.people.genesis)
 
     def users(self, world: World) -> Users:
         return Workload(world, self._seed, self.people)
@@ -57,6 +65,7 @@ class Publishing:
             PublicationOrder(agreed),
             self._nothing_lost,
             Revocation(agreed, administrators),
+            WholeStages(agreed),
             self._sound_disks,
         ]
 

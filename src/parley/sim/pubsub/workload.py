@@ -22,7 +22,7 @@ from parley.sim.pubsub.author import Author
 from parley.sim.pubsub.checkers import log_start
 from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
-from parley.sim.pubsub.roles import Administrator, Misuser, Publisher, Role, Step, Subscriber
+from parley.sim.pubsub.roles import Administrator, Misuser, Publisher, Role, Stager, Step, Subscriber
 from parley.sim.world import World
 
 __all__ = ["RETENTION", "SHORT_LIVED", "Workload"]
@@ -31,6 +31,7 @@ RETENTION = 1_500  # ms of block time
 SHORT_LIVED = "feed"  # the topic with that retention
 PUBLISHERS = 4
 SUBSCRIBERS = 3
+STAGERS = 2
 PLACES = (
     ("orders", 0),
     ("orders", 1),
@@ -57,6 +58,7 @@ class Workload:
             Subscriber(self._author(people.member(f"s{i}", i)), self._post, TOPICS)
             for i in range(SUBSCRIBERS)
         ]
+        self._stagers = [self._stager(people.member(f"j{i}", i), i) for i in range(STAGERS)]
         rogue, stranger = people.member("rogue", 0), people.member("stranger", 1)
         self._misuser = Misuser(
             self._author(rogue), self._post, people.member("p0", 0), self._author(stranger)
@@ -82,7 +84,13 @@ class Workload:
     def stop(self) -> None:
         for administrator in self._administrators:
             administrator.stop()
-        roles: tuple[Role, ...] = (*self._publishers, *self._subscribers, self._misuser, self._successor)
+        roles: tuple[Role, ...] = (
+            *self._publishers,
+            *self._subscribers,
+            *self._stagers,
+            self._misuser,
+            self._successor,
+        )
         for role in roles:
             role.stop()
 
@@ -108,6 +116,11 @@ class Workload:
     def _publisher(self, person: Person) -> Publisher:
         return Publisher(self._author(person, person.key.hex()), self._post, PLACES)
 
+    def _stager(self, person: Person, number: int) -> Stager:
+        """One for a topic that stays, one for topics that may go, or whose messages do."""
+        places = PLACES if number == 0 else PLACES[4:]
+        return Stager(self._author(person), self._post, places)
+
     def _heir(self) -> Person:
         revoked = self._people.member(f"p{PUBLISHERS - 1}", PUBLISHERS - 1)
         return self._people.person(revoked.name, revoked.organisation, life=1)
@@ -126,6 +139,7 @@ class Workload:
         return [
             *((f"p{i}", i, publisher.start) for i, publisher in enumerate(self._publishers)),
             *((f"s{i}", i, subscriber.start) for i, subscriber in enumerate(self._subscribers)),
+            *((f"j{i}", i, stager.start) for i, stager in enumerate(self._stagers)),
             ("rogue", 0, self._misuser.start),
         ]
 

@@ -94,12 +94,14 @@ def _judged(rows: DataFrame, tenant: Tenant) -> DataFrame:
         + [StructField(number.name, DoubleType()) for number in tenant.numbers]
     )
     text = F.coalesce("value", F.lit(b"")).cast("string")
-    parsed = rows.select(
-        "*",
+    once = F.struct(
         F.is_valid_utf8(text).alias("readable"),
         F.from_json(text, "map<string,string>").alias("given"),
         F.from_json(text, schema).alias("typed"),
     )
+    # Columns that come out of a generator are worked out once. As plain columns they would be put into the filter below,
+    # wherever it mentions them, and every row would be parsed forty times.
+    parsed = rows.select("*", F.inline(F.array(once)))
     timed = parsed.withColumn("at", F.try_to_timestamp("typed.taken", F.lit(TAKEN)))
     complaints = _complaints(tenant)
     return timed.withColumns(

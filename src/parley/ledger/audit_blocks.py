@@ -1,0 +1,418 @@
+"""The checks of the offline verifier, block by block and then of what else a store holds.
+
+Those of a block need only the blocks beside it and the history up to it, so that `Audit` can begin at any height and many
+can share a store; `found` decides whether the first fault is the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import ParamSpec, TypeVar
+
+import msgspec
+
+from parley.consensus.types import Block, Instance, Roots, genesis_block
+from parley.consensus.verify import Verifier
+from parley.crypto import merkle
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.crypto.merkle import MountainRange
+from parley.crypto.qc import Ed25519List
+from parley.ledger import layout, state_map
+from parley.ledger.application import Application, KeyValue
+from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
+from parley.ledger.audit_entries import (
+    Fault,
+    StateEntries,
+    check_body,
+    check_indices,
+    check_rest,
+    check_state,
+    decoded,
+    stop,
+)
+from parley.ledger.bodies import kept_batches
+from parley.ledger.derived import Derived
+from parley.ledger.erasure import RemainsError, check_remains
+from parley.ledger.layout import Head, StoredBlock
+from parley.ledger.proofs import history_leaf
+from parley.ledger.replay import Replay
+from parley.model.batches import PUBLISH, STAGED, Batch, BatchHeader
+from parley.model.codec import DECODE_ERRORS
+from parley.model.genesis import Genesis
+from parley.model.receipts import BatchReceipt, Published, decode_leaf
+
+__all__ = ["NAMED_WITHIN", "NOT_IT", "Audit", "Check"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NOT_IT = "is not what the history says"
+NAMED_WITHIN = 64  # heights above a block in which a header may name its results
+
+
+class Check(IntEnum):
+    """What is looked at, in this order: block by block up to the indices of each, then the store as a whole."""
+
+    WHOLE = 0
+    LINKS = 1
+    RECEIPTS = 2
+    BODIES = 3
+    RESULTS = 4
+    HISTORY = 5
+    ROOTS = 6
+    INDICES = 7
+    STATE = 8
+    REST = 9
+
+
+class Audit:
+    """The state of one pass over the chain, upwards. What depends on something damaged is not reported as well.
+
+    `shown`: the store is what brokers show of theirs, each block proven to be in the certified history, with bodies
+    whose signatures were checked. What such a store lacks may have been erased rightly.
+    """
+
+    def __init__(
+        self,
+        store: KeyValue,
+        genesis: Genesis,
+        application: Application | None,
+        *,
+        replay: bool = False,
+        shown: bool = False,
+        found: Callable[[Fault], None] = stop,
+    ) -> None:
+        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
+        self._store = store
+        self._state = StateEntries(store)
+        self._chain = genesis.chain
+        self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
+        scheme = Ed25519List([broker.key for broker in genesis.brokers])
+        self._verifier = Verifier(instance, scheme, self._genesis)
+        self._application = application
+        self._derived = None if application is None else Derived(application, store, self._state)
+        self._replay = Replay(application) if application is not None and replay else None
+        self._shown = shown
+        self._found = found
+        self._history: MountainRange | None = MountainRange()  # None: not known, after damage
+        self.check = Check.WHOLE  # what is being looked at
+        self.leaf: bytes | None = None  # the hash in the history of the last block
+        self.at = 0  # the height of the block that is being looked at
+        self.height = 0
+        self.highest = 0
+        self.publications = 0
+        self.gone = 0  # bodies that need not be here any more
+
+    @property
+    def replayed(self) -> bool:
+        return self._replay is not None and self.height == self.highest
+
+    def run(self) -> Iterator[int]:
+        yield from self.blocks(1, self.begin().height)
+        self.state()
+        self.indices()
+        self.rest()
+
+    def begin(self) -> Head:
+        """What everything else hangs on: the first fault here is the last, also for whoever collects them."""
+        self._require_whole()
+        head = self._read(layout.HEAD, _heads)
+        self.highest = head.height
+        if self._block(0).id != self._genesis.id:
+            raise Fault(layout.committed(0), "is not the first block of this genesis file's network")
+        if self._read(layout.roots(0), _roots) != Roots(state_map.EMPTY_ROOT, MountainRange().root()):
+            raise Fault(layout.roots(0), "holds other roots than the genesis file gives")
+        return head
+
+    def blocks(self, first: int, last: int, before: MountainRange | None = None) -> Iterator[int]:
+        """Check the blocks of these heights; `before` is the history up to them, by default as it is stored.
+
+        If there are faults below `first`, these are found by whoever looks there.
+        """
+        self._history = stored_history(self._store, first - 1) if before is None else before.copy()
+        parent = self._parent(first - 1) if first > 1 else self._genesis
+        for height in range(first, last + 1):
+            parent = self._next(parent, height)
+            self.height = height
+            yield height
+        if last == self.highest and self._history is not None and not self._shown:
+            self._tried(self._check_head, self._history)
+
+    def _parent(self, height: int) -> Block | None:
+        """The block, unless whoever looks at its height finds that it is wrong."""
+        try:
+            block = self._block(height)
+            require_certified(self._store, block)
+        except Fault:
+            return None
+        return block
+
+    def executed(self) -> Iterator[int]:
+        """Execute the blocks again, one after another, as far as their bodies are here. Other faults are not reported."""
+        for height in range(1, self.highest + 1):
+            try:
+                block = self._block(height)
+                leaves = self._receipts(block)
+                bodies = self._all_bodies(block)
+            except Fault:
+                return
+            self.check = Check.RESULTS
+            self._check_results(block, bodies, leaves)
+            self.height = height
+            yield height
+
+    def _all_bodies(self, block: Block) -> list[bytes]:
+        bodies: list[bytes] = []
+        for name in block.batches:
+            data = self._store.get(layout.batch(name))
+            if data is None:
+                raise Fault(layout.batch(name), "is missing")
+            self._header(data, name)
+            bodies.append(data)
+        return bodies
+
+    def _check_head(self, history: MountainRange) -> None:
+        if self._read(layout.HEAD, _heads).history != history.encode():
+            raise Fault(layout.HEAD, "holds another history than the blocks give")
+
+    def state(self) -> None:
+        self.check = Check.STATE
+        roots = self._tried(self._read, layout.roots(self.highest), _roots)
+        if roots is not None:
+            check_state(self._store, roots.state, self._found)
+
+    def indices(self, under: bytes = layout.INDEX) -> None:
+        self.check = Check.INDICES
+        if self._application is not None:
+            check_indices(self._store, self._application, self._found, under)
+
+    def rest(self) -> None:
+        self.check = Check.REST
+        check_rest(self._store, self._chain, self._verifier, self._found)
+
+    def _require_whole(self) -> None:
+        if self._store.get(layout.JOINING) is not None:
+            raise Fault(layout.JOINING, "says that this broker is still fetching a snapshot of the state")
+        missing = self._store.get(layout.BACKFILL)
+        if missing is not None:
+            below = int.from_bytes(missing, "big")
+            raise Fault(layout.BACKFILL, f"says that the history below height {below} is not filled in yet")
+
+    def _tried(self, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return check(*args, **kwargs)
+        except Fault as fault:
+            self._found(fault)
+            return None
+
+    def _next(self, parent: Block | None, height: int) -> Block | None:
+        """The block, if it may be the parent of the next one."""
+        self.check, self.at = Check.LINKS, height
+        block = self._tried(self._block, height)
+        if block is None or not (self._linked(block, parent) or is_listed(self._store, block)):
+            self._replay = None
+            self._resume(height)
+            return None
+        self.check = Check.RECEIPTS
+        leaves = self._tried(self._receipts, block)
+        self.check = Check.BODIES
+        bodies = self._bodies(block, leaves)
+        if bodies is None:
+            self._replay = None
+        if leaves is None:
+            self._resume(height)
+        else:
+            self.check = Check.RESULTS
+            self._tried(self._check_results, block, bodies, leaves)
+            self.check = Check.HISTORY
+            self._check_history(block, leaves)
+        self.check = Check.ROOTS
+        self._tried(self._check_roots, block)
+        self._tried(self._check_named_roots, block)
+        if leaves is not None:
+            self._check_derived(height, leaves)
+        return block
+
+    def _linked(self, block: Block, parent: Block | None) -> bool:
+        try:
+            check_links(self._store, self._verifier, self._chain, block, parent)
+        except Fault as fault:
+            self._found(fault)
+            return False
+        return True
+
+    def _check_derived(self, height: int, leaves: tuple[bytes, ...]) -> None:
+        self.check = Check.INDICES
+        if self._derived is not None:
+            for key, _ in self._derived.wrong(height, leaves):
+                self._found(Fault(b"s/" + key, f"does not lead to the receipt in block {height}"))
+
+    # -- receipts and bodies -----------------------------------------------------------------------------------------
+
+    def _receipts(self, block: Block) -> tuple[bytes, ...]:
+        key = layout.receipts(block.height)
+        leaves = self._read(key, _receipts)
+        try:
+            receipts = [leaf for leaf in map(decode_leaf, leaves) if isinstance(leaf, BatchReceipt)]
+        except ValueError as error:
+            raise Fault(key, f"cannot be read: {error}") from None
+        own, numbered = receipts[: len(block.batches)], receipts[len(block.batches) :]
+        if sorted(receipt.digest for receipt in own) != sorted(block.batches):
+            raise Fault(key, "does not have one receipt for each batch of its block")
+        if not all(map(self._was_staged, numbered)):
+            raise Fault(key, "numbers a batch that is neither its own nor was staged like this")
+        self.publications += sum(r.count for r in receipts if isinstance(r.outcome, Published))
+        return leaves
+
+    def _was_staged(self, receipt: BatchReceipt) -> bool:
+        """Whether a receipt can number a batch of a committed stage, as far as the batch or what stayed of it is here (P23)."""
+        body, remains = self._store.get(layout.batch(receipt.digest)), None
+        if body is None:
+            remains = self._store.get(layout.erased(receipt.digest))
+        try:
+            if body is not None:
+                header = _batches.decode(body).header
+            elif remains is not None:
+                header = check_remains(remains, receipt.digest, self._chain).header
+            else:
+                return isinstance(receipt.outcome, Published)
+        except (*DECODE_ERRORS, RemainsError):
+            return True  # its own fault, where it was staged
+        said = (STAGED, receipt.publisher, receipt.topic, receipt.partition, receipt.count)
+        staged = (header.kind, header.publisher, header.topic, header.partition, header.count)
+        return isinstance(receipt.outcome, Published) and said == staged
+
+    def _bodies(self, block: Block, leaves: tuple[bytes, ...] | None) -> list[bytes] | None:
+        """In the block's order; None if some are rightly gone, or any is wrong."""
+        bodies: list[bytes] = []
+        headers: list[BatchHeader] = []
+        for name in block.batches:
+            data = self._store.get(layout.batch(name))
+            if data is not None:
+                header = self._tried(self._header, data, name)
+                bodies.append(data)
+            else:
+                header = None if leaves is None else self._tried(self._erased, block, leaves, name)
+            if header is not None:
+                headers.append(header)
+        if leaves is None or len(headers) != len(block.batches):
+            return None  # and so many publications cannot be counted
+        self._tried(self._check_accepted, block, leaves, headers)
+        return bodies if len(bodies) == len(block.batches) else None
+
+    def _header(self, data: bytes, name: bytes) -> BatchHeader:
+        if not self._shown:
+            check_body(layout.batch(name), data, name, self._chain)
+        return _batches.decode(data).header
+
+    def _check_accepted(
+        self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]
+    ) -> None:
+        published = sum(header.count for header in headers if header.kind == PUBLISH)
+        accepted = sum(
+            leaf.count
+            for leaf in map(decode_leaf, leaves[: len(block.batches)])
+            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+        )
+        if accepted > published:
+            raise Fault(layout.receipts(block.height), "accepts more publications than the block holds")
+
+    def _erased(self, block: Block, leaves: tuple[bytes, ...], name: bytes) -> BatchHeader | None:
+        """The header of a batch whose body may be gone, if that has stayed."""
+        if not self._shown and (self._application is None or name in self._kept(block, leaves)):
+            raise Fault(layout.batch(name), "is missing")
+        self.gone += 1
+        remains = self._store.get(layout.erased(name))
+        try:
+            return None if remains is None else check_remains(remains, name, self._chain).header
+        except RemainsError as error:
+            raise Fault(layout.erased(name), f"is not what stayed of the batch: {error}") from None
+
+    def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        assert self._application is not None
+        try:
+            return kept_batches(block, leaves, self._application, self._state, highest=self.highest)
+        except (*DECODE_ERRORS, ValueError) as error:
+            raise Fault(layout.STATE, f"has an entry that cannot be read: {error}") from None
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _check_results(self, block: Block, bodies: list[bytes] | None, leaves: tuple[bytes, ...]) -> None:
+        if self._replay is None or bodies is None:
+            return
+        outcome = self._replay.apply(block, bodies)
+        if outcome.leaves != leaves:
+            raise Fault(layout.receipts(block.height), "is not what executing the block gives")
+        stored = self._store.get(layout.roots(block.height))
+        key = layout.roots(block.height)
+        if stored is not None and decoded(_roots, key, stored).state != outcome.state_root:
+            raise Fault(key, "holds another state root than executing the block gives")
+
+    def _check_history(self, block: Block, leaves: tuple[bytes, ...]) -> None:
+        if self._history is None:
+            self._resume(block.height)
+            return
+        completed = self._history.append(history_leaf(block.height, block.id, merkle.root(leaves)))
+        self.leaf = completed[0][-1]
+        for level, index, node in completed:
+            key = layout.history_node(level, index)
+            if self._shown or self._store.get(key) == node:
+                continue
+            if not level and fits(self._store, index):
+                self._found(Fault(self._suspect(block.height), NOT_IT))
+                self._resume(block.height)
+                return
+            self._found(Fault(key, NOT_IT))
+
+    def _resume(self, height: int) -> None:
+        """Go on from what is stored, after something by which the history up to this height cannot be computed."""
+        self._history = stored_history(self._store, height)
+        leaf = self._store.get(layout.history_node(0, height - 1))
+        self.leaf = leaf if leaf is not None and len(leaf) == DIGEST_SIZE else None
+
+    def _suspect(self, height: int) -> bytes:
+        """Block or receipts are wrong: not the receipts, if executing the block has just given them."""
+        return layout.receipts(height) if self._replay is None else layout.committed(height)
+
+    def _check_roots(self, block: Block) -> None:
+        """What a header names must be here; of other heights nobody can ask for the roots any more."""
+        key = layout.roots(block.height)
+        stored = self._store.get(key)
+        if stored is None:
+            if self._is_named(block.height):
+                raise Fault(key, "is missing")
+        elif self._history is not None and decoded(_roots, key, stored).history != self._history.root():
+            raise Fault(key, "holds another history root than the blocks give")
+
+    def _check_named_roots(self, block: Block) -> None:
+        header = block.header
+        named = layout.roots(header.executed_height)
+        if self._read(named, _roots) != Roots(header.state_root, header.history_root):
+            raise Fault(named, f"is not what block {block.height} says, and a quorum with it")
+
+    def _is_named(self, height: int) -> bool:
+        for above in range(height + 1, min(height + NAMED_WITHIN, self.highest) + 1):
+            executed = self._block(above).header.executed_height
+            if executed >= height:
+                return executed == height
+        return height == self.highest and not self._shown
+
+    def _block(self, height: int) -> Block:
+        block = self._read(layout.committed(height), _blocks).block()
+        if block.height != height:
+            raise Fault(layout.committed(height), "is a block of another height")
+        return block
+
+    def _read(self, key: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+        value = self._store.get(key)
+        if value is None:
+            raise Fault(key, "is missing")
+        return decoded(decoder, key, value)
+
+
+_heads = msgspec.msgpack.Decoder(Head)
+_blocks = msgspec.msgpack.Decoder(StoredBlock)
+_batches = msgspec.msgpack.Decoder(Batch)
+_roots = msgspec.msgpack.Decoder(Roots)
+_receipts = msgspec.msgpack.Decoder(tuple[bytes, ...])

@@ -1,0 +1,110 @@
+"""What the offline verifier looks at in the chain itself: links, certificates, and the history as it is stored."""
+
+from __future__ import annotations
+
+import msgspec
+
+from parley.consensus.errors import Refused
+from parley.consensus.types import VERSION, Block
+from parley.consensus.verify import Verifier
+from parley.crypto import merkle
+from parley.crypto.encoding import EncodingError, u64
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.crypto.merkle import MountainRange
+from parley.ledger import history, layout
+from parley.ledger.application import KeyValue
+from parley.ledger.audit_entries import Fault, decoded
+from parley.ledger.layout import Head, StoredBlock
+from parley.model.codec import DECODE_ERRORS
+
+__all__ = ["check_links", "fits", "is_listed", "require_certified", "stored_history"]
+
+
+def check_links(
+    store: KeyValue, verifier: Verifier, chain: bytes, block: Block, parent: Block | None
+) -> None:
+    """`parent`: None if the block before this one is not known."""
+    key, header = layout.committed(block.height), block.header
+    if header.justify.block != header.parent:
+        raise Fault(key, "does not follow the block before it")
+    if parent is not None and header.parent != parent.id:
+        # The parent was linked to the one before it, so one of the two is wrong; a quorum certified what is named.
+        raise Fault(key, "does not follow the block before it, or that one is not what was certified")
+    if parent is not None and header.time <= parent.header.time:
+        raise Fault(key, "is not later than the block before it")
+    if (header.version, header.chain, header.shard, header.epoch) != (VERSION, chain, 0, 0):
+        raise Fault(key, "belongs to another network")
+    if merkle.root(block.batches) != header.batches_root:
+        raise Fault(key, "lists other batches than its header commits to")
+    try:
+        # The quorum that certified the parent; what certifies the last block stands in the next one.
+        verifier.qc(header.justify)
+        if header.tc is not None:
+            verifier.tc(header.tc)
+    except Refused as refused:
+        raise Fault(key, f"carries a certificate that does not hold: {refused}") from None
+    if header.executed_height >= header.height:
+        raise Fault(key, "claims results of blocks that were not executed before it")
+    require_certified(store, block)
+
+
+def require_certified(store: KeyValue, block: Block) -> None:
+    """The next block names this one, so one that it does not name is not the one that a quorum certified."""
+    above = store.get(layout.committed(block.height + 1))
+    try:
+        named = block.id if above is None else _blocks.decode(above).header.parent
+    except DECODE_ERRORS:
+        return  # its own fault, in a moment
+    if named != block.id and _is_certified_above(store, block.height):
+        raise Fault(layout.committed(block.height), "is not the block that the next one follows")
+
+
+def _is_certified_above(store: KeyValue, height: int) -> bool:
+    """Whether the next block is itself the one that its follower names, so that it can be believed."""
+    blocks = [store.get(layout.committed(height + above)) for above in (1, 2)]
+    if blocks[0] is None or blocks[1] is None:
+        return False
+    try:
+        below, above = (_blocks.decode(data) for data in blocks if data is not None)
+    except DECODE_ERRORS:
+        return False
+    return above.header.parent == below.block().id
+
+
+def is_listed(store: KeyValue, block: Block) -> bool:
+    """Whether the block is what a quorum certified, whatever else is wrong with it: then the rest can be looked at."""
+    above = store.get(layout.committed(block.height + 1))
+    try:
+        named = above is not None and _blocks.decode(above).header.parent == block.id
+    except DECODE_ERRORS:
+        return False
+    return named and merkle.root(block.batches) == block.header.batches_root
+
+
+def stored_history(store: KeyValue, size: int) -> MountainRange | None:
+    """Of so many blocks, unchecked; None if the store does not have it whole."""
+    peaks = [
+        store.get(layout.history_node(level, (size >> level) - 1))
+        for level in reversed(range(size.bit_length()))
+        if size >> level & 1
+    ]
+    if not all(peak is not None and len(peak) == DIGEST_SIZE for peak in peaks):
+        return None
+    return MountainRange.decode(u64(size) + b"".join(filter(None, peaks)))
+
+
+def fits(store: KeyValue, index: int) -> bool:
+    """Whether the stored leaf leads to the head's root: then it is right, and what was hashed is not."""
+    stored = store.get(layout.history_node(0, index))
+    try:
+        head = MountainRange.decode(decoded(_heads, layout.HEAD, store.get(layout.HEAD) or b"").history)
+        if stored is None or len(stored) != len(head.root()):
+            return False
+        get = lambda key: store.get(b"h/" + key)  # noqa: E731 - a name for what is passed on
+        return history.climb(get, (0, index), head.size, stored) == head.root()
+    except (history.MissingNode, EncodingError):
+        return False
+
+
+_heads = msgspec.msgpack.Decoder(Head)
+_blocks = msgspec.msgpack.Decoder(StoredBlock)
