@@ -115,5 +115,5 @@ docs: $(STAMP) ## check every link in the documents and print their index
 	@$(BIN)/python tools/check_docs.py
 
 clean: ## remove .venv, caches and results
-	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* dist twins-failures
+	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* dist parley-demo twins-failures
 	find src tests tools formal -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cli.commands import flat, parley
 
 from parley.cli import local_setup
 from parley.node.provision import create_identity
 from parley.spark import java
 from parley.spark.pipeline.tenants import TENANTS
-from tests.cli.commands import flat, parley
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_spark_that_cannot_be_is_wrong_use(quiet: Path, tmp_path: Path) -> Non
         ["--start", "yesterday"],
         ["--rate", "-1"],
     ],
-    ids=lambda words: " ".join(words),
+    ids=" ".join,
 )
 def test_a_generator_without_bounds_is_wrong_use(words: list[str], tmp_path: Path) -> None:
     ended = parley("examples", "sensors", *words, home=tmp_path, code=2)

@@ -33,6 +33,20 @@ def test_batches_publications_bytes_matches_and_subscriptions_are_counted() -> N
     assert executed.topics == {"orders": 3}
 
 
+def test_a_staged_batch_is_one_batch_and_counts_as_published_when_it_is_numbered() -> None:
+    world = World()
+    world.topic("orders")
+    world.client("alice")
+    executed = world.application.executed
+    batch = world.staged(ALICE, "orders", tagged(), tagged())
+    before = executed.batches[Code.OK]
+    world.order(batch)
+    assert (executed.batches[Code.OK], executed.publications, executed.bytes) == (before + 1, 0, 0)
+    world.order(world.commit(ALICE, "orders", 0, batch))
+    assert executed.batches[Code.OK] == before + 2
+    assert (executed.publications, executed.bytes, executed.topics) == (2, len(batch.body), {"orders": 2})
+
+
 def test_topics_beyond_the_limit_are_counted_together() -> None:
     executed = Executed()
     for topic in range(MAX_TOPICS + 5):

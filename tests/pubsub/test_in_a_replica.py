@@ -18,6 +18,7 @@ from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.records import PartitionRecord, decode_record, encode_record, partition_key
 from parley.pubsub import erasing
 from parley.pubsub.application import PubSub
+from parley.pubsub.records import PENDING
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import StateView
 from parley.replica.ports import Applied, Certified, Effect, Refused, Write
@@ -95,6 +96,32 @@ def test_what_cannot_be_admitted_is_refused_before_order() -> None:
     node.submit(Signed(batch.digest, b"garbage"))
     assert node.refused == [Reason.MALFORMED] * 2
     assert not node.receipts
+
+
+def test_a_replica_that_is_restarted_while_a_stage_is_numbered_has_the_same_results() -> None:
+    shard = Shard()
+    make, alice = shard.maker, actor("alice")
+    for member in shard.cluster.members:
+        member.application.numbered_bytes = 1  # type: ignore[attr-defined]
+    shard.order(make.control(ADMIN, registration(make.chain, alice)))
+    shard.order(make.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")))
+    shard.order(make.control(alice, Subscribe("orders", "a = 1")))
+    staged = [make.staged(alice, "orders", tagged(a=number % 2, n=number)) for number in range(8)]
+    shard.order(*staged)
+    shard.cluster.submit(0, make.commit(alice, "orders", 0, *staged).body)
+    restarted = 0
+    for _ in range(60):
+        shard.cluster.run(4)
+        if shard.store.get(layout.state(PENDING)) is not None:
+            shard.cluster.restart(1)
+            restarted += 1
+    assert restarted > 2
+    lowest = min(member.replica.executed_height for member in shard.cluster.members)
+    for height in range(1, lowest + 1):
+        results = {member.store.get(layout.receipts(height)) for member in shard.cluster.members}
+        assert len(results) == 1, height
+    head = decode_record(PartitionRecord, shard.store.get(layout.state(partition_key("orders", 0))) or b"")
+    assert head.next_offset == len(staged)
 
 
 def test_an_idle_network_does_not_wait_for_heartbeats_while_a_stage_is_numbered() -> None:

@@ -478,6 +478,19 @@ def test_a_client_may_have_only_so_many_writers(world: World, monkeypatch: pytes
     assert world.do(BOB, CommitStage("orders", WRITER, 0, ())).code is Code.OK
 
 
+def test_a_block_commits_only_so_many_batches_and_at_least_one_stage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_COMMITTED_PER_BLOCK", 3)
+    large, small = stage(world, 1, 1, 1, 1), stage(world, 1, writer=OTHER)
+    of_large = world.commit(ALICE, "orders", 0, *large)
+    late = world.commit(ALICE, "orders", 0, *small, writer=OTHER)
+    codes = [receipt.code for receipt in world.order(of_large, late)]
+    assert codes == [Code.OK, Code.BUSY, *[Code.OK] * 4]
+    assert world.outcomes[-1].settled == {of_large.digest}
+    assert outcomes(world.order(late)) == [Done(), Published(4)]
+
+
 # -- what matching may cost ----------------------------------------------------------------------------------------------
 
 

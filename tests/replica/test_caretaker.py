@@ -66,7 +66,8 @@ def some(keys: list[bytes]) -> list[bytes]:
 def test_a_changed_byte_is_found_named_and_mended(kind: str) -> None:
     cluster = running()
     member = cluster.members[0]
-    for key in some(KINDS[kind](member)):
+    full = [key for key in KINDS[kind](member) if member.store.entries[key]]
+    for key in some(full):
         right = member.store.entries[key]
         for at in (0, len(right) // 2, -1):
             member.found.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.ledger.shard import GENESIS, told
+from tests.ledger.shard import GENESIS, Shard, told
 
 from parley.client.ledger import VerifiedBlock
 from parley.ledger import layout
@@ -12,9 +12,9 @@ from parley.model.batches import open_batch
 __all__ = ["verified"]
 
 
-def verified() -> list[VerifiedBlock]:
+def verified(shard: Shard | None = None) -> list[VerifiedBlock]:
     """The blocks of a real ledger, as a client would have them."""
-    store = told().store.entries
+    store = (shard or told()).store.entries
     heights = sorted(int.from_bytes(key[2:], "big") for key in store if key.startswith(b"c/"))
     found = []
     for height in heights[1:]:

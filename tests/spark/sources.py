@@ -28,11 +28,13 @@ LIAR = "alpha-1"
 Row = dict[str, Any]
 
 
-def admin(network: LocalNetwork, work: Callable[[parley.Client], Awaitable[object]]) -> None:
-    """Have an administrator of alpha do something; brokers that have just been started are waited for."""
+def admin(
+    network: LocalNetwork, work: Callable[[parley.Client], Awaitable[object]], organisation: str = "alpha"
+) -> None:
+    """Have an administrator do something; brokers that have just been started are waited for."""
 
     async def story() -> None:
-        identity = identity_path(network.directory, "alpha", "admin")
+        identity = identity_path(network.directory, organisation, "admin")
         async with asyncio.timeout(SECONDS):
             while True:
                 try:

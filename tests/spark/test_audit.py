@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from pyarrow import parquet
 from tests.cli.commands import flat, parley
-from tests.ledger.shard import GENESIS, told
+from tests.ledger.shard import GENESIS, staged, told
 from tests.node.network import LocalNetwork
 from tests.pubsub.world import ORGANISATIONS, actor
 from tests.replica.driver import MemoryStore
@@ -94,6 +94,15 @@ def test_a_sound_ledger_is_valid_and_counts_the_same(replay: bool) -> None:
         replay,
     )
     assert sum(piece.kind == "blocks" for piece in pieces_of(report.heights, replay=replay)) > 4
+
+
+def test_a_ledger_with_staged_batches_is_valid_from_a_store_and_as_it_is_shown() -> None:
+    """A batch may be numbered in another range than the one in which it was staged."""
+    store = MemoryStore(staged().store.entries.items())
+    verdict = alone(store, replay=True)
+    for report in (in_pieces(store, replay=True), shown(verified(staged()), replay=True)):
+        assert report.findings == ()
+        assert (report.publications, report.replayed) == (verdict.publications, True)
 
 
 KINDS = [b"c/", b"r/", b"e/", b"h/", b"b/", b"m/", b"s/k", b"s/n", b"s/i", b"u/"]
@@ -387,6 +396,7 @@ def test_the_command_verifies_a_network_as_its_auditor(
     ("words", "said"),
     [
         (["--store", "somewhere"], "--store and --genesis together"),
+        (["--store", "somewhere", "--genesis", ".parley/genesis.json"], "there is no folder somewhere"),
         (["--findings", "table.txt"], "ends with .parquet or .json"),
         (["--findings", "nowhere/f.json"], "there is no folder nowhere"),
     ],

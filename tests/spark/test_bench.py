@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.commands import flat
+from tests.cli.commands import flat, start
 from typer.testing import CliRunner
 
 from parley.bench import spark as bench
@@ -79,10 +78,11 @@ def test_missing_java_is_told_before_anything_is_measured(
 def test_a_small_run_gives_all_figures_and_leaves_nothing(
     java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    result = CliRunner().invoke(app, ["bench", "spark", "--rows", "2000", "--runs", "1", "--json"])
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = start("bench", "spark", "--rows", "2000", "--runs", "1", "--json", home=tmp_path)
+    out, err = command.communicate(timeout=600)
+    assert command.returncode == 0, err
+    found = json.loads(out)
     assert {"case", "size", "rows_per_s", "baseline_rows_per_s", "ratio", "spread"} <= set(
         found["results"][0]
     )

@@ -116,15 +116,20 @@ def test_misbehaviour_is_told_of_those_who_did_it(
 
     asyncio.run(story())
     told: list[Alert] = []
-    Job(watch, told.extend).run(hurried, ledger, once=True)
-    found = {(alert.kind, alert.subject, alert.organisation, alert.phase) for alert in told}
-    assert found >= {
+    expected = {
         *((kind, "alpha/alice", "alpha", "began") for kind in (Kind.REFUSALS, Kind.PROBING, Kind.REPLAYS)),
         (Kind.REUSED, "alpha/alice", "alpha", "began"),
         (Kind.SILENT, STOPPED, "delta", "began"),
         (Kind.SILENT, STOPPED, "delta", "ended"),
         (Kind.EQUIVOCATION, LIAR, "gamma", "began"),
     }
+    found: set[tuple[str, ...]] = set()
+    for _ in range(3):  # the broker that Spark asks for the end of the ledger may be a little behind
+        Job(watch, told.extend).run(hurried, ledger, once=True)
+        found = {(alert.kind, alert.subject, alert.organisation, alert.phase) for alert in told}
+        if found >= expected:
+            break
+    assert found >= expected
     clients = {alert.subject for alert in told if alert.kind not in {Kind.SILENT, Kind.EQUIVOCATION}}
     assert clients == {"alpha/alice"}
     assert {alert.subject for alert in told if alert.kind is Kind.EQUIVOCATION} == {LIAR}
@@ -139,7 +144,7 @@ async def misbehave(alice: RawClient) -> None:
     for number in range(8):
         receipt = await alice.submit(alice.publication(f"secret{number % 4}", message(b"%d" % number)))
         assert receipt.code is Code.UNKNOWN_TOPIC
-    writer = bytes(16)
+    writer = os.urandom(16)
     for number in range(7):
         receipt = await alice.operate(CommitStage(TOPIC, writer, 1, ()))
         assert receipt.code is (Code.DUPLICATE if number else Code.OK)
@@ -192,7 +197,7 @@ async def fall_silent(network: LocalNetwork, ledger: Ledger, alice: RawClient) -
 
 def is_past(before: CertifiedHead, now: CertifiedHead) -> bool:
     blocks, time = now.height - before.height, now.time - before.time
-    return blocks > LIMITS.silent_blocks + 5 and time > LIMITS.silent_time + 500
+    return blocks > LIMITS.silent_blocks + 10 and time > LIMITS.silent_time + 500
 
 
 def has_voted(network: LocalNetwork, ledger: Ledger) -> bool:
@@ -231,14 +236,16 @@ def test_the_command_tells_alerts_as_they_come_and_ends_with_ctrl_c(
     try:
         asyncio.run(story())
         assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
+        first = [json.loads(process.stdout.readline())]
+        while first[-1]["kind"] != Kind.REFUSALS:  # proofs that brokers hold come before Spark has started
+            first.append(json.loads(process.stdout.readline()))
         process.send_signal(signal.SIGINT)
         rest, noise = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert process.returncode == INTERRUPTED
     assert b"spark" not in noise.lower(), noise
-    told = {first["alert"], *(json.loads(line)["alert"] for line in rest.splitlines())}
+    told = {one["alert"] for one in [*first, *map(json.loads, rest.splitlines())]}
     assert told == {alert.alert for alert in read_alerts(tmp_path / "alerts")}
     shown = parley(*words, "--check", "--json", home=tmp_path, code=1)
     assert {one["alert"] for one in json.loads(shown.out)["alerts"]} == told

@@ -15,7 +15,7 @@ from parley.spark.gateway import close_all
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRST = ",".join([LIAR, "beta-1", "gamma-1", "delta-1"])
+FIRST = f"{LIAR},beta-1,gamma-1,delta-1"
 TEXTS = [f"row {at}" for at in range(30)]
 
 

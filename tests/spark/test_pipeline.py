@@ -24,12 +24,13 @@ from parley.cli.contexts import Chosen
 from parley.cli.examples import yesterday
 from parley.spark.pipeline.folder import Busy, Folder, OtherNetwork
 from parley.spark.pipeline.report import read_run
+from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
 from parley.spark.pipeline.sensors import Pace, Reading, readings
 from parley.spark.pipeline.tenants import TENANTS
 
 PNG = b"\x89PNG\r\n\x1a\n"
-MORE = 400
-DAMAGED = 0.6  # of them: more than is expected of the whole
+MORE = 600
+DAMAGED = 0.9  # of them: more than is expected of the whole
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "sensors.ipynb"
 SECONDS = 180  # for a cell
@@ -52,7 +53,8 @@ class Told:
 def told(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = Folder(tmp_path_factory.mktemp("pipeline") / "out")
     steps: list[str] = []
-    with demo_pipeline.staged() as chosen:
+    with demo_pipeline.staged() as chosen, pytest.MonkeyPatch.context() as environment:
+        environment.setenv(JAVA_OPTIONS, BRIEF)  # also for the second run, and the notebook
         sent = list(islice(readings(demo_pipeline.SEED, Pace(yesterday())), demo_pipeline.READINGS))
         yield Told(chosen, folder, sent, demo_pipeline.perform(chosen, folder, steps.append), steps)
 
@@ -104,7 +106,7 @@ def test_progress_names_each_table_once(told: Told) -> None:
 
 def test_neither_keys_nor_tokens_are_in_what_a_run_leaves_behind(told: Told) -> None:
     secrets = {
-        json.loads(path.read_bytes())["secret"]
+        json.loads(path.read_bytes())["seed"]
         for path in (told.chosen.directory / "identities").glob("*.json")
     }
     assert len(secrets) > 4
@@ -189,7 +191,7 @@ def test_the_demo_deletes_only_what_a_demo_made(tmp_path: Path) -> None:
 def test_the_notebook_runs_from_top_to_bottom_and_stores_no_outputs(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
     monkeypatch.setenv("PARLEY_EXAMPLE", str(told.chosen.directory))

@@ -34,15 +34,9 @@ def cluster(java: Path, folder: Path) -> Iterator[str]:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     url, log = f"spark://{HOST}:{port}", folder / "master.log"
-    deploy = "org.apache.spark.deploy"
-    commands = [
-        [f"{deploy}.master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"],
-        *(
-            [f"{deploy}.worker.Worker", "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            + ["--work-dir", str(folder / f"worker-{number}"), url]
-            for number in range(WORKERS)
-        ),
-    ]
+    master = ["master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"]
+    worker = ["worker.Worker", "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+    works = [[*worker, "--work-dir", str(folder / f"worker-{number}"), url] for number in range(WORKERS)]
     found = find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
@@ -57,14 +51,14 @@ def cluster(java: Path, folder: Path) -> Iterator[str]:
     with log.open("wb") as sink:
         processes = [
             subprocess.Popen(
-                [home / "bin" / "spark-class", *command],
+                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
                 env=environment,
                 start_new_session=True,
             )
-            for command in commands
+            for name, *words in (master, *works)
         ]
     try:
         _await_workers(log)

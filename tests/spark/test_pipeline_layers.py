@@ -43,7 +43,7 @@ def sent() -> list[Reading]:
 def bronze(spark: SparkSession, values: Iterable[bytes], topic: str) -> DataFrame:
     from parley.spark.pipeline import layers  # noqa: PLC0415 - an extra
 
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (topic, 0, offset, 7, "alpha/x", ARRIVED, "certified", b"k", bytearray(value), {})
         for offset, value in enumerate(values)
     ]
@@ -109,7 +109,7 @@ def test_a_row_is_parsed_twice_and_not_for_every_question_that_is_asked_of_it(sp
 
     rows = bronze(spark, [sound()], VITALS.topic)
     for frame in (layers.silver(rows, VITALS), layers.dead_letters(rows, VITALS)):
-        plan = frame._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+        plan = frame._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("from_json") == 2
 
 

@@ -36,7 +36,8 @@ def test_every_sound_reading_has_its_fields_within_what_a_device_can_measure() -
 
 
 def test_bodies_and_rooms_have_a_daily_rhythm() -> None:
-    night, day = defaultdict(list), defaultdict(list)
+    night: defaultdict[str, list[float]] = defaultdict(list)
+    day: defaultdict[str, list[float]] = defaultdict(list)
     for reading in some(7_000):
         found = json.loads(reading.value)
         hour = datetime.fromisoformat(found["taken"]).hour

@@ -249,7 +249,7 @@ def test_a_repeated_batch_publishes_nothing_even_with_other_rows(network: LocalN
     assert [(part.over, part.digests, part.rows) for part in again.parts] == [(True, (), 0)]
     StreamWriter(chosen).commit([again], 0)
     StreamWriter(chosen).commit([attempt(chosen, "q", 1, "next")], 1)
-    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "from an old checkpoint")], 0)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "from an old checkpoint", LARGE)], 0)
     assert texts(network, topic) == ["first", "next"]
     StreamWriter(chosen).commit([attempt(chosen, "another query", 0, "its own")], 0)
     assert texts(network, topic) == ["first", "its own", "next"]
@@ -311,8 +311,10 @@ def test_rows_that_cannot_be_published_may_be_told_of_in_a_topic(network: LocalN
     message = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
     StreamWriter(chosen).commit([message], 0)
     assert texts(network, topic) == ["fine"]
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, LARGE, key=["d"], partition=[0])], 1)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, LARGE, key=["d"], partition=[0])], 1)
     told = [json.loads(text) for text in texts(network, letters)]
-    assert sorted((one["topic"], one["key"]) for one in told) == [(topic, "b"), (topic, "c")]
+    assert sorted((one["topic"], one["key"]) for one in told) == [(topic, "b"), (topic, "c"), (topic, "d")]
 
 
 def test_what_is_refused_has_its_own_error(network: LocalNetwork, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from tests.ledger.shard import ALICE, GENESIS
+from tests.ledger.shard import ALICE, GENESIS, staged
 from tests.node.network import SECONDS, LocalNetwork
 from tests.spark.ledger import verified
 from tests.spark.sinks import client, create_topic
@@ -25,7 +25,7 @@ from parley.client.ledger import VerifiedBlock
 from parley.node.provision import identity_path
 from parley.spark import tables
 from parley.spark.errors import BackwardOffset, BadOption, NotAllowed
-from parley.spark.ledger_rows import TABLES, record_batches
+from parley.spark.ledger_columns import TABLES, record_batches
 from parley.spark.options import table_options
 from parley.spark.tables import Heights, TableStreamReader, split
 
@@ -68,6 +68,21 @@ def test_operations_have_the_receipts_that_the_ledger_gave() -> None:
     assert [row["outcome"] for row in found[:4]] == ["done", "done", "subscribed", "published"]
     assert found[3]["publisher"] == ALICE.key
     assert sum(row["publications"] for row in rows("blocks", verified())) == 15
+
+
+def test_staged_batches_are_told_when_they_come_and_when_they_are_numbered() -> None:
+    blocks = verified(staged())
+    found = rows("operations", blocks)
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        by_kind.setdefault(row["operation"], []).append(row)
+    assert {row["outcome"] for row in by_kind["stage"]} == {"staged"}
+    assert {row["first_offset"] for row in by_kind["stage"]} == {None}
+    numbered = by_kind["numbered"]
+    assert {row["digest"] for row in numbered} < {row["digest"] for row in by_kind["stage"]}
+    assert [row["first_offset"] for row in numbered][:3] == [0, 2, 4]
+    published = sum(row["count"] for row in found if row["outcome"] == "published")
+    assert published == sum(row["publications"] for row in rows("blocks", blocks))
 
 
 def test_what_changed_clients_and_topics_is_told_with_what_it_changed() -> None:

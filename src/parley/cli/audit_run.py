@@ -16,6 +16,7 @@ from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
 from parley.cli.local_folder import require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
+from parley.model.genesis import Genesis
 from parley.spark.errors import ParleySparkError
 
 if TYPE_CHECKING:
@@ -101,21 +102,23 @@ def _chosen(
     store: Path | None, genesis: Path | None, chosen: Chosen | None, who: str | None, *, replay: bool
 ) -> tuple[Callable[[SparkSession], Report], str]:
     """The audit that is meant, and what it is of."""
-    require_node_extra("audit run")  # the store's database, and what executes blocks
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
     try:
-        from parley.spark.audit import audit_network, audit_store  # noqa: PLC0415 - an extra
+        from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
         from parley.spark.options import Network  # noqa: PLC0415
     except ImportError as error:
         fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
     from parley.pubsub.application import PubSub  # noqa: PLC0415
 
     if store is not None and genesis is not None:
+        require_node_extra("audit run --store")  # for the database
         if who is not None:
             raise typer.BadParameter("a store is read as nobody; leave --as out.", param_hint="--as")
+        if not store.is_dir():
+            raise typer.BadParameter(f"there is no folder {store}.", param_hint="--store")
         path, trusted = store.absolute(), read_genesis(genesis)
-        return lambda session: audit_store(session, path, trusted, PubSub, replay=replay), str(store)
+        return lambda session: _of_store(session, path, trusted, replay=replay), str(store)
     assert chosen is not None
     file = (
         chosen.file.path.absolute()
@@ -126,6 +129,20 @@ def _chosen(
         identity=str(chosen.speaker(who).absolute()),
     )
     return lambda session: audit_network(session, network, PubSub, replay=replay), chosen.source
+
+
+def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
+    from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
+    from parley.pubsub.application import PubSub  # noqa: PLC0415
+    from parley.spark.audit import audit_store  # noqa: PLC0415
+    from parley.spark.findings import unreadable  # noqa: PLC0415
+
+    try:
+        return audit_store(session, path, genesis, PubSub, replay=replay)
+    except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
+        return unreadable(str(error))
+    except StoreError as error:
+        fail(str(error), ExitCode.WRONG_USE)
 
 
 def _require_writable(path: Path) -> None:
@@ -140,8 +157,6 @@ def _require_writable(path: Path) -> None:
 def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
-    from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415
-    from parley.spark.findings import unreadable  # noqa: PLC0415
     from parley.spark.session import spark_session  # noqa: PLC0415
 
     try:
@@ -152,10 +167,6 @@ def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
         return work(session)
     except ParleySparkError as error:
         _ended(error.condition, error.message)
-    except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
-        return unreadable(str(error))
-    except StoreError as error:
-        fail(str(error), ExitCode.WRONG_USE)
     except PySparkException as error:
         # What a task said, out of what Spark wrapped it in.
         said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))

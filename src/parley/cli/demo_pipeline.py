@@ -27,14 +27,14 @@ from parley.client.contexts import read_genesis
 from parley.node.processes import local_brokers, stop
 from parley.spark.pipeline.folder import Folder
 from parley.spark.pipeline.report import Run
-from parley.spark.pipeline.run import FLOWS, run_pipeline
+from parley.spark.pipeline.run import BRIEF, FLOWS, run_pipeline
 from parley.spark.pipeline.sensors import Pace, readings
 from parley.spark.session import LOCAL
 
 __all__ = ["STEPS", "Outcome", "perform", "play", "staged", "tell"]
 
 ORGANISATIONS = 4
-READINGS = 7_000  # a day
+READINGS = 6_900  # a day
 SEED = 1
 PATIENCE = 90.0  # seconds for everything before the pipeline
 STEPS = 3 + FLOWS  # that `say` hears of
@@ -98,7 +98,7 @@ def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None], master: 
     sent, refusal = asyncio.run(_publish(chosen, say))
     say("starting Spark")
     with folder.held(read_genesis(chosen.file.genesis).chain.hex()):
-        run = run_pipeline(folder, feed(chosen), master, completed=say)
+        run = run_pipeline(folder, feed(chosen), master, java=BRIEF, completed=say)
     return Outcome(dict(sent.messages), sent.malformed.total(), refusal, run, run.seconds)
 
 

@@ -18,7 +18,7 @@ from parley.spark.pipeline.sensors import Pace, readings
 
 __all__ = ["app", "yesterday"]
 
-MESSAGES = 7_000  # about a day
+MESSAGES = 6_900  # about a day
 MAX_MESSAGES = 10_000_000
 
 app = typer.Typer(help="Fill a local network with data that looks real.", no_args_is_help=True)

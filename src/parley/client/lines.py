@@ -67,7 +67,9 @@ class _Entry:
     done: asyncio.Future[Applied]
     header: BatchHeader
     what: str  # in words, for errors; empty: a publication
-    repeats: bool = False  # whether a duplicate is as good as the first: whoever sent it finds out what that was
+    repeats: bool = (
+        False  # whether a duplicate is as good as the first: whoever sent it finds out what that was
+    )
     digest: bytes = b""
     data: bytes = b""
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock

@@ -29,7 +29,7 @@ from parley.ledger.indices import (
 )
 from parley.ledger.layout import Joins, StoredBlock
 from parley.ledger.state_map import Contents, DamagedMap, StrayNode
-from parley.model.batches import open_batch
+from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.errors import Refusal
 
@@ -234,13 +234,14 @@ def _check_joins(key: bytes, value: bytes) -> None:
     decoded(_joins, key, value)
 
 
-def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> None:
+def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
     try:
-        found, _ = open_batch(data, chain)
+        found, batch = open_batch(data, chain)
     except Refusal as refusal:
         raise Fault(key, f"is not a valid batch: {refusal}") from None
     if found != name:
         raise Fault(key, "holds another batch than it is named after")
+    return batch
 
 
 def _check_evidence(key: bytes, value: bytes, verifier: Verifier) -> None:

@@ -1,4 +1,4 @@
-"""What matching may cost a block: all replicas must have applied it before they can vote."""
+"""What matching and committing may cost a block: all replicas must have applied it before they can vote."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget", "requir
 # sizes, so counting them would not do. Whatever is given a place in an order was asked first, so this limits places too.
 MAX_COMPARED_PER_BATCH = 300_000
 MAX_COMPARED_PER_BLOCK = 600_000
+MAX_COMMITTED_PER_BLOCK = 16_384  # staged batches; each takes about 25 microseconds
 
 
 def require_affordable(compared: int) -> None:
@@ -30,11 +31,18 @@ class Budget:
 
     def __init__(self) -> None:
         self._left = MAX_COMPARED_PER_BLOCK
+        self._committed = 0
 
     def spend(self, compared: int) -> None:
         require_affordable(compared)
         if not self.take(compared):
             raise Refusal(Code.BUSY, "the block is full; it is ordered again")
+
+    def commit(self, batches: int) -> None:
+        """Of a stage: each of them is looked up. One commit always fits."""
+        if self._committed and self._committed + batches > MAX_COMMITTED_PER_BLOCK:
+            raise Refusal(Code.BUSY, "the block commits as many batches as it may; this is ordered again")
+        self._committed += batches
 
     def reserve(self) -> None:
         """Room for one batch more, whatever the others have spent: staged ones have their turn in every block."""

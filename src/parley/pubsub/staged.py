@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -41,12 +42,12 @@ def charge(size: int, count: int) -> int:
 
 def require_room(step: Step, client: ClientRecord, topic: str, more: int) -> None:
     held = use.get(step.state, client.key).staged
-    advice = _advice(step.state, client.key, topic)
+    advice = partial(_advice, step.state, client.key, topic)
     if held + more > MAX_STAGED_PER_CLIENT:
         raise Refusal(
             Code.LIMIT_EXCEEDED,
             f"{client.organisation}/{client.name} has {held} staged bytes of {MAX_STAGED_PER_CLIENT}, "
-            f"and this would be {more} more; {advice}",
+            f"and this would be {more} more; {advice()}",
         )
     shares.require(step, client.organisation, (STAGED_BYTES, MAX_STAGED), more, advice)
 

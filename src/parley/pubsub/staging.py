@@ -64,11 +64,11 @@ def stage(step: Step, by: Standing, opened: Opened, at: Position) -> Outcome:
     if known is not None:
         return Duplicate(known.at)
     client, topic = require_publishing(state, by, header)
+    staged.require_room(step, client, topic.name, staged.charge(opened.size, header.count))
     parts = staged.parts_of(messages)
     index = step.interests.index(topic.name)
     compared = 0 if index is None else costs(index, (tags for part in parts for tags in part.tags))
     budget.require_affordable(compared)
-    staged.require_room(step, client, topic.name, staged.charge(opened.size, header.count))
     record = StagedRecord(
         header.publisher,
         topic.name,
@@ -98,6 +98,7 @@ def commit(step: Step, by: Standing, operation: CommitStage, at: Position) -> Ou
         raise _over(operation.stage, last)
     topic = require_topic(state, operation.topic)
     require_allowed(topic, "publish", client)
+    step.budget.commit(len(operation.digests))
     batches = _batches(step, client, topic, operation)
     room = _room(step, topic, batches)
     if last is None:
@@ -217,16 +218,20 @@ def _room(step: Step, topic: TopicRecord, batches: dict[bytes, StagedRecord]) ->
 
 def _begin(step: Step, client: ClientRecord, key: bytes) -> None:
     """A writer that commits for the first time."""
-    held, advice = use.get(step.state, client.key), "use fewer names of queries"
+    held = use.get(step.state, client.key)
     if held.writers >= MAX_WRITERS_PER_CLIENT:
         raise Refusal(
             Code.LIMIT_EXCEEDED,
             f"{client.organisation}/{client.name} has the {MAX_WRITERS_PER_CLIENT} writers that it may have; each is "
-            f"remembered for {WRITER_KEPT} heights after its last commit, so {advice}",
+            f"remembered for {WRITER_KEPT} heights after its last commit, so {_fewer()}",
         )
-    shares.require(step, client.organisation, (WRITERS, MAX_WRITERS), 1, advice)
+    shares.require(step, client.organisation, (WRITERS, MAX_WRITERS), 1, _fewer)
     _count_writers(step.state, client.key, 1)
     step.state.put(expiry_key(step.height + WRITER_KEPT + 1, key), b"")
+
+
+def _fewer() -> str:
+    return "commit under fewer names of queries and jobs"
 
 
 def _count_writers(state: State, publisher: bytes, by: int) -> None:

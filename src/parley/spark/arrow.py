@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -85,8 +86,7 @@ class Builder:
             "verified": options.verify,
         }
         self._constant = {
-            name: pa.repeat(pa.scalar(value, self._schema.field(name).type), MAX_CONSTANT)
-            for name, value in constant.items()
+            name: _constant(value, self._schema.field(name).type) for name, value in constant.items()
         }
 
     def batch(self, page: ColumnPage, keep: Keep) -> pa.RecordBatch | None:
@@ -151,6 +151,11 @@ class Builder:
             number = {data: at for at, data in enumerate(distinct)}
             which = np.fromiter(map(number.__getitem__, chain.from_iterable(columns)), np.int32, count)
         return {name: array.take(pa.array(which)) for name, array in arrays.items()}
+
+
+@lru_cache(maxsize=256)
+def _constant(value: str | int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), MAX_CONSTANT)
 
 
 def _first(array: pa.Array, count: int) -> pa.Array:

@@ -34,7 +34,7 @@ from parley.spark.options import Network
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit_network", "audit_store", "examined", "pieces_of", "seconds_per_million"]
+__all__ = ["audit_network", "audit_store", "examined", "pieces_of"]
 
 TASKS = 32  # that a ledger is cut into, if it is large enough
 SMALLEST, LARGEST = 64, 4096  # blocks of a range, powers of two
@@ -68,15 +68,6 @@ def audit_store(
         pieces = pieces_of(highest, replay=replay)
         job = Job(genesis, highest, str(path.absolute()), None, pieces)
         return examined(job, partial(_run, spark, application, at_once), began)
-
-
-def seconds_per_million(
-    spark: SparkSession, path: Path, genesis: Genesis, application: MakeApplication, cores: int
-) -> float:
-    """How long a million publications of a sound store take on so many cores; for `parley bench spark`."""
-    report = audit_store(spark, path, genesis, application, at_once=cores)
-    assert report.valid, report.first_fault
-    return report.seconds * 1_000_000 / max(1, report.publications)
 
 
 def audit_network(

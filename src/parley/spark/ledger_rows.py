@@ -1,4 +1,4 @@
-"""Verified blocks as rows: the columns of each ledger table, and what a block adds to it.
+"""What a verified block adds to each ledger table.
 
 `clients` and `topics` are the operations that changed them, as the ledger ordered them: every row is proven, which a list
 of what there is now could not be. Summed up by key they give the state at any height.
@@ -6,12 +6,11 @@ of what there is now could not be. Summed up by key they give the state at any h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from parley.client.ledger import VerifiedBlock
 from parley.consensus.committee import quorum
@@ -43,48 +42,9 @@ from parley.model.receipts import (
     Staged,
 )
 
-__all__ = ["TABLES", "Table", "record_batches"]
-
-ROWS = 4096  # of a record batch
-
-_LONG, _INT, _TEXT, _BYTES, _YES = pa.int64(), pa.int32(), pa.string(), pa.binary(), pa.bool_()
-_TIME = pa.timestamp("us", tz="UTC")
-_PAIRS = pa.map_(_TEXT, _TEXT)
-# A place of the ledger: every table begins with it.
-_PLACE = [("height", _LONG), ("time", _TIME)]
-_LEAF = [("height", _LONG), ("position", _INT), ("time", _TIME)]
+__all__ = ["Row", "block_rows", "client_rows", "operation_rows", "receipt_rows", "topic_rows", "vote_rows"]
 
 Row = tuple[Any, ...]
-Rows = Callable[[VerifiedBlock, Genesis], Iterator[Row]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """`bodies`: whether its rows need more of a batch than the receipt tells."""
-
-    schema: pa.Schema
-    rows: Rows
-    bodies: bool = False
-
-
-def record_batches(
-    table: Table, blocks: Iterable[VerifiedBlock], genesis: Genesis
-) -> Iterator[pa.RecordBatch]:
-    waiting: list[Row] = []
-    for block in blocks:
-        for row in table.rows(block, genesis):
-            waiting.append(row)
-            if len(waiting) == ROWS:
-                yield _batch(table.schema, waiting)
-                waiting = []
-    if waiting:
-        yield _batch(table.schema, waiting)
-
-
-def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _time(block: VerifiedBlock) -> int:
@@ -94,7 +54,7 @@ def _time(block: VerifiedBlock) -> int:
 # -- blocks and votes ------------------------------------------------------------------------------------------------
 
 
-def _blocks(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def block_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     header = block.header
     receipts = [leaf for leaf in block.leaves if isinstance(leaf, BatchReceipt)]
     yield (
@@ -117,7 +77,7 @@ def _blocks(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     )
 
 
-def _votes(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def vote_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     """Who stands in the certificates that the block carries. A quorum is enough: who is missing may have been late."""
     header, size = block.header, len(genesis.brokers)
     voted = voters(header.justify.votes.bitmap, size) or ()
@@ -141,7 +101,7 @@ def _votes(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
 # -- receipts and operations -----------------------------------------------------------------------------------------
 
 
-def _receipts(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
+def receipt_rows(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
     """Every leaf of the block's receipts tree, with its bytes."""
     for position, (raw, leaf) in enumerate(zip(block.raw_leaves, block.leaves, strict=True)):
         place = (block.height, position, _time(block))
@@ -221,7 +181,7 @@ def _operation(batch: Batch) -> Operation | None:
         return None  # ordered and refused: the receipt says so
 
 
-def _operations(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
+def operation_rows(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
     for one in _ordered(block):
         receipt, header = one.receipt, one.header
         yield (
@@ -286,7 +246,7 @@ def _changes(block: VerifiedBlock, genesis: Genesis) -> Iterator[tuple[Row, str,
             yield place, administers.get(one.receipt.publisher, ""), one.operation
 
 
-def _clients(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def client_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     for place, organisation, operation in _changes(block, genesis):
         key = values = removed = right = None
         match operation:
@@ -304,7 +264,7 @@ def _clients(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
         yield (*place, change, organisation, operation.name, key, values, removed, right)
 
 
-def _topics(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def topic_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     for place, organisation, operation in _changes(block, genesis):
         partitions = publish = subscribe = retention = matching = payload = None
         match operation:
@@ -336,76 +296,3 @@ def _word(kind: type) -> str:
 
 
 _KINDS: Mapping[type, str] = {kind: _word(kind) for kind in Operation.__args__}
-_BY = [*_LEAF, ("by", _TEXT), ("by_key", _BYTES), ("change", _TEXT), ("organisation", _TEXT)]
-
-TABLES: Mapping[str, Table] = {
-    "blocks": Table(
-        pa.schema(
-            [
-                *_PLACE,
-                *[("id", _BYTES), ("parent", _BYTES), ("epoch", _LONG), ("view", _LONG)],
-                *[("failed_views", _LONG), ("proposer", _TEXT), ("batches", _INT), ("publications", _LONG)],
-                *[("refused", _INT), ("executed_height", _LONG), ("state_root", _BYTES)],
-                *[("history_root", _BYTES), ("batches_root", _BYTES), ("receipts_root", _BYTES)],
-            ]
-        ),
-        _blocks,
-    ),
-    "operations": Table(
-        pa.schema(
-            [
-                *_LEAF,
-                *[("operation", _TEXT), ("client", _TEXT), ("publisher", _BYTES), ("topic", _TEXT)],
-                *[("partition", _INT), ("count", _INT), ("digest", _BYTES), ("session", _BYTES)],
-                *[("sequence", _LONG), ("not_after", _LONG), ("outcome", _TEXT), ("code", _TEXT)],
-                *[("detail", _TEXT), ("first_offset", _LONG), ("arguments", _TEXT)],
-            ]
-        ),
-        _operations,
-        bodies=True,
-    ),
-    "receipts": Table(
-        pa.schema(
-            [
-                *_LEAF,
-                *[("kind", _TEXT), ("topic", _TEXT), ("partition", _INT), ("digest", _BYTES)],
-                *[("publisher", _BYTES), ("client", _TEXT), ("count", _INT), ("code", _TEXT)],
-                *[("detail", _TEXT), ("first_offset", _LONG), ("constraint", _BYTES), ("ps", _LONG)],
-                *[("offsets", pa.list_(_LONG)), ("leaf", _BYTES)],
-            ]
-        ),
-        _receipts,
-    ),
-    "votes": Table(
-        pa.schema(
-            [
-                *_PLACE,
-                *[("kind", _TEXT), ("view", _LONG), ("voted_height", _LONG), ("voted_block", _BYTES)],
-                *[("broker", _TEXT), ("organisation", _TEXT), ("voted", _YES), ("qc_view", _LONG)],
-            ]
-        ),
-        _votes,
-    ),
-    "clients": Table(
-        pa.schema(
-            [
-                *_BY,
-                *[("client", _TEXT), ("key", _BYTES), ("attributes", _PAIRS)],
-                *[("removed", pa.list_(_TEXT)), ("right", _TEXT)],
-            ]
-        ),
-        _clients,
-        bodies=True,
-    ),
-    "topics": Table(
-        pa.schema(
-            [
-                *_BY,
-                *[("topic", _TEXT), ("partitions", _INT), ("publish", _TEXT), ("subscribe", _TEXT)],
-                *[("retention", _LONG), ("matching", _TEXT), ("payload", _TEXT)],
-            ]
-        ),
-        _topics,
-        bodies=True,
-    ),
-}

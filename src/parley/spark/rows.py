@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from parley.client.compose import MAX_CONTENT, OVERHEAD, canonical_rule
+from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, canonical_rule
 from parley.client.errors import InvalidRule
 from parley.model.batches import Message, MessageHeader, decode_message_header, encode
 from parley.model.errors import Refusal
@@ -191,7 +191,7 @@ class _Fault(Exception):  # noqa: N818 - it is what a row has, and never leaves 
 
 def _header(key: bytes | None, tags: Any, headers: Any) -> bytes:  # noqa: ANN401 - what Arrow gives
     data = encode(MessageHeader(key, _tags(tags) if tags else (), _headers(headers) if headers else ()))
-    if key is not None and not tags and not headers and len(key) <= 4_096:
+    if key is not None and not tags and not headers and len(key) <= MAX_KEY:
         return data  # nothing else can be wrong with it
     try:
         decode_message_header(data)

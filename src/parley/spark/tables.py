@@ -31,7 +31,7 @@ from parley.model.codec import DECODE_ERRORS
 from parley.spark.auditing import Ledger
 from parley.spark.errors import BackwardOffset, BadOption
 from parley.spark.evidence_rows import EVIDENCE, evidence_rows
-from parley.spark.ledger_rows import TABLES, record_batches
+from parley.spark.ledger_columns import TABLES, record_batches
 from parley.spark.options import Network, TableOptions, table_options
 
 __all__ = [

@@ -82,6 +82,8 @@ class _Task:
         self._rows = Rows(options.topic or "", options.rule)
         self._topics: dict[str, _Topic] = {}
         self._open = 0  # bytes
+        if options.topic is not None:
+            self._topic(options.topic)
 
     def add(self, batch: pa.RecordBatch) -> None:
         for row in self._rows.of(batch):
@@ -92,7 +94,8 @@ class _Task:
                     self._set_aside(row)
 
     def finish(self) -> tuple[TopicPart, ...]:
-        return tuple(self._topics[name].finish() for name in sorted(self._topics))
+        parts = [self._topics[name].finish() for name in sorted(self._topics)]
+        return tuple(part for part in parts if part.digests or part.over)
 
     def _add(self, row: Publication) -> None:
         topic = self._topic(row.topic)
@@ -107,6 +110,9 @@ class _Task:
             self._open = sum(one.flush() for one in self._topics.values())
 
     def _set_aside(self, row: Faulty) -> None:
+        known = self._topics.get(row.topic)
+        if known is not None and known.over:
+            return  # another attempt has decided what this stage holds
         if self._options.dead_letters is None:
             raise row.error()
         self._add(row.letter(self._options.dead_letters))

@@ -18,11 +18,14 @@ from parley.spark.pipeline.report import Run, read_run
 from parley.spark.pipeline.tenants import TENANTS
 from parley.spark.session import LOCAL, prepare
 
-__all__ = ["FLOWS", "Feed", "PipelineFailed", "run_pipeline"]
+__all__ = ["BRIEF", "FLOWS", "Feed", "PipelineFailed", "run_pipeline"]
 
 GRAPH = Path(__file__).with_name("graph")
 FLOWS = 4 * len(TENANTS) + 2  # tables that a run works out
 STOP_SECONDS = 20.0
+JAVA_OPTIONS = "JDK_JAVA_OPTIONS"  # which every Java reads
+# For a run of half a minute, on tables that nobody will miss: code is compiled once and quickly, the catalog is not flushed.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test"
 MAX_REASON = 600  # characters
 
 # What `spark-pipelines` prints of each table, and what Spark and our source print of what went wrong.
@@ -48,9 +51,17 @@ class Feed:
 
 
 def run_pipeline(
-    folder: Folder, feed: Feed, master: str = LOCAL, *, completed: Callable[[str], None] = lambda _: None
+    folder: Folder,
+    feed: Feed,
+    master: str = LOCAL,
+    *,
+    java: str = "",
+    completed: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Bring all tables up to date; `completed` hears of each as it is. Only what is new is read from the network."""
+    """Bring all tables up to date; `completed` hears of each as it is. Only what is new is read from the network.
+
+    `java` are options of the virtual machines, such as `BRIEF`.
+    """
     prepare(master)
     _write_graph(folder, feed)
     command = [sys.executable, "-m", "parley.spark.pipeline.worker", str(folder.path.absolute()), master]
@@ -63,6 +74,7 @@ def run_pipeline(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=folder.path,
+            env={**os.environ, JAVA_OPTIONS: f"{os.environ.get(JAVA_OPTIONS, '')} {java}"},
             text=True,
             errors="replace",
             start_new_session=True,
@@ -98,6 +110,9 @@ def _write_graph(folder: Folder, feed: Feed) -> None:
 
 def _end(process: subprocess.Popen[str]) -> None:
     """Python, the server and its workers are one group; none of them may outlive the run."""
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

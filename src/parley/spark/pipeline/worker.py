@@ -61,6 +61,8 @@ def _server(folder: Folder, master: str) -> SparkSession:
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": "0",
         "spark.sql.artifact.isolation.enabled": "true",
+        # What other programs read as a moment, too; Spark's older way has no time zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # The catalog in memory would forget the tables, and a second run would find their folders in its way.
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.hive.exec.scratchdir": str(folder.catalog / "scratch"),

@@ -1,0 +1,137 @@
+"""The columns of the ledger tables, and blocks as record batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from parley.client.ledger import VerifiedBlock
+from parley.model.genesis import Genesis
+from parley.spark.ledger_rows import (
+    Row,
+    block_rows,
+    client_rows,
+    operation_rows,
+    receipt_rows,
+    topic_rows,
+    vote_rows,
+)
+
+__all__ = ["TABLES", "Table", "record_batches"]
+
+ROWS = 4096  # of a record batch
+
+_LONG, _INT, _TEXT, _BYTES, _YES = pa.int64(), pa.int32(), pa.string(), pa.binary(), pa.bool_()
+_TIME = pa.timestamp("us", tz="UTC")
+_PAIRS = pa.map_(_TEXT, _TEXT)
+# A place of the ledger: every table begins with it.
+_PLACE = [("height", _LONG), ("time", _TIME)]
+_LEAF = [("height", _LONG), ("position", _INT), ("time", _TIME)]
+
+Rows = Callable[[VerifiedBlock, Genesis], Iterator[Row]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`bodies`: whether its rows need more of a batch than the receipt tells."""
+
+    schema: pa.Schema
+    rows: Rows
+    bodies: bool = False
+
+
+def record_batches(
+    table: Table, blocks: Iterable[VerifiedBlock], genesis: Genesis
+) -> Iterator[pa.RecordBatch]:
+    waiting: list[Row] = []
+    for block in blocks:
+        for row in table.rows(block, genesis):
+            waiting.append(row)
+            if len(waiting) == ROWS:
+                yield _batch(table.schema, waiting)
+                waiting = []
+    if waiting:
+        yield _batch(table.schema, waiting)
+
+
+def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_BY = [*_LEAF, ("by", _TEXT), ("by_key", _BYTES), ("change", _TEXT), ("organisation", _TEXT)]
+
+TABLES: Mapping[str, Table] = {
+    "blocks": Table(
+        pa.schema(
+            [
+                *_PLACE,
+                *[("id", _BYTES), ("parent", _BYTES), ("epoch", _LONG), ("view", _LONG)],
+                *[("failed_views", _LONG), ("proposer", _TEXT), ("batches", _INT), ("publications", _LONG)],
+                *[("refused", _INT), ("executed_height", _LONG), ("state_root", _BYTES)],
+                *[("history_root", _BYTES), ("batches_root", _BYTES), ("receipts_root", _BYTES)],
+            ]
+        ),
+        block_rows,
+    ),
+    "operations": Table(
+        pa.schema(
+            [
+                *_LEAF,
+                *[("operation", _TEXT), ("client", _TEXT), ("publisher", _BYTES), ("topic", _TEXT)],
+                *[("partition", _INT), ("count", _INT), ("digest", _BYTES), ("session", _BYTES)],
+                *[("sequence", _LONG), ("not_after", _LONG), ("outcome", _TEXT), ("code", _TEXT)],
+                *[("detail", _TEXT), ("first_offset", _LONG), ("arguments", _TEXT)],
+            ]
+        ),
+        operation_rows,
+        bodies=True,
+    ),
+    "receipts": Table(
+        pa.schema(
+            [
+                *_LEAF,
+                *[("kind", _TEXT), ("topic", _TEXT), ("partition", _INT), ("digest", _BYTES)],
+                *[("publisher", _BYTES), ("client", _TEXT), ("count", _INT), ("code", _TEXT)],
+                *[("detail", _TEXT), ("first_offset", _LONG), ("constraint", _BYTES), ("ps", _LONG)],
+                *[("offsets", pa.list_(_LONG)), ("leaf", _BYTES)],
+            ]
+        ),
+        receipt_rows,
+    ),
+    "votes": Table(
+        pa.schema(
+            [
+                *_PLACE,
+                *[("kind", _TEXT), ("view", _LONG), ("voted_height", _LONG), ("voted_block", _BYTES)],
+                *[("broker", _TEXT), ("organisation", _TEXT), ("voted", _YES), ("qc_view", _LONG)],
+            ]
+        ),
+        vote_rows,
+    ),
+    "clients": Table(
+        pa.schema(
+            [
+                *_BY,
+                *[("client", _TEXT), ("key", _BYTES), ("attributes", _PAIRS)],
+                *[("removed", pa.list_(_TEXT)), ("right", _TEXT)],
+            ]
+        ),
+        client_rows,
+        bodies=True,
+    ),
+    "topics": Table(
+        pa.schema(
+            [
+                *_BY,
+                *[("topic", _TEXT), ("partitions", _INT), ("publish", _TEXT), ("subscribe", _TEXT)],
+                *[("retention", _LONG), ("matching", _TEXT), ("payload", _TEXT)],
+            ]
+        ),
+        topic_rows,
+        bodies=True,
+    ),
+}
