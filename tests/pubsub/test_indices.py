@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -24,7 +25,8 @@ from parley.ledger.indices import (
 )
 from parley.model.errors import Code
 from parley.model.operations import RevokeClient, Subscribe, Unsubscribe
-from parley.model.receipts import BatchReceipt, Closed, Match, Published, Staged
+from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, Staged
+from parley.pubsub.indexing import places
 
 ALICE = actor("alice")
 
@@ -141,6 +143,24 @@ def test_of_a_staged_batch_the_receipt_that_numbers_it_is_found_then_the_one_tha
     numbered = ReceiptPlace(world.height, 1, final=True, first_offset=0)
     world.order(batch)
     assert place(world, batch.digest) == numbered
+
+
+class Walked(list[Leaf]):
+    """Counts how often somebody goes through it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Leaf]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_the_leaves_of_a_block_are_gone_through_no_more_often_the_more_of_them_are_staged(world: World) -> None:
+    for count in (1, 40):
+        batches = [world.staged(ALICE, "orders", tagged(n=n), stage=count) for n in range(count)]
+        leaves = Walked(world.apply(*batches))
+        assert len(list(places(world.height, leaves, Memory()))) == count
+        assert leaves.walks <= 2
 
 
 def test_a_commit_that_repeats_another_finds_its_own_receipt(world: World) -> None:

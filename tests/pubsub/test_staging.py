@@ -530,6 +530,20 @@ def test_too_many_messages_are_not_looked_at_anew(narrow: World, monkeypatch: py
     assert "stage them again" in refused(receipt).detail
 
 
+def test_a_block_looks_at_so_many_messages_anew_however_many_commits_ask_for_it(
+    narrow: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_COUNTED_PER_BLOCK", 20)
+    batches, others = stage(narrow, 10), stage(narrow, 10, writer=OTHER)
+    narrow.do(BOB, Subscribe("orders", "n != 1"))
+    dear = [narrow.commit(ALICE, "orders", 0, *batches) for _ in range(2)]
+    late = narrow.control(ALICE, CommitStage("orders", OTHER, 0, (others[0].digest,)), session=OTHER)
+    receipts = narrow.order(*dear, late)
+    assert [one.code for one in receipts] == [Code.LIMIT_EXCEEDED, Code.LIMIT_EXCEEDED, Code.BUSY]
+    assert late.digest not in narrow.outcomes[-1].settled
+    assert narrow.order_one(late).code is Code.LIMIT_EXCEEDED  # decided as soon as there is room
+
+
 def test_whoever_would_make_committed_batches_too_costly_waits_until_they_are_numbered(
     narrow: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

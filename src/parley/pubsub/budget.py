@@ -11,6 +11,7 @@ __all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget", "requir
 MAX_COMPARED_PER_BATCH = 300_000
 MAX_COMPARED_PER_BLOCK = 600_000
 MAX_COMMITTED_PER_BLOCK = 16_384  # staged batches; each takes about 25 microseconds
+MAX_COUNTED_PER_BLOCK = 100_000  # messages of staged batches whose cost is looked at anew when they are committed
 
 
 def require_affordable(compared: int) -> None:
@@ -32,6 +33,7 @@ class Budget:
     def __init__(self) -> None:
         self._left = MAX_COMPARED_PER_BLOCK
         self._committed = 0
+        self._counted = 0
 
     def spend(self, compared: int) -> None:
         require_affordable(compared)
@@ -43,6 +45,14 @@ class Budget:
         if self._committed and self._committed + batches > MAX_COMMITTED_PER_BLOCK:
             raise Refusal(Code.BUSY, "the block commits as many batches as it may; this is ordered again")
         self._committed += batches
+
+    def count(self, messages: int) -> None:
+        """Of a commit, which may be refused for what this finds, and come again. What one may ask for always fits."""
+        if self._counted + messages > MAX_COUNTED_PER_BLOCK:
+            raise Refusal(
+                Code.BUSY, "the block looks at as many staged messages as it may; this is ordered again"
+            )
+        self._counted += messages
 
     def reserve(self) -> None:
         """Room for one batch more, whatever the others have spent: staged ones have their turn in every block."""

@@ -31,9 +31,10 @@ NOT_FINAL = frozenset({Code.OUT_OF_SEQUENCE, Code.EXPIRED, Code.BUSY})
 
 
 def places(height: int, leaves: Sequence[Leaf], store: KeyValue) -> Iterable[tuple[bytes, bytes]]:
+    published = _published(leaves)
     for position, leaf in enumerate(leaves):
         match leaf:
-            case BatchReceipt(outcome=Staged()) if leaf.digest in _published(leaves):
+            case BatchReceipt(outcome=Staged()) if leaf.digest in published:
                 pass  # its stage was committed in the same block
             case BatchReceipt():
                 yield from _of_batch(height, position, leaf, store)

@@ -92,8 +92,8 @@ class MatchingIndex:
 
     def cost(self, tags: Mapping[str, Value]) -> int:
         """How many comparisons `match` makes, at most, in the constraints that it asks; without asking them."""
-        weights = self._weights
-        return weights[None] + sum([weights[name, type(value), value] for name, value in tags.items()])
+        weight = self._weights.get
+        return weight(None, 0) + sum([weight((name, type(value), value), 0) for name, value in tags.items()])
 
     def match(self, tags: Mapping[str, Value]) -> list[bytes]:
         """The ids of the constraints that hold, sorted: the same on every replica, whatever was added when."""

@@ -43,7 +43,7 @@ __all__ = ["clear", "commit", "expire", "expire_writer", "require_open", "stage"
 MAX_WRITERS = 131_072  # that the network remembers
 MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered
-MAX_COUNTED = 100_000  # messages of one commit whose cost is looked at anew
+MAX_COUNTED = budget.MAX_COUNTED_PER_BLOCK  # messages of one commit whose cost is looked at anew
 MAX_DROPPED = 256  # a block
 CHUNK = 512  # batches of a commit in one entry
 _WRITER = slice(-16, None)
@@ -210,6 +210,7 @@ def _room(step: Step, topic: TopicRecord, batches: dict[bytes, StagedRecord]) ->
                     Code.LIMIT_EXCEEDED,
                     "too much was subscribed to since these batches were staged; stage them again",
                 )
+            step.budget.count(record.count)
             compared = costs(index, ((1, tags) for _, tags in staged.contents(step.state, name, record)))
             budget.require_affordable(compared)
         room = min(room, (limit - compared) // record.count)
