@@ -155,7 +155,9 @@ class Walked(list[Leaf]):
         return super().__iter__()
 
 
-def test_the_leaves_of_a_block_are_gone_through_no_more_often_the_more_of_them_are_staged(world: World) -> None:
+def test_the_leaves_of_a_block_are_gone_through_no_more_often_the_more_of_them_are_staged(
+    world: World,
+) -> None:
     for count in (1, 40):
         batches = [world.staged(ALICE, "orders", tagged(n=n), stage=count) for n in range(count)]
         leaves = Walked(world.apply(*batches))

@@ -203,10 +203,12 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
     job = Job(watch, tell)
     ledger = Ledger(table_options({**watch.options, "table": "evidence"}).network)
     job.ask(ledger)  # who may not read the ledger hears of it before Spark starts
-    with _noise_to(watch.table / LOG):
+    ended = Event()
+    # Who is interrupted while Spark starts would leave it behind.
+    with _noise_to(watch.table / LOG), _asking_to_end(ended):
         session = spark_session("parley audit watch", master)
     try:
-        with _asked_to_end() as ended:
+        with _asking_to_end(ended):  # again: Spark has put its own answer to Ctrl-C in the place of ours
             job.run(session, ledger, once=once, ended=ended)
         if once and ended.is_set():
             raise typer.Exit(INTERRUPTED)
@@ -219,12 +221,11 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
 
 
 @contextmanager
-def _asked_to_end() -> Iterator[Event]:
-    """Set by Ctrl-C and a polite kill, which must not come between the two halves of a word with Spark."""
-    ended = Event()
+def _asking_to_end(ended: Event) -> Iterator[None]:
+    """Ctrl-C and a polite kill set it; they must not come between the two halves of a word with Spark."""
     before = {one: signal.signal(one, lambda *_: ended.set()) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield ended
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,7 +11,7 @@ __all__ = ["MAX_COMPARED_PER_BATCH", "MAX_COMPARED_PER_BLOCK", "Budget", "requir
 MAX_COMPARED_PER_BATCH = 300_000
 MAX_COMPARED_PER_BLOCK = 600_000
 MAX_COMMITTED_PER_BLOCK = 16_384  # staged batches; each takes about 25 microseconds
-MAX_COUNTED_PER_BLOCK = 100_000  # messages of staged batches whose cost is looked at anew when they are committed
+MAX_COUNTED_PER_BLOCK = 100_000  # messages of staged batches that commits make it look at anew
 
 
 def require_affordable(compared: int) -> None:

@@ -128,8 +128,10 @@ class Job:
 
     def run(self, spark: SparkSession, ledger: Ledger, *, once: bool, ended: Event | None = None) -> None:
         """To the end of what is certified now, or until `ended`. Brokers are asked for proofs meanwhile, and at the end."""
-        query = self.start(watched(spark, self._watch), once=once)
         ended, asked = ended or Event(), time.monotonic()
+        if ended.is_set():
+            return
+        query = self.start(watched(spark, self._watch), once=once)
         while query.isActive and not ended.wait(LOOK_SECONDS):
             if time.monotonic() - asked > EVIDENCE_SECONDS:
                 self.ask(ledger)
