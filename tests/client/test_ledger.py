@@ -13,6 +13,7 @@ from tests.client.ledger import BROKER_KEYS, note
 from tests.client.stage import Stage, on_stage
 from tests.pubsub.world import Actor, actor
 
+from parley.client import connection
 from parley.client.administration import BrokerStatus
 from parley.client.errors import Malformed, PermissionDenied, Stalled, Unreachable
 from parley.client.ledger import VerifiedBlock
@@ -79,6 +80,17 @@ async def test_blocks_are_read_with_their_receipts_and_bodies(stage: Stage) -> N
         assert opened == [b"three", b"four"]
         assert facts(await client.blocks(4)) == truth(stage, 4)
         assert stage.asked("ReadBodies") == 0
+
+
+@on_stage
+async def test_a_block_is_read_that_is_larger_than_any_other_answer(stage: Stage) -> None:
+    """Whatever clients do with a block, it must not be one that nobody can audit."""
+    alice = story(stage)
+    stage.apply(stage.ledger.publication(actor("bob"), "notes", note("x" * 200_000)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "MAX_FRAME", 100_000)
+        async with stage.client(alice) as client:
+            assert facts(await client.blocks(stage.ledger.height)) == truth(stage, stage.ledger.height)
 
 
 @on_stage

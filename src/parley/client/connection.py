@@ -19,7 +19,7 @@ from parley.model.errors import Code
 from parley.model.genesis import Broker, Genesis
 from parley.model.text import unsteering
 from parley.net import tls
-from parley.net.frames import FrameError, FrameStream
+from parley.net.frames import MAX_LIMIT, FrameError, FrameStream
 from parley.net.messages import (
     MAX_ANSWER,
     VERSION,
@@ -203,6 +203,10 @@ class Connection:
             number = self._number()
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._pending[number] = partial(_resolve, waiting)
+            if isinstance(question, ReadBlocks):
+                self._stream.limit = (
+                    MAX_LIMIT  # a block is not divided, and what matched in it may be this much
+                )
             try:
                 await self._send(replace(question, id=number))
                 answer = await waiting

@@ -1,6 +1,7 @@
 """How rows become the next layer's rows: the same functions serve the declarative pipeline, the notebook and tests.
 
-They only build columns. Nothing here runs a query, because a pipeline's definitions may not.
+They only build columns: a pipeline's definitions may not run queries. Nor may they use `withColumn`, which Spark Connect
+resolves at once: it finds the table of the last run, and the pipeline does not see that one table waits for another.
 """
 
 from __future__ import annotations
@@ -102,13 +103,12 @@ def _judged(rows: DataFrame, tenant: Tenant) -> DataFrame:
     # Columns that come out of a generator are worked out once. As plain columns they would be put into the filter below,
     # wherever it mentions them, and every row would be parsed forty times.
     parsed = rows.select("*", F.inline(F.array(once)))
-    timed = parsed.withColumn("at", F.try_to_timestamp("typed.taken", F.lit(TAKEN)))
+    timed = parsed.select("*", F.try_to_timestamp("typed.taken", F.lit(TAKEN)).alias("at"))
     complaints = _complaints(tenant)
-    return timed.withColumns(
-        {
-            "reason": F.substring_index(F.coalesce(*complaints), ":", 1),
-            "complaints": F.concat_ws("; ", *complaints),
-        }
+    return timed.select(
+        "*",
+        F.substring_index(F.coalesce(*complaints), ":", 1).alias("reason"),
+        F.concat_ws("; ", *complaints).alias("complaints"),
     )
 
 
