@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
+from tests.node.forked import Forked, run_broker
 
 from parley.ledger.proofs import Trust
 from parley.model.credentials import Identity
@@ -23,6 +24,7 @@ from parley.node.provision import broker_directory, identity_path, provision_net
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")
 # Freshness is long because the machine that tests run on may stand still for a while.
 TIMEOUTS = Timeouts(view=1_000, longest_view=4_000, heartbeat=200, ack=3_000, freshness=20_000)
+LONG = bool(os.environ.get("PARLEY_LONG"))
 SECONDS = 60.0  # longer than anything takes: running out of it is a failure
 
 
@@ -41,6 +43,7 @@ class LocalNetwork:
         allow_faults: bool = False,
         leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
         auditors: Sequence[str] = (),
+        by_command: bool = LONG,
     ) -> None:
         self.directory = directory
         # Ports that the system gives nobody: a broker that was killed finds its own again.
@@ -63,7 +66,8 @@ class LocalNetwork:
                 path = self.config(broker.name)
                 path.write_text(f"{path.read_text()}\n{settings}")
         self.trust = Trust(self.genesis)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._by_command = by_command  # or as forks, which is faster
+        self._processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +105,12 @@ class LocalNetwork:
         """Start these brokers, or all; they are reachable a little later, see `raw_client.reach`."""
         for name in names or self.names:
             assert name not in self._processes, f"{name} runs"
-            command = [sys.executable, "-m", "parley.node", str(self.config(name))]
-            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            config = str(self.config(name))
+            if self._by_command:
+                command = [sys.executable, "-m", "parley.node", config]
+                self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            else:
+                self._processes[name] = Forked(run_broker, [config])
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid

@@ -27,9 +27,11 @@ from parley.net.messages import (
     ReadBlocks,
     ReadBodies,
     ReadEvidence,
+    ReadHeader,
 )
 from parley.node import blocks
 from parley.node.access import Asker
+from parley.node.answers import block_name
 from parley.node.archive import Archive
 from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited, raw_work
 from parley.node.view import View
@@ -144,6 +146,20 @@ def test_nobody_else_is_shown_anything(asker: Asker, allowed: bool) -> None:
         with pytest.raises(Refusal) as refused:
             audited(broker.view, asker, question)
         assert refused.value.code in {Code.PERMISSION_DENIED, Code.UNKNOWN_CLIENT}
+
+
+def test_a_header_is_paid_for_by_the_receipts_that_its_proof_takes() -> None:
+    made = ledger("one")
+    alice = asking(actor("alice"))
+    charged: list[int] = []
+    for count in (1, 30):
+        made.apply(*(made.publication(actor("alice"), "notes", note(str(n))) for n in range(count)))
+        broker = Broker(made)
+        found = block_name(broker.view, alice, ReadHeader(7, made.height), charged.append)
+        assert found.block is not None
+        assert found.block[1] == merkle.root(made.outcomes[-1].leaves)
+        assert charged[-1] >= sum(map(len, made.outcomes[-1].leaves))
+    assert charged[1] > 10 * charged[0]
 
 
 def test_what_is_not_certified_yet_is_not_shown() -> None:

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 import structlog
 from msgspec.structs import replace
@@ -23,17 +25,27 @@ from tests.node.raw_client import (
 from tests.node.test_assemble import OneBroker, close, connected, running
 
 from parley.crypto import ed25519
+from parley.ledger.indices import BatchPlace
+from parley.model.batches import FORMAT, PUBLISH, BatchHeader
 from parley.model.credentials import Identity, issue_credential
 from parley.model.errors import Code, Refusal
 from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient
 from parley.model.receipts import Done, Match, Published
+from parley.model.records import ClientRecord, TopicRecord
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
 from parley.node import pieces, sessions
 from parley.node.access import Asker
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
-from parley.node.answers import ENTRY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, listed
-from parley.node.archive import Archive
+from parley.node.answers import (
+    ENTRY_WORK,
+    MAX_SHOWN_BYTES,
+    MAX_SHOWN_MESSAGES,
+    RULE_WORK,
+    fetched,
+    listed,
+)
+from parley.node.archive import Archive, StoredBatch
 from parley.node.clock import WallClock
 from parley.node.config import Limits, load
 from parley.node.descriptors import needed
@@ -482,6 +494,46 @@ def test_a_list_is_charged_for_every_entry_that_it_looks_at() -> None:
     found = listed(view, asker, net.ListKeys(1, b"name/solo/", b""), charged.append)  # type: ignore[arg-type]
     assert (len(found.keys), found.more) == (256, True)
     assert charged == [257 * ENTRY_WORK]
+
+
+class Shelf:
+    """A broker that has one batch with many rules, and shows it to everybody."""
+
+    archive = property(lambda self: self)
+    height, encoded_anchor = 1, msgspec.Raw(b"")
+
+    def __init__(self, rules: frozenset[str]) -> None:
+        header = BatchHeader(FORMAT, bytes(32), PUBLISH, "t", 0, bytes(32), bytes(16), 0, 1, 9)
+        self._batch = StoredBatch(header, bytes(64), msgspec.Raw(b""), rules, 1_000)
+
+    def get(self, kind: type, _key: bytes) -> object:
+        if kind is TopicRecord:
+            return TopicRecord("t", "solo", 1, Policy(), "", "", (1, 0), deleted=False)
+        return (
+            ClientRecord("solo", "alice", bytes(32), (), revoked=False, changed=1)
+            if kind is ClientRecord
+            else None
+        )
+
+    def batches_from(self, *_: object) -> Iterator[tuple[int, BatchPlace]]:
+        return iter([(0, BatchPlace(1, 0, bytes(32), 1))])
+
+    def stored(self, _: bytes) -> StoredBatch:
+        return self._batch
+
+    def entry(self, _: bytes) -> None: ...
+
+    def leaves(self, *_: object) -> None: ...
+
+
+def test_rules_are_paid_for_although_they_hide_nothing() -> None:
+    rules = frozenset(f'client == "alice" and n != {n}' for n in range(5))
+    asker = Asker(bytes(32), "solo", "alice", admin=False, not_after=0)
+    charged: list[int] = []
+    question = net.Fetch(1, "t", 0, 0, MAX_SHOWN_BYTES, 0)
+    found = fetched(cast("View", Shelf(rules)), asker, question, charged.append)
+    assert isinstance(found.blocks[0].batches[0], net.PackedBatch)
+    assert charged == [RULE_WORK * 5]
 
 
 async def furnished(network: OneBroker) -> tuple[RawClient, RawClient]:

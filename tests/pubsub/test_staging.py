@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.pubsub.world import ADMIN, WRITER, Signed, World, actor, matches, tagged
 
@@ -315,6 +317,38 @@ def test_a_commit_drops_what_its_writer_staged_besides(world: World, monkeypatch
     assert not world.entries(b"over/")
     assert world.order_one(world.commit(ALICE, "orders", 1, *old)).code is Code.STAGE_OVER
     assert outcomes(world.order(world.commit(ALICE, "orders", 3, *later))) == [Done(), Published(1)]
+
+
+def test_a_block_drops_so_many_bytes_of_what_is_over_and_at_least_one_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers hold for a while what a block deletes, to show how the state was."""
+    monkeypatch.setattr(staged, "DROPPED_BYTES", 4 * staged.LEAST)
+    last = world.height + 10
+    expiring = [world.staged(ALICE, "orders", tagged(n=n), writer=OTHER, not_after=last) for n in range(9)]
+    world.order(*expiring)
+    chosen, *_ = stage(world, *[1] * 10)
+    world.order(world.commit(ALICE, "orders", 0, chosen))
+    held = []
+    while left(world) and world.height < last + 10:
+        world.wait(1)
+        held.append(len(world.entries(b"staged/")))
+    drops = [before - after for before, after in pairwise([18, *held])]
+    assert sum(drops) == 18
+    assert 1 <= max(drops) <= 4
+    assert not world.entries(b"over/")
+    assert not world.entries(b"count/staged")
+    assert not world.entries(b"count/behind")
+
+
+def test_a_batch_is_dropped_however_large_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged, "DROPPED_BYTES", 1)
+    last = world.height + 5
+    world.order(*(world.staged(ALICE, "orders", tagged(n=n), not_after=last) for n in range(3)))
+    chosen, _, _ = stage(world, 1, 1, 1, writer=OTHER)
+    world.order(world.commit(ALICE, "orders", 0, chosen, writer=OTHER))
+    world.wait(last + 10 - world.height)
+    assert not left(world)
 
 
 def test_a_writer_is_remembered_for_a_while_after_its_last_commit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from tests.spark.sinks import client, create_topic
 
 import parley
 from parley.client.ledger import VerifiedBlock
+from parley.model.errors import Code
+from parley.model.receipts import BatchReceipt, Refused, encode_leaf
 from parley.node.provision import identity_path
 from parley.spark import tables
 from parley.spark.errors import BackwardOffset, BadOption, NotAllowed
@@ -68,6 +70,18 @@ def test_operations_have_the_receipts_that_the_ledger_gave() -> None:
     assert [row["outcome"] for row in found[:4]] == ["done", "done", "subscribed", "published"]
     assert found[3]["publisher"] == ALICE.key
     assert sum(row["publications"] for row in rows("blocks", verified())) == 15
+
+
+def test_whatever_a_client_can_sign_is_a_row() -> None:
+    """Also what was refused: one batch with a strange number would otherwise end every audit of this ledger."""
+    most = 2**32 - 1
+    receipt = BatchReceipt(
+        bytes(32), bytes(32), "", "\x1b[2J'; --", most, 10_000, Refused(Code.INVALID, "\x00", 0)
+    )
+    strange = [replace(block, raw_leaves=(encode_leaf(receipt),)) for block in verified()[:1]]
+    for table in ("operations", "receipts"):
+        (row,) = rows(table, strange)
+        assert (row["partition"], row["topic"], row["detail"]) == (most, "\x1b[2J'; --", "\x00")
 
 
 def test_staged_batches_are_told_when_they_come_and_when_they_are_numbered() -> None:

@@ -204,9 +204,7 @@ class Connection:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._pending[number] = partial(_resolve, waiting)
             if isinstance(question, ReadBlocks):
-                self._stream.limit = (
-                    MAX_LIMIT  # a block is not divided, and what matched in it may be this much
-                )
+                self._stream.limit = MAX_LIMIT  # a block comes whole, with all that matched in it
             try:
                 await self._send(replace(question, id=number))
                 answer = await waiting

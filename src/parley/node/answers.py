@@ -179,13 +179,14 @@ def listed(view: View, asker: Asker, question: ListKeys, charge: Callable[[int],
     return Listed(question.id, tuple(found), more=False)
 
 
-def block_name(view: View, asker: Asker, question: ReadHeader) -> ShownHeader:
+def block_name(view: View, asker: Asker, question: ReadHeader, charge: Callable[[int], None]) -> ShownHeader:
     """Any live client may know which block stands where: headers hold nothing of anybody's (P22)."""
     require_reader(view, asker)
     height = question.height or view.height
     if height > view.height:
         return ShownHeader(question.id, view.anchor, None)
-    header, root = view.archive.header(height)
+    header, root, work = view.archive.header(height)
+    charge(work)
     return ShownHeader(question.id, view.anchor, (header, root, view.archive.history(height, view.height)))
 
 
@@ -195,8 +196,11 @@ def has_arrived(view: View, question: Fetch) -> bool:
     return head is not None and question.offset < head.next_offset
 
 
-def fetched(view: View, asker: Asker, question: Fetch) -> SplicedFetched:
-    """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` go."""
+def fetched(view: View, asker: Asker, question: Fetch, charge: Callable[[int], None]) -> SplicedFetched:
+    """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` go.
+
+    Every rule that is asked is charged, whether it hides something or not.
+    """
     client = require_reader(view, asker)
     topic = require_topic(view, question.topic)
     if question.partition >= topic.partitions:
@@ -209,7 +213,10 @@ def fetched(view: View, asker: Asker, question: Fetch) -> SplicedFetched:
     if head is not None and question.offset < head.log_start_offset:
         raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
     reading = Reading(view, client)
-    blocks = tuple(_blocks(view, _affordable(reading, question)))
+    try:
+        blocks = tuple(_blocks(view, _affordable(reading, question)))
+    finally:
+        charge(RULE_WORK * len(reading.verdicts))
     return SplicedFetched(question.id, view.encoded_anchor, view.entry(key), reading.reader(), blocks)
 
 
@@ -267,7 +274,7 @@ def work(answer: Answer) -> int:
             shown = [batch for batch in batches if isinstance(batch, FetchedBatch)]
             spliced = [batch.header.count for batch in batches if isinstance(batch, PackedBatch)]
             work = BATCH_WORK * len(spliced) + SPLICED_WORK * sum(spliced)
-            return work + _shown_work(one for batch in shown for one in batch.contents)
+            return work + MESSAGE_WORK * sum(len(batch.contents) for batch in shown)
         case Fetched():
             return _shown_work(
                 one for block in answer.blocks for batch in block.batches for one in batch.contents

@@ -147,10 +147,11 @@ class Archive:
         """That `count` blocks from the height `first` on stand in the history of the first `size` blocks."""
         return history.prove_range(lambda key: self._store.get(b"h/" + key), first - 1, count, size)
 
-    def header(self, height: int) -> tuple[Header, bytes]:
-        """Of an executed block, with the root of its receipts."""
+    def header(self, height: int) -> tuple[Header, bytes, int]:
+        """Of an executed block, with the root of its receipts, and what it took to compute that, in bytes."""
         block, leaves = self.raw_block(height)
-        return block.header, self.block(height).root if leaves else merkle.EMPTY_ROOT
+        work = sum(map(len, leaves)) + _LEAF_COST * len(leaves)
+        return block.header, self.block(height).root if leaves else merkle.EMPTY_ROOT, work
 
     def raw_block(self, height: int) -> tuple[StoredBlock, tuple[bytes, ...]]:
         """A whole executed block and its receipts, which are not kept in memory: whoever reads these reads all of them."""

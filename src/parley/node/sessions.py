@@ -287,7 +287,7 @@ class Session:
                 return answers.proven(ledger.view(), self._asker, question)
             case ReadHeader():
                 ledger.require_whole()
-                return answers.block_name(self._fresh_view(), self._asker, question)
+                return answers.block_name(self._fresh_view(), self._asker, question, self._charge)
             case ListKeys():
                 return answers.listed(ledger.view(), self._asker, question, self._charge)
             case ReadBlocks() | ReadBodies() | ReadEvidence():
@@ -318,7 +318,7 @@ class Session:
 
     def _fetch(self, question: Fetch) -> Answer | None:
         view = self._fresh_view()
-        answer = answers.fetched(view, self._asker, question)
+        answer = answers.fetched(view, self._asker, question, self._charge)
         if answer.blocks or not question.wait:
             return answer
         self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait)
@@ -407,7 +407,7 @@ class Session:
             return False
 
     def _fetched(self, question: Fetch) -> Answer:
-        return answers.fetched(self._fresh_view(), self._asker, question)
+        return answers.fetched(self._fresh_view(), self._asker, question, self._charge)
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parley.model.records import STAGES
-from parley.pubsub import lines, staging, strangers
+from parley.pubsub import lines, staged, staging, strangers
 from parley.pubsub.records import BEHIND, CHUNKS, LINES, STAGED, STRANGERS, expiry_prefix
 from parley.pubsub.step import Step
 
@@ -22,11 +22,12 @@ def sweep(step: Step) -> None:
     reached = behind or height
     while reached <= height and room > 0:
         prefix = expiry_prefix(reached)
-        listed = state.stored_keys(prefix, room)
-        for key in listed:
+        for key in state.stored_keys(prefix, room):
             state.delete(key)
-            _expire(step, key[len(prefix) :], reached)
-        room -= len(listed) + 1
+            room -= _expire(step, key[len(prefix) :], reached)
+            if room <= 0:
+                break
+        room -= 1
         if room > 0:
             reached += 1
     left_over = reached if reached <= height else 0
@@ -34,12 +35,13 @@ def sweep(step: Step) -> None:
         state.add(BEHIND, left_over - behind)
 
 
-def _expire(step: Step, key: bytes, listed: int) -> None:
-    state, height = step.state, step.height
+def _expire(step: Step, key: bytes, listed: int) -> int:
+    """What it takes of the room for `MAX_SWEPT`."""
+    state, height, dropped = step.state, step.height, 0
     if key.startswith(LINES):
         lines.expire(state, key, listed, height)
     elif key.startswith(STAGED):
-        staging.expire(step, key)
+        dropped = staging.expire(step, key)
     elif key.startswith(STAGES):
         staging.expire_writer(state, key, height)
     elif key.startswith(STRANGERS):
@@ -47,3 +49,4 @@ def _expire(step: Step, key: bytes, listed: int) -> None:
     else:
         assert key.startswith(CHUNKS), "nothing else is listed"
         state.delete(key)
+    return 1 + dropped * MAX_SWEPT // staged.DROPPED_BYTES

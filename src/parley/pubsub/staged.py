@@ -33,6 +33,8 @@ MAX_STAGED_PER_CLIENT = 256 * 1024 * 1024
 LEAST = 4 * 1024  # bytes that a batch counts for, however small: its entries take as much
 PER_MESSAGE = 64  # bytes that each message counts for besides its own: its leaf stays in the state
 MAX_PART = 32 * 1024  # bytes of one entry, about: snapshots carry entries whole
+# A block, twice: brokers keep what it deletes in memory for a while, and all of a network may be over at one height.
+DROPPED_BYTES = 32 * 1024 * 1024
 
 
 def charge(size: int, count: int) -> int:
@@ -75,11 +77,12 @@ def forget(state: State, name: bytes, record: StagedRecord) -> None:
     _hold(state, record, -charge(record.size, record.count))
 
 
-def drop(step: Step, name: bytes, record: StagedRecord) -> None:
-    """It will never be numbered, so its body goes, too."""
+def drop(step: Step, name: bytes, record: StagedRecord) -> int:
+    """It will never be numbered, so its body goes, too. Returns the bytes that it counted for."""
     unlist(step.state, name, record)
     forget(step.state, name, record)
     step.dropped.append(name)
+    return charge(record.size, record.count)
 
 
 def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:

@@ -111,11 +111,11 @@ def commit(step: Step, by: Standing, operation: CommitStage, at: Position) -> Ou
     return Done()
 
 
-def expire(step: Step, key: bytes) -> None:
-    """Of a staged batch that was not committed in time."""
+def expire(step: Step, key: bytes) -> int:
+    """Of a staged batch that was not committed in time. Returns the bytes that it counted for."""
     record = step.state.get(StagedRecord, key)
     assert record is not None, "what leaves before is no longer listed"
-    staged.drop(step, key[-DIGEST_SIZE:], record)
+    return staged.drop(step, key[-DIGEST_SIZE:], record)
 
 
 def expire_writer(state: State, key: bytes, height: int) -> None:
@@ -140,19 +140,22 @@ def clear(step: Step) -> None:
         limit = -1 if last is None else last.stage
         prefix = staging_prefix(topic) + listed[_PUBLISHER.start :]
         found = [one for one in state.stored_keys(prefix, room) if _stage_of(one, prefix) <= limit]
-        room -= 1 + _drop(step, found)
+        for one in found:
+            room -= _drop(step, one[-DIGEST_SIZE:])
+            if room <= 0:
+                return
+        room -= 1
         if room <= 0:
             return
         state.delete(key)
 
 
-def _drop(step: Step, keys: list[bytes]) -> int:
-    for key in keys:
-        name = key[-DIGEST_SIZE:]
-        record = step.state.get(StagedRecord, staged_key(name))
-        if record is not None:  # or it has expired in this block
-            staged.drop(step, name, record)
-    return len(keys)
+def _drop(step: Step, name: bytes) -> int:
+    """What it takes of the room for `MAX_DROPPED`."""
+    record = step.state.get(StagedRecord, staged_key(name))
+    if record is None:  # it has expired in this block
+        return 1
+    return 1 + staged.drop(step, name, record) * MAX_DROPPED // staged.DROPPED_BYTES
 
 
 def _stage_of(key: bytes, prefix: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Ledger"]
 
 AUDITOR = "auditor"
+BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
+LOOK_SECONDS = 0.2
 T = TypeVar("T")
 
 
@@ -43,14 +46,20 @@ class Ledger:
         """The blocks of these heights, all of which are certified."""
         if first > last:
             return
-        height = first
+        height, progress = first, time.monotonic()
         coming = self._page(height, bodies=bodies)
         try:
             while height <= last:
                 page = self._result(coming)
                 if not page:
-                    raise Unreachable(f"No broker shows block {height}, although it is certified. Try again.")
-                height += len(page)
+                    if time.monotonic() - progress >= BEHIND_SECONDS:
+                        raise Unreachable(
+                            f"No broker shows block {height}, although it is certified. Try again."
+                        )
+                    time.sleep(LOOK_SECONDS)
+                    coming = self._page(height, bodies=bodies)
+                    continue
+                height, progress = height + len(page), time.monotonic()
                 if height <= last:
                     coming = self._page(height, bodies=bodies)
                 yield from (block for block in page if block.height <= last)

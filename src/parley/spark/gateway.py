@@ -50,6 +50,8 @@ class Gateway:
 
     def __init__(self, network: Network, level: Level, rank: int = 0) -> None:
         self._network = network
+        # Read once: a question that is under way must not depend on files, which may be about to be renewed.
+        self._names = list(network.brokers) or _names(network)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="parley-spark", daemon=True)
         self._thread.start()
@@ -108,16 +110,15 @@ class Gateway:
 
     def _order(self, rank: int) -> list[str]:
         """The brokers, each task beginning with another one."""
-        names = list(self._network.brokers) or _names(self._network)
-        rank %= len(names)
-        return names[rank:] + names[:rank]
+        rank %= len(self._names)
+        return self._names[rank:] + self._names[:rank]
 
     async def _watched(self, client: Client, work: Coroutine[Any, Any, T]) -> T:
         """Give up when every broker lies again and again: there is nobody left to ask."""
         task = asyncio.ensure_future(work)
         before = list(client.misbehaviour)
         known = set(map(id, before))
-        names = set(self._order(0))
+        names = set(self._names)
         try:
             while True:
                 done, _ = await asyncio.wait({task}, timeout=LOOK_SECONDS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from parley.client.beliefs import record_of
 from parley.client.denials import reason_to_deny
 from parley.client.errors import PermissionDenied, UnknownTopic
+from parley.client.observing import BlockName
 from parley.model.expressions import parse_rule
 from parley.model.names import Value
 from parley.model.records import (
@@ -21,7 +22,7 @@ from parley.model.records import (
     topic_key,
 )
 from parley.net.messages import MAX_KEYS
-from parley.spark.errors import TopicGone
+from parley.spark.errors import BadOption, TopicGone, Unreachable
 from parley.spark.gateway import Gateway, translated
 from parley.spark.offsets import Place, Spot
 from parley.spark.options import Assigned, Pattern, ReadOptions, Subscribed
@@ -56,13 +57,15 @@ class Watch:
         self._options = options
         self._seen: tuple[float, Sight] | None = None
         self._listed: tuple[float, tuple[str, ...]] | None = None
+        self._read: frozenset[str] = frozenset()  # topics that the query has begun with
         self._partitions: dict[str, int] = {}
         self._blocks: dict[int, tuple[str, int]] = {}
         self._looks = 0
 
-    def look(self, floor: int = 0) -> Sight:
-        """Certified at `floor` or above. Raises a `ParleySparkError`."""
+    def look(self, floor: int = 0, read: Iterable[str] = ()) -> Sight:
+        """Certified at `floor` or above; `read` are topics that the query stands in. Raises a `ParleySparkError`."""
         now = time.monotonic()
+        self._read |= frozenset(read)
         if self._seen is not None and now - self._seen[0] < HEAD_SECONDS and self._seen[1].height >= floor:
             return self._seen[1]
         sight = self._gateway.run(self._look(floor))
@@ -77,20 +80,25 @@ class Watch:
 
     def block_at(self, height: int) -> str | None:
         """The id of the certified block at this height, None if the network does not reach it even after a while."""
+        found = self._named(height)
+        return None if found is None else found.id.hex()
+
+    def _named(self, height: int) -> BlockName | None:
         began = time.monotonic()
         while True:
             found = self._gateway.run(self._gateway.client.observer.block(height))
-            if found is not None:
-                return found.id.hex()
-            if time.monotonic() - began >= min(BEHIND_SECONDS, self._options.network.timeout):
-                return None
+            if found is not None or time.monotonic() - began >= min(
+                BEHIND_SECONDS, self._options.network.timeout
+            ):
+                return found
             time.sleep(HEAD_SECONDS)
 
     def _block(self, height: int) -> tuple[str, int]:
         found = self._blocks.get(height)
         if found is None:
-            name = self._gateway.run(self._gateway.client.observer.block(height))
-            assert name is not None, "results of this height are certified"
+            name = self._named(height)  # whoever is asked may be behind the one that showed the state
+            if name is None:
+                raise Unreachable(f"Results of height {height} are certified, and no broker shows its block.")
             self._blocks = {height: (name.id.hex(), name.epoch), **dict(list(self._blocks.items())[:15])}
             found = self._blocks[height]
         return found
@@ -123,7 +131,12 @@ class Watch:
             for spot, value in zip(asked, first.values[len(keys) :], strict=True)
             if spot[0] in self._partitions and (record := record_of(PartitionRecord, value)) is not None
         }
-        missing = [spot for spot in self._spots(self._partitions, self._partitions) if spot not in heads]
+        wanted = list(self._spots(self._partitions, self._partitions))
+        if len(wanted) > MAX_PARTITIONS:
+            raise BadOption(
+                f"One query reads {MAX_PARTITIONS} partitions at most, and these topics have {len(wanted)}."
+            )
+        missing = [spot for spot in wanted if spot not in heads]
         heads |= await self._heads(missing, max(floor, first.height))
         assert me is not None, "a client that is none was refused above"
         return Sight(heads, me.readable(), first.height, dict(self._partitions))
@@ -167,7 +180,8 @@ class Watch:
                         if pattern.fullmatch(topic.name) and parse_rule(topic.subscribe).allows(attributes)
                     )
                     self._listed = (now, tuple(names))
-                return self._listed[1]
+                # A list proves nothing by leaving a topic out: whether one that is being read is gone, its record says.
+                return tuple(sorted(self._read.union(self._listed[1])))
 
     def _readable(self, me: ClientRecord | None, records: Mapping[str, TopicRecord | None]) -> dict[str, int]:
         """How many partitions each topic has. Topics of a pattern may vanish; others must be there."""

@@ -26,6 +26,7 @@ ROWS = 4096  # of a record batch
 _LONG, _INT, _TEXT, _BYTES, _YES = pa.int64(), pa.int32(), pa.string(), pa.binary(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
 _PAIRS = pa.map_(_TEXT, _TEXT)
+# A batch that was refused is a row, too: columns hold whatever a client can sign, or one of them would end every query.
 # A place of the ledger: every table begins with it.
 _PLACE = [("height", _LONG), ("time", _TIME)]
 _LEAF = [("height", _LONG), ("position", _INT), ("time", _TIME)]
@@ -82,7 +83,7 @@ TABLES: Mapping[str, Table] = {
             [
                 *_LEAF,
                 *[("operation", _TEXT), ("client", _TEXT), ("publisher", _BYTES), ("topic", _TEXT)],
-                *[("partition", _INT), ("count", _INT), ("digest", _BYTES), ("session", _BYTES)],
+                *[("partition", _LONG), ("count", _INT), ("digest", _BYTES), ("session", _BYTES)],
                 *[("sequence", _LONG), ("not_after", _LONG), ("outcome", _TEXT), ("code", _TEXT)],
                 *[("detail", _TEXT), ("first_offset", _LONG), ("arguments", _TEXT)],
             ]
@@ -94,7 +95,7 @@ TABLES: Mapping[str, Table] = {
         pa.schema(
             [
                 *_LEAF,
-                *[("kind", _TEXT), ("topic", _TEXT), ("partition", _INT), ("digest", _BYTES)],
+                *[("kind", _TEXT), ("topic", _TEXT), ("partition", _LONG), ("digest", _BYTES)],
                 *[("publisher", _BYTES), ("client", _TEXT), ("count", _INT), ("code", _TEXT)],
                 *[("detail", _TEXT), ("first_offset", _LONG), ("constraint", _BYTES), ("ps", _LONG)],
                 *[("offsets", pa.list_(_LONG)), ("leaf", _BYTES)],

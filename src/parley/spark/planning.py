@@ -52,7 +52,10 @@ class Planner:
             start = self._since(sight, self._options.timestamp)
         end = self._ends(sight, self._options.end, "endingOffsets")
         ranges = [(spot, start[spot], end[spot]) for spot in sorted(sight.heads)]
-        return self._pieces(ranges, dict.fromkeys(sight.heads, (sight.rights, sight.attributes)))
+        rights = {
+            spot: (max(sight.rights, height), sight.attributes) for spot, (_, height) in sight.heads.items()
+        }
+        return self._pieces(ranges, rights)
 
     # -- stream --------------------------------------------------------------------------------------------------------
 
@@ -68,13 +71,16 @@ class Planner:
         self._frozen = {spot: head.next_offset for spot, (head, _) in self._watch.look().heads.items()}
 
     def next(self, start: Offsets, limit: int | None) -> Offsets:
-        """The end of the next batch; `start` itself if there is no certified progress."""
-        self._require_same_history(start)
+        """The end of the next batch; `start` itself if there is no certified progress: an error would end the query."""
         try:
-            sight = self._watch.look(_height(start))
+            return self._next(start, limit)
         except Unreachable as error:
             log.warning("No certified progress: %s", error)
             return start
+
+    def _next(self, start: Offsets, limit: int | None) -> Offsets:
+        self._require_same_history(start)
+        sight = self._watch.look(_height(start), (topic for topic, _ in start.places))
         ends = self._available(start, sight)
         begun = {spot: self._begun(start, sight, spot) for spot in ends}
         waiting = {spot: max(0, end - begun[spot]) for spot, end in ends.items()}
@@ -89,9 +95,9 @@ class Planner:
         """How far the network is, for whoever looks at how far behind the query is."""
         try:
             sight = self._watch.look()
+            return self._offsets(sight, {spot: head.next_offset for spot, (head, _) in sight.heads.items()})
         except Unreachable:
             return None
-        return self._offsets(sight, {spot: head.next_offset for spot, (head, _) in sight.heads.items()})
 
     def pieces(self, start: Offsets, end: Offsets) -> list[Range]:
         """Who reads what. The same offsets give the same rows, whenever it is asked."""
@@ -104,7 +110,10 @@ class Planner:
                     f"A batch was planned from offset {first} back to {last} of partition {spot[1]} of {spot[0]}. Start the "
                     f"query with a new checkpoint."
                 )
-        rights = {spot: (place.rights, end.rights(spot)) for spot, place in end.places.items()}
+        # Whoever is asked must reach the height at which the end was so, or would deny that there is so much.
+        rights = {
+            spot: (max(place.rights, place.height), end.rights(spot)) for spot, place in end.places.items()
+        }
         return self._pieces(ranges, rights)
 
     # -- inside --------------------------------------------------------------------------------------------------------

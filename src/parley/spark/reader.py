@@ -88,6 +88,8 @@ def _after_loss(source: Gateway, options: ReadOptions, piece: Range, offset: int
         )
     info = source.run(source.client.topic(piece.topic))
     start = info.heads[piece.partition].start
+    if start <= offset:
+        raise error  # brokers contradict each other: asking on would have no end
     log.warning("Offsets %d to %d of %s were pruned before they were read.", offset, start - 1, where)
     return min(max(start, offset), piece.end)
 

@@ -37,6 +37,8 @@ __all__ = ["COLUMNS", "Faulty", "Publication", "Rows", "require_columns"]
 SALT_SIZE = 16
 SHOWN = 64  # bytes of a key that an error shows
 MAX_REASON = 500  # characters
+MAX_TOPIC = 128  # characters of what stands in the place of a topic, however long it is
+_PYTHON = ("topic", "partition", "rule", "tags", "headers")  # columns that become Python's values
 _TEXT = (StringType, BinaryType)
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _TAG = (StringType, BooleanType, *_WHOLE)
@@ -165,22 +167,25 @@ class Rows:
         count = batch.num_rows
         values = _binary(batch, "value") or [None] * count
         keys = _binary(batch, "key") or [None] * count
-        topics = [self._topic] * count if self._topic else _column(batch, "topic", count)
-        partitions, rules = _column(batch, "partition", count), _column(batch, "rule", count)
-        tags, headers = _column(batch, "tags", count), _column(batch, "headers", count)
+        unreadable: set[int] = set()
+        columns = {name: _column(batch, name, unreadable) for name in _PYTHON}
+        topics = [self._topic] * count if self._topic else columns["topic"]
+        partitions, rules, tags, headers = (columns[name] for name in _PYTHON[1:])
         salts = self._rng(SALT_SIZE * count)
         plain = not {"key", "tags", "headers"} & set(batch.schema.names)
         for at, (topic, partition, key, value) in enumerate(
             zip(topics, partitions, keys, values, strict=True)
         ):
             try:
+                if at in unreadable:
+                    raise _Fault("a text in it is not UTF-8")
                 payload = _required(topic, value)
                 header = _EMPTY if plain else _header(key, tags[at], headers[at])
                 rule = _rule(rules[at]) if rules[at] else self._rule
                 message = Message(salts[at * SALT_SIZE : (at + 1) * SALT_SIZE], header, rule, payload)
                 size = _size(message)
             except _Fault as fault:
-                yield Faulty(topic or "", key, str(fault)[:MAX_REASON])
+                yield Faulty((topic or "")[:MAX_TOPIC], key, str(fault)[:MAX_REASON])
             else:
                 yield Publication(topic, partition, key, message, size)
 
@@ -244,8 +249,23 @@ def _size(message: Message) -> int:
     return size
 
 
-def _column(batch: pa.RecordBatch, name: str, count: int) -> list[Any]:
-    return batch.column(name).to_pylist() if name in batch.schema.names else [None] * count
+def _column(batch: pa.RecordBatch, name: str, unreadable: set[int]) -> list[Any]:
+    """Spark's strings may be any bytes: rows with text that is none are `unreadable`, and the others can be published."""
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    column = batch.column(name)
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(one, at, unreadable) for at, one in enumerate(column)]
+
+
+def _value(one: pa.Scalar, at: int, unreadable: set[int]) -> Any:  # noqa: ANN401 - what Arrow gives
+    try:
+        return one.as_py()
+    except UnicodeDecodeError:
+        unreadable.add(at)
+        return None
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> list[bytes | None] | None:

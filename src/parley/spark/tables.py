@@ -7,6 +7,7 @@ repetition (P23).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from pyspark.sql.types import StructType
 from parley.client.ledger import VerifiedBlock
 from parley.model.codec import DECODE_ERRORS
 from parley.spark.auditing import Ledger
-from parley.spark.errors import BackwardOffset, BadOption
+from parley.spark.errors import BackwardOffset, BadOption, Unreachable
 from parley.spark.evidence_rows import EVIDENCE, evidence_rows
 from parley.spark.ledger_columns import TABLES, record_batches
 from parley.spark.options import Network, TableOptions, table_options
@@ -42,6 +43,8 @@ __all__ = [
     "table_schema",
     "table_stream_reader",
 ]
+
+log = logging.getLogger("parley.spark")
 
 KEPT_SECONDS = 0.2  # for which an answer about the head serves: Spark asks many times a second
 BLOCKS_A_TASK = 1024
@@ -166,13 +169,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return msgspec.to_builtins(self._here.position(self._options.first - 1))  # type: ignore[no-any-return]
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begun = _decoded(start)
-        self._here.require_same_history(begun)
-        end = self._here.newest() if self._target is None else self._target
-        if end.height <= begun.height:
-            return start  # nothing new; Spark itself would take a lower one, too
-        if isinstance(limit, ReadMaxRows) and end.height > begun.height + limit.max_rows:
-            end = self._here.position(begun.height + limit.max_rows)
+        begun, here = _decoded(start), self._here
+        try:
+            here.require_same_history(begun)
+            end = here.newest() if self._target is None else self._target
+            if end.height <= begun.height:
+                return start  # nothing new; Spark itself would take a lower one, too
+            if isinstance(limit, ReadMaxRows) and end.height > begun.height + limit.max_rows:
+                end = here.position(begun.height + limit.max_rows)
+        except Unreachable as error:  # which would end the query
+            log.warning("No certified progress: %s", error)
+            return start
         return msgspec.to_builtins(end)  # type: ignore[no-any-return]
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -180,8 +187,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_blocks
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return msgspec.to_builtins(self._here.newest())  # type: ignore[no-any-return]
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        try:
+            return msgspec.to_builtins(self._here.newest())  # type: ignore[no-any-return]
+        except Unreachable:
+            return None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._here.newest()
