@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.pubsub.histories import History
 from tests.pubsub.world import ADMIN, Memory, Signed, World, actor, tagged
 
+from parley.ledger.bodies import REFUSED_KEPT, kept_batches
 from parley.ledger.indices import (
     LOGS_TO_ERASE,
     TO_ERASE,
@@ -284,6 +285,29 @@ def test_a_staged_body_that_comes_again_is_erased_again(world: World) -> None:
     assert [receipt.code for receipt in world.order(lost, numbered)] == [Code.STAGE_OVER] * 2
     world.wait(GRACE)
     assert set(erase(world)) == {lost.digest, numbered.digest}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_staged_batch_that_comes_again_in_the_block_that_numbers_it_keeps_its_body(
+    world: World, late: bool
+) -> None:
+    """A lying leader can order it again; the receipt of that says nothing about the body, however old it is."""
+    batch = world.staged(ALICE, "orders")
+    world.order(batch)
+    commit = world.commit(ALICE, "orders", 0, batch)
+    codes = [one.code for one in world.order(*((commit, batch) if late else (batch, commit)))]
+    assert codes == ([Code.OK, Code.STAGE_OVER, Code.OK] if late else [Code.DUPLICATE, Code.OK, Code.OK])
+    (block, _), outcome = world.blocks[-1], world.outcomes[-1]
+
+    def is_kept() -> bool:
+        highest = world.height + REFUSED_KEPT + 1
+        return batch.digest in kept_batches(
+            block, outcome.leaves, world.application, world.store, highest=highest
+        )
+
+    assert is_kept()
+    world.apply(time=batches_end(world))
+    assert not is_kept()
 
 
 @settings(max_examples=20, deadline=None)

@@ -178,6 +178,14 @@ def test_one_run_at_a_time_works_in_a_folder_and_for_one_network(tmp_path: Path)
         pass
 
 
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    """A run deletes the folder `pipeline` in it, and writes it anew."""
+    (tmp_path / "pipeline").mkdir()
+    with pytest.raises(OtherNetwork, match="holds other things"), Folder(tmp_path).held("one"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline"]
+
+
 def test_the_demo_deletes_only_what_a_demo_made(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("four years of work")
     with pytest.raises(typer.Exit):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
 from parley.cli import output
-from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.local_folder import require_node_extra
+from parley.cli.on_spark import ending, network_of, require_spark
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.model.genesis import Genesis
-from parley.spark.errors import ParleySparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,13 +27,6 @@ __all__ = ["run"]
 
 LOCAL = "local[2]"
 SHOWN = 20  # findings that a person sees; the table has all
-# How a condition ends the command; all others: something does not hold.
-CODES = {
-    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
-    "PARLEY_OPTION": ExitCode.WRONG_USE,
-    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
-    "PARLEY_JAVA": ExitCode.WRONG_USE,
-}
 
 
 class Result(Struct):
@@ -104,12 +96,10 @@ def _chosen(
     """The audit that is meant, and what it is of."""
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
-    try:
-        from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
-        from parley.spark.options import Network  # noqa: PLC0415
-    except ImportError as error:
-        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
-    from parley.pubsub.application import PubSub  # noqa: PLC0415
+    require_spark()
+    from parley.pubsub.application import PubSub  # noqa: PLC0415 - heavy
+    from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
+    from parley.spark.options import Network  # noqa: PLC0415
 
     if store is not None and genesis is not None:
         require_node_extra("audit run --store")  # for the database
@@ -120,14 +110,9 @@ def _chosen(
         path, trusted = store.absolute(), read_genesis(genesis)
         return lambda session: _of_store(session, path, trusted, replay=replay), str(store)
     assert chosen is not None
-    file = (
-        chosen.file.path.absolute()
-    )  # workers are elsewhere: paths must not depend on where this command is
-    network = Network(
-        context=None if file.name == FILE else file.stem,
-        directory=str(file.parent) if file.name == FILE else None,
-        identity=str(chosen.speaker(who).absolute()),
-    )
+    where = network_of(chosen)
+    identity = str(chosen.speaker(who).absolute())
+    network = Network(where.get("context"), where.get("directory"), identity=identity)
     return lambda session: audit_network(session, network, PubSub, replay=replay), chosen.source
 
 
@@ -155,28 +140,14 @@ def _require_writable(path: Path) -> None:
 
 
 def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+    from parley.spark.session import spark_session  # noqa: PLC0415 - an extra
 
-    from parley.spark.session import spark_session  # noqa: PLC0415
-
-    try:
+    with ending():
         session = spark_session("parley audit run", master)
-    except ParleySparkError as error:
-        _ended(error.condition, error.message)
-    try:
-        return work(session)
-    except ParleySparkError as error:
-        _ended(error.condition, error.message)
-    except PySparkException as error:
-        # What a task said, out of what Spark wrapped it in.
-        said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
-        _ended(*((said[1], said[2]) if said else ("", str(error).strip())))
-    finally:
-        session.stop()
-
-
-def _ended(condition: str, message: str) -> NoReturn:
-    fail(f"[{condition}] {message}" if condition else message, CODES.get(condition, ExitCode.DOES_NOT_HOLD))
+        try:
+            return work(session)
+        finally:
+            session.stop()
 
 
 def _result(report: Report, source: str, table: Path) -> Result:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,13 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.cli import output, plots, watch_plot
-from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find
+from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.network import INTERRUPTED
+from parley.cli.on_spark import ending, network_of, require_spark
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.spark.detect_report import Report, markdown, moment, report
 from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
-from parley.spark.errors import ParleySparkError
 
 if TYPE_CHECKING:
     from parley.spark.detect import Watch
@@ -39,13 +37,6 @@ CHECKPOINT, LOG = (
     "_spark.log",
 )  # in the folder of the table; Spark passes over names like these
 MAX_SHOWN = 40
-# How a condition ends the command; all others: something does not hold.
-CODES = {
-    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
-    "PARLEY_OPTION": ExitCode.WRONG_USE,
-    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
-    "PARLEY_JAVA": ExitCode.WRONG_USE,
-}
 MAX_COUNT = 1_000_000_000
 COLOURS = {"notice": "dim", "warning": "yellow", "critical": "bold red"}
 DEFAULTS = Thresholds()
@@ -109,7 +100,7 @@ def watch(
     Ctrl-C. Started again with the same table it goes on where it ended. With --once or --check the exit code is 1 if
     there is any alert.
     """
-    _require_spark()
+    require_spark()
     plots.check(chart, "--chart")
     _require_folder(page)
     if once and check:
@@ -128,11 +119,6 @@ def watch(
         output.emit(found, lambda: _told(found), as_json=json)
         raise typer.Exit(ExitCode.HOLDS if found.quiet else ExitCode.DOES_NOT_HOLD)
     raise typer.Exit(INTERRUPTED)
-
-
-def _require_spark() -> None:
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        fail('this needs Spark, which is not installed; run: pip install "parley[spark]"', ExitCode.WRONG_USE)
 
 
 def _require_folder(page: Path | None) -> None:
@@ -175,27 +161,16 @@ def _run(
 
     # Spark runs elsewhere: paths must not depend on where this command is.
     table, delta = table.absolute(), None if delta is None else delta.absolute()
-    options = _options(chosen, who)
+    options = {**network_of(chosen), "identity": str(chosen.speaker(who).absolute())}
     watched = Watch(read_genesis(chosen.file.genesis), options, table, table / CHECKPOINT, limits, delta)
     tell = (lambda _: None) if once and as_json else _teller(as_json=as_json)
-    try:
+    with ending(f" (see {table / LOG})"):
         _watch(watched, master, tell, once=once)
-    except ParleySparkError as error:
-        _ended(error.condition, error.message)
-
-
-def _options(chosen: Chosen, who: str | None) -> dict[str, str]:
-    """The same network for Spark: names and paths, which every node has to have."""
-    path = chosen.file.path.absolute()
-    where = {"directory": str(path.parent)} if path.name == FILE else {"context": path.stem}
-    return {**where, "identity": str(chosen.speaker(who).absolute())}
 
 
 def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *, once: bool) -> None:
     """To the end, or to Ctrl-C."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
-
-    from parley.spark.auditing import Ledger  # noqa: PLC0415
+    from parley.spark.auditing import Ledger  # noqa: PLC0415 - an extra
     from parley.spark.detect import Job  # noqa: PLC0415
     from parley.spark.options import table_options  # noqa: PLC0415
     from parley.spark.session import spark_session  # noqa: PLC0415
@@ -212,10 +187,6 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
             job.run(session, ledger, once=once, ended=ended)
         if once and ended.is_set():
             raise typer.Exit(INTERRUPTED)
-    except PySparkException as error:
-        # What a source said, out of what Spark wrapped it in.
-        said = re.search(r"\[(PARLEY_[A-Z_]+)\] (.+)", str(error))
-        _ended(*((said[1], said[2]) if said else ("", f"{error} (see {watch.table / LOG})")))
     finally:
         session.stop()
 
@@ -234,7 +205,7 @@ def _asking_to_end(ended: Event) -> Iterator[None]:
 @contextmanager
 def _noise_to(path: Path) -> Iterator[None]:
     """What a process that is started meanwhile writes to stderr goes there: Spark tells of every step of a stateful query."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -244,10 +215,6 @@ def _noise_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _ended(condition: str, message: str) -> NoReturn:
-    fail(f"[{condition}] {message}" if condition else message, CODES.get(condition, ExitCode.DOES_NOT_HOLD))
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------

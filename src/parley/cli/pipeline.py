@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.cli import output
-from parley.cli.contexts import FILE, Chosen, ContextName, Directory, dir_option, find
+from parley.cli.contexts import Chosen, ContextName, Directory, dir_option, find
 from parley.cli.examples_tenants import identity_of, who
 from parley.cli.network import INTERRUPTED, connected, run
+from parley.cli.on_spark import code_of, network_of, require_spark
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.client.errors import UnknownTopic
@@ -31,13 +32,6 @@ __all__ = ["app", "feed", "gold_tables", "told"]
 
 LOCAL = "local[2]"
 FOLDER = "pipeline"
-# How a condition of ours, see docs/spark.md, ends the command; all others: something does not hold.
-CODES = {
-    "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
-    "PARLEY_OPTION": ExitCode.WRONG_USE,
-    "PARLEY_IDENTITY": ExitCode.WRONG_USE,
-    "PARLEY_JAVA": ExitCode.WRONG_USE,
-}
 
 app = typer.Typer(help="Tables and charts of what was published, made on Spark.", no_args_is_help=True)
 
@@ -80,11 +74,10 @@ def run_command(
 
 def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
     """One run to its end, or the end of the command with a sentence."""
-    try:
-        from parley.spark.pipeline.run import FLOWS, PipelineFailed, run_pipeline  # noqa: PLC0415 - an extra
-        from parley.spark.session import CONNECT, prepare  # noqa: PLC0415
-    except ImportError as error:
-        fail(f'this needs Spark ({error}); run: pip install "parley[spark]"', ExitCode.WRONG_USE)
+    require_spark()
+    from parley.spark.pipeline.run import FLOWS, PipelineFailed, run_pipeline  # noqa: PLC0415 - an extra
+    from parley.spark.session import CONNECT, prepare  # noqa: PLC0415
+
     if master.startswith(CONNECT):
         fail("the pipeline starts a Spark of its own; say local[2], or spark://HOST:PORT", ExitCode.WRONG_USE)
     read = feed(chosen)
@@ -97,7 +90,7 @@ def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
     except (Busy, OtherNetwork) as error:
         fail(str(error), ExitCode.WRONG_USE)
     except (ParleySparkError, PipelineFailed) as error:
-        fail(str(error), CODES.get(error.condition, ExitCode.DOES_NOT_HOLD))
+        fail(str(error), code_of(error.condition))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -106,13 +99,11 @@ def feed(chosen: Chosen) -> Feed:
     """The same network for Spark: names and paths, which every node has to have. Each tenant reads as itself."""
     from parley.spark.pipeline.run import Feed  # noqa: PLC0415 - an extra
 
-    path = chosen.file.path.absolute()
-    where = {"directory": str(path.parent)} if path.name == FILE else {"context": path.stem}
     identities = {tenant.topic: identity_of(chosen, tenant, tenant.reader) for tenant in TENANTS}
     for identity in identities.values():
         if not identity.is_file():
             fail(f"there is no {identity}; {_remedy(chosen)}", ExitCode.WRONG_USE)
-    return Feed(where, identities)
+    return Feed(network_of(chosen), identities)
 
 
 async def _check(chosen: Chosen) -> None:

@@ -23,17 +23,21 @@ _REPEATS = frozenset({Code.DUPLICATE, Code.EXPIRED})
 def kept_batches(
     block: Block, leaves: Sequence[bytes], application: Application, state: KeyValue, *, highest: int
 ) -> tuple[bytes, ...]:
-    """`state` is that of the height `highest`."""
+    """`state` is that of the height `highest`.
+
+    A block can number a staged batch and hold it again, in vain: one of the two receipts is enough to keep it.
+    """
     outdated = highest - block.height > REFUSED_KEPT
     over: set[bytes] = set()
+    kept: set[bytes] = set()
     for leaf in leaves:
         receipt = _receipt(leaf)
         if receipt is None:
             continue
         refused = receipt.code not in _HOLDS
-        if (refused and outdated) or not application.keeps(leaf, state):
-            over.add(receipt.digest)
-    return tuple(name for name in block.batches if name not in over)
+        gone = (refused and outdated) or not application.keeps(leaf, state)
+        (over if gone else kept).add(receipt.digest)
+    return tuple(name for name in block.batches if name not in over or name in kept)
 
 
 def repeated(leaves: Sequence[bytes]) -> frozenset[bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -23,6 +24,7 @@ from parley.spark.detect_brokers import accuse
 from parley.spark.detect_processor import ALERTS, BROKERS, CLIENT, Detector
 from parley.spark.detect_rules import COUNTED, Alert, Thresholds
 from parley.spark.detect_table import AlertTable
+from parley.spark.errors import Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +136,8 @@ class Job:
         query = self.start(watched(spark, self._watch), once=once)
         while query.isActive and not ended.wait(LOOK_SECONDS):
             if time.monotonic() - asked > EVIDENCE_SECONDS:
-                self.ask(ledger)
+                with suppress(Unreachable):  # the stream waits for the network as well
+                    self.ask(ledger)
                 asked = time.monotonic()
         if ended.is_set():
             query.stop()

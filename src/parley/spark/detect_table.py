@@ -55,7 +55,8 @@ class AlertTable:
         path = self._folder / f"{query}-{number:09}.parquet"
         is_new = not path.exists()
         if is_new:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            # What the ledger says of clients is for auditors (P22).
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             unfinished = path.with_name(f".{path.name}")  # readers pass over names like this
             pq.write_table(rows, unfinished)
             unfinished.replace(path)

@@ -177,9 +177,7 @@ class Rows:
             zip(topics, partitions, keys, values, strict=True)
         ):
             try:
-                if at in unreadable:
-                    raise _Fault("a text in it is not UTF-8")
-                payload = _required(topic, value)
+                payload = _required(topic, value, is_text=at not in unreadable)
                 header = _EMPTY if plain else _header(key, tags[at], headers[at])
                 rule = _rule(rules[at]) if rules[at] else self._rule
                 message = Message(salts[at * SALT_SIZE : (at + 1) * SALT_SIZE], header, rule, payload)
@@ -229,7 +227,9 @@ def _rule(text: str) -> str:
         raise _Fault(str(error)) from None
 
 
-def _required(topic: str | None, value: bytes | None) -> bytes:
+def _required(topic: str | None, value: bytes | None, *, is_text: bool) -> bytes:
+    if not is_text:
+        raise _Fault("a text in it is not UTF-8")
     if value is None:
         raise _Fault("its value is null")
     if topic is None:

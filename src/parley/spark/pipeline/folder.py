@@ -17,7 +17,7 @@ class Busy(Exception):  # noqa: N818 - a condition, not a fault
 
 
 class OtherNetwork(Exception):  # noqa: N818
-    """The tables in the folder came from another network."""
+    """What is in the folder did not come from this network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ class Folder:
 
     def _belong(self, chain: str) -> None:
         if not self.is_used:
+            if any(self.path.iterdir()):  # a run replaces some of what is there
+                raise OtherNetwork(f"{self.path} holds other things; choose another --out")
             self._mark.write_text(f"{chain}\n")
         elif self._mark.read_text().strip() != chain:
             raise OtherNetwork(

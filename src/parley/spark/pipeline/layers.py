@@ -16,6 +16,7 @@ __all__ = ["GOLD", "air_per_building", "bronze", "dead_letters", "silver", "vita
 
 WINDOW = "1 hour"
 TAKEN = "yyyy-MM-dd'T'HH:mm:ssX"
+YEARS = (1970, 9998)  # of a reading: Spark knows more of them than those who read its tables do
 PLACE_IN_LEDGER = ("topic", "partition", "offset", "height", "publisher")
 GUIDELINE = 15.0  # µg of fine dust in a cubic metre over a day, as the World Health Organization advises
 COMFORT = "temperature BETWEEN 18 AND 26 AND humidity BETWEEN 30 AND 60"
@@ -120,6 +121,7 @@ def _complaints(tenant: Tenant) -> list[Column]:
     inside = [
         *((_is_missing(name), f"missing field: {name}") for name in tenant.fields),
         *((~_is_missing(name) & F.col(column).isNull(), f"wrong type: {name}") for name, column in typed),
+        (~F.year("at").between(*YEARS), "out of range: taken"),
         *((_is_outside(number), f"out of range: {number.name}") for number in tenant.numbers),
         (~place.isin(*tenant.places), f"unknown place: {tenant.place}"),
     ]
