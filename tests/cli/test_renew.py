@@ -69,7 +69,7 @@ class Machines:
         self.home = home
         for name in ("alpha", "authority", "alice"):
             (home / name).mkdir()
-        self.network = LocalNetwork(home / "alpha" / "network")
+        self.network = LocalNetwork(home / "alpha" / "network", by_command=True)
         self.directory = self.network.directory
 
     def follow(self, section: str) -> list[Ended]:

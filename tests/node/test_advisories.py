@@ -121,6 +121,15 @@ def test_what_the_reader_did_not_sign_is_refused() -> None:
     assert desk.seen(ADMIN, admin=True) == []
 
 
+def test_a_key_that_two_organisations_vouch_for_counts_for_the_one_that_it_came_with() -> None:
+    """Or what is counted for one of them would be taken off from the other, which then could keep any number."""
+    desk = Desk()
+    twin = Actor(ALICE.name, "insurer", ALICE.secret)
+    assert desk.refused(ALICE, desk.advisory(twin)) is Code.PERMISSION_DENIED
+    namesake = Actor("carol", ALICE.organisation, ALICE.secret)
+    assert desk.refused(ALICE, desk.advisory(namesake)) is Code.PERMISSION_DENIED
+
+
 def test_an_old_or_future_advisory_is_refused() -> None:
     desk = Desk()
     for time in (NOW - MAX_SKEW_MS - 1, NOW + MAX_SKEW_MS + 1):

@@ -35,7 +35,7 @@ TOPIC, LAST = "renewals", "the last one"
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[LocalNetwork]:
-    with LocalNetwork(tmp_path / "net", clients=("alice", "bob")) as made:
+    with LocalNetwork(tmp_path / "net", clients=("alice", "bob"), by_command=True) as made:
         yield made
 
 

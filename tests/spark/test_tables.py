@@ -206,7 +206,9 @@ def test_operations_and_refusals_are_there_with_their_receipts(spark: SparkSessi
 def test_a_stream_gives_every_row_once_over_restarts(
     spark: SparkSession, audited: Audited, tmp_path: Path
 ) -> None:
-    begin = str(max(1, stream(audited).reportLatestOffset()["height"] - 30))
+    newest = stream(audited).reportLatestOffset()
+    assert newest is not None
+    begin = str(max(1, newest["height"] - 30))
 
     def run() -> int:
         source = spark.readStream.format("parley").options(**audited.options("blocks"))

@@ -57,7 +57,7 @@ class Advisories:
         """Keep it instead of what the same query said before. Raises `Refusal`."""
         now = self._now()
         advisory = open_advisory(question.advisory, question.signature, self._genesis, now)
-        if advisory.credential.key != asker.key:
+        if (advisory.credential.key, advisory.reader) != (asker.key, asker.title):
             raise Refusal(Code.PERMISSION_DENIED, "an advisory is taken from the reader that signed it only")
         if abs(now - advisory.time) > MAX_SKEW_MS:
             raise Refusal(
