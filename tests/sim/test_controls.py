@@ -80,7 +80,8 @@ def test_a_broker_that_does_not_abstain_after_losing_its_record_is_noticed(
 
     monkeypatch.setattr(Host, "wipe", forgetful)
     # It has to be wiped right after it signed, which happens in few runs.
-    assert "one signature per view" in noticed(range(20, 29), damages=0)
+    each = (noticed(range(seed, seed + 1), damages=0) for seed in range(20, 29))
+    assert any("one signature per view" in found for found in each)
 
 
 def test_damage_that_nobody_looks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

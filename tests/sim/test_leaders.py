@@ -10,7 +10,7 @@ from parley.consensus.leader.schemes import SCHEMES
 from parley.sim.faults import Trouble
 from parley.sim.scenario import Simulation, run
 
-SEEDS = range(60 if os.environ.get("PARLEY_LONG") else 4)
+SEEDS = range(60 if os.environ.get("PARLEY_LONG") else 2)
 
 
 @pytest.mark.parametrize("leaders", ["cwa", "cwa+"])

@@ -11,7 +11,7 @@ REPLICAS = 4
 BLOCKS = 30
 SHARES = 10  # each test takes every tenth effect, so that they spread over processes
 LONG = bool(os.environ.get("PARLEY_LONG"))
-CRASHING = range(REPLICAS if LONG else 2)  # they differ only in when they lead
+CRASHING = range(REPLICAS if LONG else 1)  # they differ only in when they lead
 VARIANTS = 5 if LONG else 1  # ways in which the disk may tear
 PATIENCE = 60_000
 
@@ -80,7 +80,7 @@ def test_a_replica_may_crash_at_every_effect(replica: int, share: int) -> None:
 def test_a_replica_may_crash_again_soon_after_a_crash(share: int) -> None:
     """A safety record half written, then another half written over it, once stopped a replica for good."""
     effects = recorded_effects(0)
-    step = 1 if LONG else 5
+    step = 1 if LONG else 10
     for first in range(share, effects, step * SHARES):
         for second in range(16 if LONG else 8):
             crash_twice(first, second, variant=first + second)

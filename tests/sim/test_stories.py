@@ -86,7 +86,7 @@ def test_a_replica_may_crash_at_every_effect_of_its_restart(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "depth"), [(1, 2), (4, 2), (4, 3), (7, 2)])
-@pytest.mark.parametrize("seed", range(40 if LONG else 3))
+@pytest.mark.parametrize("seed", range(40 if LONG else 2))
 def test_power_that_fails_everywhere_again_and_again_costs_nothing_but_time(
     nodes: int, depth: int, seed: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
@@ -22,7 +23,7 @@ from parley.spark import auditing, detect, gateway, heads, planning, reader
 from parley.spark.auditing import Ledger
 from parley.spark.detect_rules import Alert, Kind
 from parley.spark.detect_table import AlertTable
-from parley.spark.errors import DataLoss, Unreachable
+from parley.spark.errors import DataLoss, Lying, Unreachable
 from parley.spark.offsets import Offsets, Place
 from parley.spark.options import Network, ReadOptions, read_options, table_options
 from parley.spark.tables import LedgerPosition, TableStreamReader
@@ -206,6 +207,49 @@ def test_a_question_does_not_depend_on_files_once_the_network_is_open(
 
 async def _nothing() -> None:
     pass
+
+
+def test_a_network_that_cannot_be_opened_leaves_no_connection_and_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+
+    class Client:
+        misbehaviour = ()
+
+        async def __aenter__(self) -> None:
+            raise Lying("everybody")
+
+        async def close(self) -> None:
+            closed.append("client")
+
+    monkeypatch.setattr(gateway, "connect", lambda *_, **__: Client())
+    before = set(threading.enumerate())
+    with pytest.raises(Lying, match="everybody"):
+        gateway.Gateway(Network(genesis="g", identity="i", brokers=("alpha-1",)), "certified")
+    assert closed == ["client"]
+    assert set(threading.enumerate()) <= before
+
+
+def test_closing_ends_what_is_still_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, began = Event(), Event()
+
+    async def connected(*_: object) -> object:
+        return SimpleNamespace(misbehaviour=[], close=_nothing)
+
+    async def forever() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(gateway.Gateway, "_connect", connected)
+    opened = gateway.Gateway(Network(genesis="g", identity="i", brokers=("alpha-1",)), "certified")
+    opened.start(forever())
+    assert began.wait(10)
+    opened.close()
+    assert ended.is_set()
 
 
 # -- the watch ---------------------------------------------------------------------------------------------------------

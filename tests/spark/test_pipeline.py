@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from parley.cli import app as cli
 from parley.cli import demo_pipeline, pipeline
 from parley.cli.contexts import Chosen
 from parley.cli.examples import yesterday
+from parley.spark.pipeline import worker
 from parley.spark.pipeline.folder import Busy, Folder, OtherNetwork
 from parley.spark.pipeline.report import read_run
 from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
@@ -170,12 +173,24 @@ def _shown(told: Told, output: str) -> bool:
 
 def test_one_run_at_a_time_works_in_a_folder_and_for_one_network(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "out")
+    folder.path.mkdir(mode=0o755)
+    with folder.held("one"):
+        assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     with folder.held("one"), pytest.raises(Busy, match="another run works in"), folder.held("one"):
         pass
     with pytest.raises(OtherNetwork, match="tables of another network"), folder.held("two"):
         pass
     with folder.held("one"):
         pass
+
+
+def test_the_name_of_a_folder_is_no_option_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, str] = {}
+    monkeypatch.setattr(worker, "spark_session", lambda *_, more, **__: given.update(more))
+    folder = Folder(tmp_path / 'my "own" \\ -XX:out')
+    folder.path.mkdir()
+    worker._server(folder, "local[2]")
+    assert shlex.split(given["spark.driver.extraJavaOptions"])[-1] == f"-Dderby.system.home={folder.catalog}"
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:

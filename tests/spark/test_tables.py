@@ -25,7 +25,7 @@ from parley.client.ledger import VerifiedBlock
 from parley.model.errors import Code
 from parley.model.receipts import BatchReceipt, Refused, encode_leaf
 from parley.node.provision import identity_path
-from parley.spark import tables
+from parley.spark import ledger_columns, tables
 from parley.spark.errors import BackwardOffset, BadOption, NotAllowed
 from parley.spark.ledger_columns import TABLES, record_batches
 from parley.spark.options import table_options
@@ -70,6 +70,15 @@ def test_operations_have_the_receipts_that_the_ledger_gave() -> None:
     assert [row["outcome"] for row in found[:4]] == ["done", "done", "subscribed", "published"]
     assert found[3]["publisher"] == ALICE.key
     assert sum(row["publications"] for row in rows("blocks", verified())) == 15
+
+
+def test_a_record_batch_is_of_few_blocks_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = verified()
+    (whole,) = record_batches(TABLES["operations"], blocks, GENESIS)
+    monkeypatch.setattr(ledger_columns, "BYTES", 1)
+    parts = list(record_batches(TABLES["operations"], blocks, GENESIS))
+    assert len(parts) == len({row["height"] for row in whole.to_pylist()}) > 1
+    assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
 
 
 def test_whatever_a_client_can_sign_is_a_row() -> None:

@@ -103,8 +103,10 @@ class Gateway:
             )
             try:
                 return await self._watched(client, client.__aenter__())
-            except client_errors.Unreachable:
-                if time.monotonic() - began >= min(CONNECT_SECONDS, network.timeout):
+            except BaseException as error:
+                await client.close()
+                is_late = time.monotonic() - began >= min(CONNECT_SECONDS, network.timeout)
+                if is_late or not isinstance(error, client_errors.Unreachable):
                     raise
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -140,11 +142,17 @@ class Gateway:
         try:
             self._loop.run_forever()
         finally:
+            # What is still under way would otherwise keep its connections for as long as the process lives.
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
             self._loop.close()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(2 * CLOSE_SECONDS)
 
 
 _open: OrderedDict[tuple[int, Network, Level, int], Gateway] = OrderedDict()

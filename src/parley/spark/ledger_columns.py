@@ -22,6 +22,7 @@ from parley.spark.ledger_rows import (
 __all__ = ["TABLES", "Table", "record_batches"]
 
 ROWS = 4096  # of a record batch
+BYTES = 8 * 1024 * 1024  # of the blocks that one is made of, about: rows may be large
 
 _LONG, _INT, _TEXT, _BYTES, _YES = pa.int64(), pa.int32(), pa.string(), pa.binary(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -47,12 +48,17 @@ def record_batches(
     table: Table, blocks: Iterable[VerifiedBlock], genesis: Genesis
 ) -> Iterator[pa.RecordBatch]:
     waiting: list[Row] = []
+    size = 0
     for block in blocks:
         for row in table.rows(block, genesis):
             waiting.append(row)
             if len(waiting) == ROWS:
                 yield _batch(table.schema, waiting)
-                waiting = []
+                waiting, size = [], 0
+        size += sum(map(len, block.raw_leaves)) + sum(len(body) for body in block.bodies if body is not None)
+        if waiting and size >= BYTES:
+            yield _batch(table.schema, waiting)
+            waiting, size = [], 0
     if waiting:
         yield _batch(table.schema, waiting)
 

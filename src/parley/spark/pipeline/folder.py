@@ -90,6 +90,7 @@ class Folder:
         if not self.is_used:
             if any(self.path.iterdir()):  # a run replaces some of what is there
                 raise OtherNetwork(f"{self.path} holds other things; choose another --out")
+            self.path.chmod(0o700)  # also if it was there
             self._mark.write_text(f"{chain}\n")
         elif self._mark.read_text().strip() != chain:
             raise OtherNetwork(

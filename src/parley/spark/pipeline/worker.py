@@ -56,6 +56,8 @@ def _watch_parent() -> None:
 def _server(folder: Folder, master: str) -> SparkSession:
     java = settings(master)["spark.driver.extraJavaOptions"]
     folder.catalog.mkdir(exist_ok=True)
+    # Options of Java stand in one text: a space in the name of a folder would begin another option.
+    home = str(folder.catalog).replace("\\", "\\\\").replace('"', '\\"')
     more = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": HOST,
@@ -66,7 +68,7 @@ def _server(folder: Folder, master: str) -> SparkSession:
         # The catalog in memory would forget the tables, and a second run would find their folders in its way.
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.hive.exec.scratchdir": str(folder.catalog / "scratch"),
-        "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={folder.catalog}",
+        "spark.driver.extraJavaOptions": f'{java} -Dderby.system.home="{home}"',
     }
     return spark_session("parley-pipeline", master, warehouse=folder.tables, more=more)
 
