@@ -11,6 +11,8 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHON ?=
 PYTHONS := $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3)
 PYTEST = $(BIN)/pytest --dist worksteal -m "$(if $(PARLEY_LONG),,not long)"
+# Hundreds of processes are started below: without caches each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 # More arguments for the resolver, for example: make lock LOCK_ARGS=--upgrade
 LOCK_ARGS ?=
 
@@ -40,6 +42,7 @@ $(STAMP): requirements.lock pyproject.toml
 	echo "installing requirements.lock"; \
 	$(PIP) install --require-hashes -r requirements.lock; \
 	$(PIP) install --no-deps --no-build-isolation --no-index -e .; \
+	$(BIN)/python -m compileall -q src; \
 	touch $@
 
 # Everything but Spark works without Java, so nothing fails here.

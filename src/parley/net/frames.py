@@ -223,9 +223,14 @@ class FrameStream:
     async def _finish(self) -> None:
         # The transport's own time limit does not run when the other side vanishes while reading is paused.
         cut = self._loop.call_later(CLOSE_SECONDS, self._writer.transport.abort)
-        with suppress(OSError):  # a connection that broke is closed as well
-            await self._writer.wait_closed()
-        cut.cancel()
+        try:
+            with suppress(OSError):  # a connection that broke is closed as well
+                await self._writer.wait_closed()
+        except asyncio.CancelledError:
+            self._writer.transport.abort()  # the loop is about to end, and nobody would close it any more
+            raise
+        finally:
+            cut.cancel()
 
 
 def _end_of(secured: ssl.SSLObject | None) -> int | None:

@@ -142,7 +142,8 @@ class Job:
         if ended.is_set():
             query.stop()
         query.awaitTermination()  # raises what ended it, if that was an error
-        self.ask(ledger)
+        if not ended.is_set():  # who has asked for the end does not wait for a network that may not answer
+            self.ask(ledger)
 
     def ask(self, ledger: Ledger) -> None:
         """What brokers hold against each other now."""

@@ -40,6 +40,7 @@ CONNECT_SECONDS = 10.0  # for which no broker at all may answer at the beginning
 LOOK_SECONDS = 0.2  # between two looks at whether everybody lies
 LIES = 2  # of each broker in one question, after which asking on is of no use
 CLOSE_SECONDS = 5.0
+CUT_SECONDS = 0.05  # in which a connection that is cut is gone
 GRACE_SECONDS = 15.0  # that a question may take beyond its time, for work that was begun
 
 T = TypeVar("T")
@@ -148,6 +149,7 @@ class Gateway:
                 task.cancel()
             if left:
                 self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS))
+                self._loop.run_until_complete(asyncio.sleep(CUT_SECONDS))
             self._loop.close()
 
     def _stop(self) -> None:
@@ -208,8 +210,10 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
         case client_errors.Unreachable():
             return Unreachable(text)
         case client_errors.Stalled():
-            liars = {name: said for name, said in error.reasons.items() if said.startswith("it lies")}
-            return Lying(_words(error.reasons)) if liars else Unreachable(text)
+            # One that lies while others cannot be reached is no reason to give up: a stream waits for the others.
+            said = error.reasons.values()
+            everybody = bool(said) and all(reason.startswith("it lies") for reason in said)
+            return Lying(_words(error.reasons)) if everybody else Unreachable(text)
         case client_errors.PermissionDenied():
             return NotAllowed(f"The network refuses it: {text}.")
         case client_errors.Pruned():
