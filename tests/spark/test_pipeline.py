@@ -208,6 +208,14 @@ def test_the_demo_deletes_only_what_a_demo_made(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").exists()
 
 
+def test_the_demo_leaves_the_tables_of_a_network_alone(tmp_path: Path) -> None:
+    with Folder(tmp_path / "out").held("one"):
+        pass
+    with pytest.raises(typer.Exit):
+        demo_pipeline.play(tmp_path / "out", lambda _: None)
+    assert list((tmp_path / "out").iterdir()) != []
+
+
 # -- the notebook ----------------------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ __all__ = ["STEPS", "Outcome", "perform", "play", "staged", "tell"]
 
 ORGANISATIONS = 4
 READINGS = 6_900  # a day
+MARK = "demo"  # a file that says whose the folder is: what has it may be deleted
 SEED = 1
 PATIENCE = 90.0  # seconds for everything before the pipeline
 STEPS = 3 + FLOWS  # that `say` hears of
@@ -71,7 +72,7 @@ def play(out: Path, say: Callable[[str], None]) -> Outcome:
 def _emptied(out: Path) -> Folder:
     """What an earlier demo left is of another network. What is not of a demo is left alone."""
     folder = Folder(out.absolute())
-    if folder.is_used:
+    if (folder.path / MARK).is_file():
         shutil.rmtree(folder.path)
     elif folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
         fail(f"{out} holds other things; choose another --out", ExitCode.WRONG_USE)
@@ -98,6 +99,7 @@ def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None], master: 
     sent, refusal = asyncio.run(_publish(chosen, say))
     say("starting Spark")
     with folder.held(read_genesis(chosen.file.genesis).chain.hex()):
+        (folder.path / MARK).touch()
         run = run_pipeline(folder, feed(chosen), master, java=BRIEF, completed=say)
     return Outcome(dict(sent.messages), sent.malformed.total(), refusal, run, run.seconds)
 

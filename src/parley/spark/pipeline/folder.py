@@ -65,7 +65,7 @@ class Folder:
 
     @property
     def _mark(self) -> Path:
-        return self.path / "chain"
+        return self.path / "network"  # names its chain
 
     @contextmanager
     def held(self, chain: str) -> Iterator[None]:
