@@ -31,6 +31,7 @@ from parley.node.secrets import write_secret
 
 DAY = 86_400_000
 TOPIC, LAST = "renewals", "the last one"
+PACE_SECONDS = 0.05  # between two messages: more of them would only keep the machine from what is tested
 
 
 @pytest.fixture
@@ -122,6 +123,7 @@ class Traffic:
     async def publish(self, alice: Client, enough: asyncio.Event) -> None:
         while not enough.is_set():
             await self._publish(alice, str(len(self.published)))
+            await asyncio.sleep(PACE_SECONDS)
         await self._publish(alice, LAST)
 
     async def _publish(self, alice: Client, text: str) -> None:

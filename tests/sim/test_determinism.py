@@ -4,10 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
 from parley.sim.scenario import APPLICATIONS, CRYPTO, run
+
+LONG = bool(os.environ.get("PARLEY_LONG"))
+SEEDS = (1, 2)
+RUNS = list(product(CRYPTO, SEEDS) if LONG else zip(CRYPTO, SEEDS, strict=True))
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
@@ -17,8 +22,7 @@ def test_a_seed_gives_one_trace_in_one_process(application: str, crypto: str) ->
     assert first == second
 
 
-@pytest.mark.parametrize("crypto", CRYPTO)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("crypto", "seed"), RUNS)
 def test_a_seed_gives_one_trace_whatever_the_hash_seed(crypto: str, seed: int) -> None:
     options = ("--nodes", "7", "--byzantine", "2", "--seed", str(seed), "--crypto", crypto)
     first, second = (_run_in_process(hash_seed, *options) for hash_seed in ("1", "2"))

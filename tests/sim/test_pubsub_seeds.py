@@ -13,7 +13,8 @@ from parley.sim.report import Report, describe
 from parley.sim.scenario import Simulation, run
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
-SHARE = 25  # seeds of one test: few enough to spread over processes, enough that everything happens among them
+# Seeds of one test: few enough to spread over processes, enough that everything happens among them.
+SHARE = 25
 # Nodes and seeds of each test. A run of seven takes twice as long as one of four: the short suite has too few of them
 # for everything to happen.
 SHARES = (
