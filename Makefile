@@ -60,7 +60,7 @@ java: $(STAMP)
 	    echo "Spark needs Java 17 or newer, everything else works without it: $$line"; \
 	fi
 
-demo: $(STAMP) java ## watch replicas agree while one lies, hospitals share records, and a reader catch its own broker
+demo: $(STAMP) java ## watch replicas agree while one lies, hospitals share records, a reader catch its own broker, and Spark make tables
 	@./parley demo
 
 test: lint formal-quick pytest ## ruff, mypy, the import contracts, then pytest

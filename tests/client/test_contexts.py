@@ -9,7 +9,7 @@ import pytest
 
 from parley.client import contexts
 from parley.client.client import connect
-from parley.client.errors import ContextError
+from parley.client.errors import ContextError, IdentityError
 from parley.model.genesis import Genesis
 from parley.node.provision import create_identity, identity_path, provision_network
 
@@ -107,10 +107,14 @@ def test_a_wrong_context_file_is_named_with_its_key(tmp_path: Path, text: str, p
 
 
 def test_what_does_not_exist_is_named(tmp_path: Path, home: Path) -> None:
-    with pytest.raises(ContextError, match=r"context\.toml cannot be read: No such file"):
+    with pytest.raises(
+        ContextError, match=r"context\.toml cannot be read: No such file.* is no folder of `parley up`"
+    ):
         contexts.resolve(directory=tmp_path)
     with pytest.raises(ContextError, match=r"There is no context 'ward'.*Saved contexts: none"):
         contexts.resolve("ward")
+    with pytest.raises(IdentityError, match=r"The identity .*nobody\.json cannot be read: No such file"):
+        contexts.read_identity(tmp_path / "nobody.json")
     with pytest.raises(ContextError, match="cannot be the name of a context"):
         contexts.resolve("../ward")
     with pytest.raises(ContextError, match="identity is needed beside the genesis"):
@@ -130,7 +134,7 @@ def test_an_identity_that_others_can_read_is_refused(network: Network, tmp_path:
     path = tmp_path / "identity.json"
     path.write_bytes(identity_path(directory, "alpha", "alice").read_bytes())
     path.chmod(0o640)
-    with pytest.raises(ContextError, match=f"run: chmod 600 {path}"):
+    with pytest.raises(IdentityError, match=f"run: chmod 600 {path}"):
         contexts.read_identity(path)
     path.chmod(0o600)
     assert contexts.read_identity(path).credential.name == "alice"
@@ -141,13 +145,13 @@ def test_an_identity_that_is_none_is_refused(network: Network, tmp_path: Path) -
     path = tmp_path / "identity.json"
     path.write_bytes(b"{}")
     path.chmod(0o600)
-    with pytest.raises(ContextError, match="is not an identity file"):
+    with pytest.raises(IdentityError, match="is not an identity file"):
         contexts.read_identity(path)
     alice = identity_path(directory, "alpha", "alice").read_text()
     bob = identity_path(directory, "beta", "alice").read_text()
     seed = alice.rpartition('"seed"')[2]
     path.write_text(bob.rpartition('"seed"')[0] + '"seed"' + seed)
-    with pytest.raises(ContextError, match="does not belong to the credential"):
+    with pytest.raises(IdentityError, match="does not belong to the credential"):
         contexts.read_identity(path)
 
 
@@ -163,8 +167,8 @@ def test_an_identity_of_another_network_or_of_the_past_is_refused(network: Netwo
     directory, _ = network
     other = tmp_path / "other"
     provision_network(other, organisations=("alpha",), network="other", start_time=NOW)
-    with pytest.raises(ContextError, match="issued for another network"):
+    with pytest.raises(IdentityError, match="issued for another network"):
         connect(directory=directory, identity=identity_path(other, "alpha", "alice"))
     create_identity(other, "alpha", "late", not_after=NOW - 1)
-    with pytest.raises(ContextError, match="it has expired"):
+    with pytest.raises(IdentityError, match="it has expired"):
         connect(directory=other, identity=identity_path(other, "alpha", "late"))

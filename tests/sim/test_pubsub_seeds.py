@@ -15,12 +15,10 @@ from parley.sim.scenario import Simulation, run
 LONG = bool(os.environ.get("PARLEY_LONG"))
 # Seeds of one test: few enough to spread over processes, enough that everything happens among them.
 SHARE = 25
-# Nodes and seeds of each test. A run of seven takes twice as long as one of four: the short suite has too few of them
-# for everything to happen.
-SHARES = (
+SHARES = (  # nodes and seeds of each test
     [(nodes, range(first, first + SHARE)) for nodes in (4, 7) for first in range(0, 2_000, SHARE)]
     if LONG
-    else [(4, range(15)), (7, range(6))]
+    else [(4, range(SHARE)), (7, range(SHARE, 2 * SHARE))]
 )
 
 HAPPENS = ("absences", "damaged", "erased", "expired", "joins", "mended", "recoveries", "stages", "wipes")
@@ -49,12 +47,6 @@ def test_publications_survive_whatever_happens(nodes: int, seeds: range) -> None
     reports = [play(nodes, seed) for seed in seeds]
     broken = [describe(report) for report in reports if report.violations]
     assert not broken, "\n".join(broken)
-    if nodes == 4 or LONG:
-        assert_all_happened(reports)
-
-
-def assert_all_happened(reports: list[Report]) -> None:
-    """A run in which nothing happens proves nothing."""
     happened = _sum(report.happened for report in reports)
     receipts = _sum(report.receipts for report in reports)
     refused = _sum(report.refused for report in reports)

@@ -381,15 +381,29 @@ def test_the_command_tells_what_it_found_and_ends_with_1(same_session: None, tmp
 
 
 def test_the_command_verifies_a_network_as_its_auditor(
-    same_session: None, network: LocalNetwork, tmp_path: Path
+    same_session: None, network: LocalNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(network, "audited", partitions=1)
     words = ("audit", "run", "--dir", network.directory, "--findings", "f.parquet")
     said = parley(*words, "--as", "alpha/admin", "--json", home=tmp_path).json()
     assert (said["valid"], said["findings"], said["first_fault"]) == (True, 0, None)
     assert said["heights"] > 3
+    # Who may not read the ledger hears of it before Spark starts.
+    monkeypatch.setattr("parley.spark.session.spark_session", lambda *_: pytest.fail("Spark was started"))
     ended = parley(*words, "--as", "beta/admin", home=tmp_path, code=ExitCode.DOES_NOT_HOLD)
     assert "needs the right auditor" in flat(ended.err)
+
+
+def test_a_network_that_is_stopped_is_told_before_spark_starts_with_how_to_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = LocalNetwork(tmp_path / "stopped")
+    monkeypatch.setattr("parley.spark.gateway.CONNECT_SECONDS", 0)
+    monkeypatch.setattr("parley.spark.session.spark_session", lambda *_: pytest.fail("Spark was started"))
+    ended = parley("audit", "run", "--dir", stopped.directory, home=tmp_path, code=ExitCode.UNREACHABLE)
+    assert "[PARLEY_UNREACHABLE] No broker answers" in flat(ended.err)
+    assert "not running here: alpha-1, " in flat(ended.err)
+    assert "start with `parley up --detach" in flat(ended.err)
 
 
 @pytest.mark.parametrize(

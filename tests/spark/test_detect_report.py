@@ -165,6 +165,7 @@ def test_a_table_is_reported_with_a_chart_and_a_page(tmp_path: Path) -> None:
 
 
 def test_a_table_without_alerts_is_well(tmp_path: Path) -> None:
+    (tmp_path / "_checkpoint").mkdir()
     ended = parley("audit", "watch", "--check", "--table", ".", "--chart", "c.png", home=tmp_path, code=0)
     assert "Nothing was noticed." in ended.out
 
@@ -175,6 +176,7 @@ def test_a_table_without_alerts_is_well(tmp_path: Path) -> None:
         (("--once", "--check"), "say --once or --check"),
         (("--check", "--report", "nowhere/page.md"), "there is no folder nowhere"),
         (("--check", "--chart", "chart.svg"), "charts are PNG files"),
+        (("--check", "--table", "alrets"), "no watch has written to alrets yet"),
         (("--probed", "33"), "less than or equal to 32"),
     ],
 )

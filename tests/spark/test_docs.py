@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield from snippets.folder.__wrapped__(tmp_path)  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_the_blocks_of_the_page_run_in_order(java: Path, folder: Path) -> None:
     found = snippets.blocks(PAGE)
     assert [kind for kind, _ in found] == ["sh", "python", "sh"]

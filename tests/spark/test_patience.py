@@ -20,11 +20,12 @@ from tests.spark.ledger import verified
 from parley.client.errors import Stalled
 from parley.client.observing import BlockName
 from parley.model.records import PartitionRecord
+from parley.node.provision import provision_network
 from parley.spark import auditing, detect, gateway, heads, planning, reader
 from parley.spark.auditing import Ledger
 from parley.spark.detect_rules import Alert, Kind
 from parley.spark.detect_table import AlertTable
-from parley.spark.errors import DataLoss, Lying, Unreachable
+from parley.spark.errors import BadIdentity, BadOption, DataLoss, Lying, Unreachable
 from parley.spark.offsets import Offsets, Place
 from parley.spark.options import Network, ReadOptions, read_options, table_options
 from parley.spark.tables import LedgerPosition, TableStreamReader
@@ -215,6 +216,16 @@ def test_one_liar_does_not_end_a_query_that_waits_for_the_others() -> None:
     assert isinstance(gateway.translated(Stalled("reading", {"a": lies, "b": silent})), Unreachable)
     assert isinstance(gateway.translated(Stalled("reading", {"a": lies, "b": lies})), Lying)
     assert isinstance(gateway.translated(Stalled("reading", {})), Unreachable)
+
+
+def test_which_file_cannot_be_used_is_told_by_its_kind_and_not_by_its_name(tmp_path: Path) -> None:
+    mine = tmp_path / "identity secrets"
+    nobody = mine / "nobody.json"
+    with pytest.raises(BadOption, match="is no folder of `parley up`"):
+        gateway.gateway(Network(directory=str(mine)))
+    provision_network(mine, organisations=["alpha"], network="new", start_time=1_700_000_000_000)
+    with pytest.raises(BadIdentity, match=r"nobody\.json cannot be read"):
+        gateway.gateway(Network(directory=str(mine), identity=str(nobody)))
 
 
 def test_a_network_that_cannot_be_opened_leaves_no_connection_and_no_thread(

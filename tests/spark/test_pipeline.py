@@ -219,6 +219,7 @@ def test_the_demo_leaves_the_tables_of_a_network_alone(tmp_path: Path) -> None:
 # -- the notebook ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom_and_stores_no_outputs(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

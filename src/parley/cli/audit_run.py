@@ -74,12 +74,13 @@ def run(
 
     Hash chain, certificates, roots, receipts, client signatures and bodies; of a store also its state and indices. From
     the network it needs an identity with the right auditor. Blocks are not executed again unless --replay says so. Ends
-    with 0 if all is right, with 1 if it is not.
+    with 0 if all is right, with 1 if it is not, with 3 if too few brokers answer.
     """
+    require_spark()
+    _require_writable(findings)
     work, source = _chosen(
         store, genesis, find(directory, context) if store is None else None, who, replay=replay
     )
-    _require_writable(findings)
     report = _done(spark, work)
     from parley.spark.findings import write  # noqa: PLC0415 - an extra
 
@@ -96,9 +97,9 @@ def _chosen(
     """The audit that is meant, and what it is of."""
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
-    require_spark()
     from parley.pubsub.application import PubSub  # noqa: PLC0415 - heavy
     from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
+    from parley.spark.auditing import Ledger  # noqa: PLC0415
     from parley.spark.options import Network  # noqa: PLC0415
 
     if store is not None and genesis is not None:
@@ -113,6 +114,8 @@ def _chosen(
     where = network_of(chosen)
     identity = str(chosen.speaker(who).absolute())
     network = Network(where.get("context"), where.get("directory"), identity=identity)
+    with ending(chosen=chosen):
+        Ledger(network).block(1)  # who may not read the ledger hears of it before Spark starts
     return lambda session: audit_network(session, network, PubSub, replay=replay), chosen.source
 
 

@@ -105,7 +105,9 @@ def watch(
     _require_folder(page)
     if once and check:
         raise typer.BadParameter("say --once or --check, not both.", param_hint="--check")
-    if not check:
+    if check:
+        _require_table(table)
+    else:
         limits = Thresholds(
             refusals, probed, replays, reused, window * 1_000, silent_blocks, silent_seconds * 1_000
         )
@@ -124,6 +126,15 @@ def watch(
 def _require_folder(page: Path | None) -> None:
     if page is not None and not page.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {page.parent}.", param_hint="--report")
+
+
+def _require_table(table: Path) -> None:
+    """That nothing was noticed is good news only where somebody looked."""
+    if not (table / CHECKPOINT).is_dir() and not any(table.glob("*.parquet")):
+        fail(
+            f"no watch has written to {table} yet; check the name, or run: parley audit watch --once --table {table}",
+            ExitCode.WRONG_USE,
+        )
 
 
 def _beside(chart: Path | None, page: Path) -> str:
@@ -164,7 +175,7 @@ def _run(
     options = {**network_of(chosen), "identity": str(chosen.speaker(who).absolute())}
     watched = Watch(read_genesis(chosen.file.genesis), options, table, table / CHECKPOINT, limits, delta)
     tell = (lambda _: None) if once and as_json else _teller(as_json=as_json)
-    with ending(f" (see {table / LOG})"):
+    with ending(f" (see {table / LOG})", chosen):
         _watch(watched, master, tell, once=once)
 
 

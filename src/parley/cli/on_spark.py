@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import NoReturn
 
 from parley.cli.contexts import FILE, Chosen
+from parley.cli.network import starting
 from parley.cli.output import ExitCode, fail
 from parley.spark.errors import ParleySparkError
 
@@ -39,21 +40,24 @@ def code_of(condition: str) -> ExitCode:
 
 
 @contextmanager
-def ending(see: str = "") -> Iterator[None]:
+def ending(see: str = "", chosen: Chosen | None = None) -> Iterator[None]:
     """A condition of ours ends the command with its sentence, also out of what Spark wrapped it in.
 
-    `see` tells where more is to be read of what Spark itself says.
+    `see` tells where more is to be read of what Spark itself says; of `chosen`, which brokers have not been started.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     try:
         yield
     except ParleySparkError as error:
-        _end(error.condition, error.message)
+        _end(error.condition, error.message, chosen)
     except PySparkException as error:
         said = _SAID.search(str(error))
-        _end(*((said[1], said[2]) if said else ("", f"{str(error).strip()}{see}")))
+        _end(*((said[1], said[2]) if said else ("", f"{str(error).strip()}{see}")), chosen)
 
 
-def _end(condition: str, message: str) -> NoReturn:
-    fail(f"[{condition}] {message}" if condition else message, code_of(condition))
+def _end(condition: str, message: str, chosen: Chosen | None) -> NoReturn:
+    code = code_of(condition)
+    remedy = starting(chosen) if chosen is not None and code == ExitCode.UNREACHABLE else ""
+    words = f"[{condition}] {message}" if condition else message
+    fail(f"{words}\nparley: {remedy}" if remedy else words, code)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from parley.client.errors import ContextError
+from parley.client.errors import ContextError, IdentityError
 from parley.model.credentials import CredentialError, Identity, check_credential
 from parley.model.genesis import MAX_GENESIS, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError
@@ -87,7 +87,7 @@ def resolve(
         check_credential(holder.credential, network, time.time_ns() // 1_000_000)
     except CredentialError as error:
         where = "" if source is None else f" in {source}"
-        raise ContextError(f"The credential{where} cannot be used: {error}.") from error
+        raise IdentityError(f"The credential{where} cannot be used: {error}.") from error
     chosen = brokers is not None and not isinstance(brokers, Mapping)
     file = None if source is None else source.absolute()
     return Context(network, holder, _addresses(network, overrides, brokers), chosen, file)
@@ -142,14 +142,17 @@ def read_genesis(path: Path) -> Genesis:
 
 def read_identity(path: Path) -> Identity:
     """A client's secret: nobody but its owner may read the file."""
-    data = _read(path, MAX_IDENTITY, private=True)
+    try:
+        data = _read(path, MAX_IDENTITY, private=True)
+    except ContextError as error:
+        raise IdentityError(f"The identity {error}") from error.__cause__
     try:
         identity = msgspec.json.decode(data, type=Identity)
         secret = identity.key()
     except (ValueError, RecursionError) as error:
-        raise ContextError(f"{path} is not an identity file: {error}.") from error
+        raise IdentityError(f"{path} is not an identity file: {error}.") from error
     if secret.public != identity.credential.key:
-        raise ContextError(
+        raise IdentityError(
             f"{path}: the secret does not belong to the credential; use the file as it was issued."
         )
     return identity
@@ -170,7 +173,12 @@ def renewed(identity: Identity, file: Path | None) -> Identity:
 
 def _file(context: str | None, directory: str | os.PathLike[str] | None, *, incomplete: bool) -> ContextFile:
     if directory is not None:
-        return read_context(Path(directory) / CONTEXT_FILE)
+        path = Path(directory) / CONTEXT_FILE
+        if not path.exists():
+            raise ContextError(
+                f"{path} cannot be read: No such file or directory. {Path(directory).absolute()} is no folder of `parley up`."
+            )
+        return read_context(path)
     name = context or current_context()
     if name is None:
         what = "An identity is needed beside the genesis file" if incomplete else "No network is named"

@@ -15,6 +15,7 @@ __all__ = [
     "ClientExists",
     "ContextError",
     "Expired",
+    "IdentityError",
     "Invalid",
     "InvalidConstraint",
     "InvalidMessage",
@@ -55,6 +56,10 @@ class ParleyError(Exception):
 
 class ContextError(ParleyError):
     """A context, genesis or identity file cannot be used; the message names the file and what is wrong with it."""
+
+
+class IdentityError(ContextError):
+    """The identity file is not there, cannot be read, or holds a credential that this network does not take."""
 
 
 class ClientClosed(ParleyError):  # noqa: N818 - it names the condition

@@ -202,9 +202,10 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
     """What went wrong with the network, as one of the documented errors."""
     text = str(error)
     match error:
+        case client_errors.IdentityError():
+            return BadIdentity(text)
         case client_errors.ContextError():
-            about = any(word in text.lower() for word in ("credential", "identity", "secret"))
-            return BadIdentity(text) if about else BadOption(text)
+            return BadOption(text)
         case client_errors.Revoked() | client_errors.UnknownClient() | client_errors.NotAuthenticated():
             return BadIdentity(f"The network does not take this identity: {text}.")
         case client_errors.Unreachable():
