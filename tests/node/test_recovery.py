@@ -451,7 +451,8 @@ async def wiped_and_back(network: LocalNetwork) -> None:
         enough.set()
         count = await load
     async with client(network, "delta-1", "alpha", "alice") as reader:
-        fetched = await reader.fetch("log", count - 1)
+        # It may hear a moment later than the publisher that the last one is certified.
+        fetched = await reader.fetch("log", count - 1, wait=20_000)
         assert fetched.blocks
 
 

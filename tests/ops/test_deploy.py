@@ -174,7 +174,7 @@ def switch_delta_off_and_on(network: Consortium) -> None:
             assert network.down("alpha") == ["delta-1"]
 
     printed = network.follow("Without one machine", look)
-    assert printed["bob", "parley fetch records"] == f"{FIRST}\n{WITHOUT_DELTA}\n"
+    assert printed["bob", "parley sub records --from earliest -n 2"] == f"{FIRST}\n{WITHOUT_DELTA}\n"
     assert network.down("alpha") == []
 
 

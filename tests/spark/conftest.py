@@ -10,6 +10,7 @@ import pytest
 from tests.node.network import LocalNetwork
 
 from parley.spark.java import INSTALL, find_java
+from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
 from parley.spark.session import ROCKSDB, spark_session
 
 if TYPE_CHECKING:
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def java() -> Path:
-    """For tests that start a Spark, in this process or in another."""
-    return find_java() or pytest.skip(f"Spark needs Java: {INSTALL}")
+def java() -> Iterator[Path]:
+    """For tests that start a Spark, in this process or in another; none of them lives long enough to be compiled well."""
+    found = find_java() or pytest.skip(f"Spark needs Java: {INSTALL}")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(JAVA_OPTIONS, BRIEF)
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,6 @@ from parley.cli.examples import yesterday
 from parley.spark.pipeline import worker
 from parley.spark.pipeline.folder import Busy, Folder, OtherNetwork
 from parley.spark.pipeline.report import read_run
-from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
 from parley.spark.pipeline.sensors import Pace, Reading, readings
 from parley.spark.pipeline.tenants import TENANTS
 
@@ -56,8 +55,7 @@ class Told:
 def told(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = Folder(tmp_path_factory.mktemp("pipeline") / "out")
     steps: list[str] = []
-    with demo_pipeline.staged() as chosen, pytest.MonkeyPatch.context() as environment:
-        environment.setenv(JAVA_OPTIONS, BRIEF)  # also for the second run, and the notebook
+    with demo_pipeline.staged() as chosen:
         sent = list(islice(readings(demo_pipeline.SEED, Pace(yesterday())), demo_pipeline.READINGS))
         yield Told(chosen, folder, sent, demo_pipeline.perform(chosen, folder, steps.append), steps)
 

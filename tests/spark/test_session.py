@@ -14,6 +14,7 @@ from tests.spark.running import JOB_SECONDS
 from parley.spark import java, session
 from parley.spark.errors import BadOption, NoJava, ParleySparkError
 from parley.spark.java import INSTALL, find_java, require_java
+from parley.spark.pipeline.run import JAVA_OPTIONS
 from parley.spark.session import LOGGING, prepare, settings, spark_session
 
 if TYPE_CHECKING:
@@ -171,7 +172,10 @@ spark.range(10).count()
 
 
 @pytest.mark.long
-def test_a_job_that_goes_well_says_nothing_but_one_line_of_the_jvm(java: Path, tmp_path: Path) -> None:
+def test_a_job_that_goes_well_says_nothing_but_one_line_of_the_jvm(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JAVA_OPTIONS)  # of which it would tell
     done = subprocess.run(
         [sys.executable, "-c", NOISE],
         cwd=tmp_path,
