@@ -54,10 +54,16 @@ def several(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def run(job: Job) -> None:
-    # Both executors are there before anything begins.
+    # All executors are there before anything begins.
     more = {"spark.executor.memory": "512m", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
     spark = spark_session("exactly once", job.master, more=more)
     spark.sparkContext.setLogLevel("ERROR")
+    work(spark, job)
+    spark.stop()
+
+
+def work(spark: SparkSession, job: Job) -> None:
+    """From where the checkpoints say to the end of the source."""
     table, sink = job.folders
     publishing = (
         several(spark, job)
@@ -83,7 +89,6 @@ def run(job: Job) -> None:
     )
     publishing.awaitTermination()
     appending.awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":

@@ -70,10 +70,6 @@ class Running:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def wait(self) -> None:
-        """Until it ends by itself, which it does when all is done."""
-        assert self._process.wait(SECONDS) == 0, self._tail()
-
     def until(self, condition: Callable[[], bool], what: str) -> None:
         def looked() -> bool:
             assert self.runs, f"the job ended before this: {what}\n{self._tail()}"

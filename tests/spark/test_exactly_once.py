@@ -11,23 +11,26 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import count, cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow.parquet as pq
-import pytest
 from deltalake import DeltaTable
 from tests.node.network import LocalNetwork
-from tests.spark.exactly_once_job import Job
+from tests.spark.exactly_once_job import Job, work
 from tests.spark.killing import Running, last_noted, spark_home, until
 from tests.spark.sinks import client, create_topic, held, options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
 ROUNDS = 5 if LONG else 1  # in each of which the executors, a broker and then the driver are killed
 BATCHES = 6  # that a round has at its disposal: it takes three, and those during which nobody is killed
 ROWS = 40  # of a batch
 SCRIPT = Path(__file__).with_name("exactly_once_job.py")
-EXECUTORS = 2
-CLUSTER, LOCAL = f"local-cluster[{EXECUTORS},1,1024]", "local[2]"
+EXECUTORS = 2 if LONG else 1
+CLUSTER = f"local-cluster[{EXECUTORS},{2 // EXECUTORS},1024]"
 
 Copy = tuple[
     tuple[int, int], int, int
@@ -115,25 +118,20 @@ def kill_all(network: LocalNetwork, job: Job, running: Running, broker: str) -> 
     running.kill()
 
 
-@pytest.mark.usefixtures("java")
-def test_every_publication_is_there_once_whoever_was_killed(network: LocalNetwork, tmp_path: Path) -> None:
+def test_every_publication_is_there_once_whoever_was_killed(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path
+) -> None:
     source, sink = create_topic(network, "once/source"), create_topic(network, "once/sink")
     publish(network, source, ROUNDS * BATCHES * ROWS)
     originals = {(one.partition, one.offset) for one in held(network, source)}
     assert len(originals) == ROUNDS * BATCHES * ROWS
     job = Job(CLUSTER, options(network), source, sink, str(tmp_path / "table"), str(tmp_path / "notes"), ROWS)
     home, log = spark_home(tmp_path / "spark"), tmp_path / "job.log"
-
-    def start(master: str) -> Running:
-        chosen = msgspec.structs.replace(job, master=master)
-        return Running(SCRIPT, msgspec.json.encode(chosen).decode(), log, home)
-
     for broker in islice(cycle(network.names), ROUNDS):
-        with start(CLUSTER) as running:
+        with Running(SCRIPT, msgspec.json.encode(job).decode(), log, home) as running:
             kill_all(network, job, running, broker)
         network.start(broker)
         await_broker(network, broker)
-    with start(LOCAL) as running:
-        running.wait()
+    work(spark, job)  # by another driver, with what the killed ones left
     require_once(in_table(job.table), originals)
     require_once(in_topic(network, sink), originals)

@@ -131,6 +131,7 @@ def test_the_chapter_can_be_read_on_any_terminal(told: Told, width: int) -> None
     assert "all of them hold" in " ".join(text.split())
 
 
+@pytest.mark.long
 def test_a_second_run_reads_only_what_is_new_and_shows_what_is_not_as_expected(told: Told) -> None:
     before, where = told.outcome.run, ["--dir", str(told.chosen.directory)]
     more = ["--messages", str(MORE), "--malformed", str(DAMAGED), "--seed", "9", "--json"]
