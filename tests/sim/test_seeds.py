@@ -8,8 +8,8 @@ from parley.sim.byzantine import ACTORS
 from parley.sim.scenario import run
 
 LONG = bool(os.environ.get("PARLEY_LONG"))
-SEEDS = range(200 if LONG else 10)
-FEW = range(40 if LONG else 1)
+SEEDS = range(200 if LONG else 20)
+FEW = range(40 if LONG else 2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -25,7 +25,7 @@ def test_seven_replicas_bear_two_liars_with_real_signatures(seed: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
-@pytest.mark.parametrize("seed", range(60 if LONG else 3))
+@pytest.mark.parametrize("seed", range(60 if LONG else 6))
 def test_commit_depth_three_holds_too(nodes: int, seed: int) -> None:
     report = run(nodes, (nodes - 1) // 3, seed, depth=3)
     assert report.violations == ()

@@ -42,7 +42,7 @@ def clean(campaign: Campaign) -> None:
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_sampled_campaign_is_safe_and_live(depth: int, shard: int) -> None:
-    scenarios = 200_000 if LONG else 500
+    scenarios = 200_000 if LONG else 1_000
     clean(Campaign(Shape(depth=depth), 7, scenarios, (shard, SHARDS)))
 
 
