@@ -77,6 +77,7 @@ def test_a_ledger_is_backed_up_read_and_restored_while_the_others_go_on(consorti
     consortium.type("delta", "parley status --wait 120 --dir network")
 
 
+@pytest.mark.long
 def test_a_new_machine_with_a_new_address_takes_the_place_of_the_old(consortium: Consortium) -> None:
     with Load(consortium):
         consortium.follow("Back up the keys")

@@ -77,6 +77,7 @@ async def publish(alice: RawClient, count: int = 1) -> None:
         assert receipt.code is Code.OK
 
 
+@pytest.mark.long
 def test_a_network_that_is_well_raises_no_alert(
     hurried: SparkSession, network: LocalNetwork, ledger: Ledger, tmp_path: Path
 ) -> None:

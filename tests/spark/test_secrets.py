@@ -44,6 +44,7 @@ def test_a_key_that_leaks_is_found(shift: int, tmp_path: Path) -> None:
     assert leaks(tmp_path, seed) == ["base64", "hex", "raw", "shown"]
 
 
+@pytest.mark.long  # test_pipeline looks at what a whole run leaves behind
 def test_no_plan_log_checkpoint_page_or_file_of_spark_holds_the_key(
     java: Path, network: LocalNetwork, tmp_path: Path
 ) -> None:
