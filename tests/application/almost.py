@@ -41,7 +41,7 @@ from tests.application.codes import (
     with_rights,
 )
 from tests.application.stories import examples
-from tests.pubsub.world import ADMIN, ADMINS, WRITER, Actor, World, pairs, registration
+from tests.application.world import ADMIN, ADMINS, WRITER, Actor, World, pairs, registration
 
 from parley.model.batches import (
     CONTROL,
@@ -59,7 +59,7 @@ from parley.model.batches import (
 
 def admission(world: World, body: bytes) -> str:
     try:
-        world.application.open(body)
+        world.machine.admit(body)
     except Refusal as refusal:
         return code_of(refusal)
     return ADMITTED
@@ -182,7 +182,7 @@ def wrappings(kind: int) -> list[Said]:
 
 
 def _vouched(world: World, body: bytes) -> str:
-    world.application.vouch(body, bytes(32))
+    world.machine.vouch(body, bytes(32))
     return admission(world, body)
 
 

@@ -58,14 +58,14 @@ from tests.application.codes import (
     proven,
     with_rights,
 )
+from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Memory, Signed, actor, registration, tagged
 from tests.client.ledger import Ledger, note
-from tests.pubsub.world import ADMIN, ADMINS, WRITER, Actor, Memory, Signed, actor, registration, tagged
 
-from parley.crypto import merkle
+from parley.applications import DATA_SHARD
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.layout import StoredBlock
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf_of
 from parley.ledger.recent import RecentStates
 from parley.model.batches import PUBLISH, BatchHeader, encode
 from parley.net.messages import (
@@ -142,7 +142,7 @@ def _ledger() -> tuple[Ledger, list[Signed], list[list[StreamPosition]]]:
 def _view(ledger: Ledger) -> View:
     store, history = _Store(), MountainRange()
     for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
-        nodes = history.append(history_leaf(block.height, block.id, merkle.root(outcome.leaves)))
+        nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))
         store.write(
             [
                 (layout.committed(block.height), encode(StoredBlock.of(block))),
@@ -153,7 +153,7 @@ def _view(ledger: Ledger) -> View:
             ]
         )
     state = RecentStates(store, ledger.height).at(ledger.height)
-    return View(Archive(store), state, ledger.anchor())
+    return View(Archive(store, DATA_SHARD), state, ledger.anchor())
 
 
 RAW = (

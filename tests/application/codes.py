@@ -2,7 +2,7 @@
 
 The codes are compared with those in `tests/vectors/codes.json`, which were recorded once. Nothing here depends on the value
 of a digest, a chain or a signature, nor on how operations and keys of the state are encoded: only the adapters know that.
-The histories of `tests/pubsub/histories.py` are a part of this: another choice there is another history.
+The histories of `tests/application/histories.py` are a part of this: another choice there is another history.
 """
 
 from __future__ import annotations
@@ -14,63 +14,50 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.pubsub.world import ADMINS, START, WRITER, Actor, Signed, World, actor, registration
+from tests.application.world import ADMINS, START, WRITER, Actor, Signed, World, actor, mount, registration
 
+from parley.application import sequences, strangers
+from parley.application.expiry import EXPIRY
+from parley.application.operations import Operation
+from parley.application.quotas import COUNTS, HELD
 from parley.consensus.types import Instance, genesis_block
 from parley.model.batches import BatchHeader, Message
 from parley.model.credentials import Credential
-from parley.model.errors import Refusal
 from parley.model.expressions import parse_constraint
 from parley.model.genesis import Genesis, Limits, Timeouts
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import (
-    Advertise,
+from parley.model.receipts import BatchReceipt
+from parley.model.refusals import Refused as Refusal
+from parley.modules.advertisements import rules as advertisements
+from parley.modules.advertisements.operations import Advertise
+from parley.modules.advertisements.tables import ADVERTISEMENTS
+from parley.modules.publishing import budget
+from parley.modules.registry.operations import (
     AlterClient,
-    AlterTopic,
-    CommitStage,
-    CreateTopic,
-    DeleteTopic,
     GrantRight,
-    Operation,
-    Policy,
     RegisterClient,
     RevokeClient,
     RevokeRight,
-    Subscribe,
-    Unsubscribe,
 )
-from parley.model.receipts import BatchReceipt, Subscribed
-from parley.model.records import (
-    advertisement_key,
-    advertisement_prefix,
-    client_key,
-    constraint_key,
-    name_key,
-    organisation_prefix,
-    partition_key,
-    stage_key,
-    subscription_key,
-    subscription_prefix,
-    topic_key,
-)
+from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.modules.retention.tables import AGES
+from parley.modules.staging import budget as commits
+from parley.modules.staging import numbering, staged
+from parley.modules.staging import rules as staging
+from parley.modules.staging import tables as stages
+from parley.modules.staging.operations import CommitStage
+from parley.modules.subscriptions import matching
+from parley.modules.subscriptions import rules as subscriptions
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
+from parley.modules.subscriptions.receipts import Subscribed
+from parley.modules.subscriptions.tables import GUARDS, ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.tables import ENDING, HEADS, TOPICS
 from parley.node import answers as answering
-from parley.node.access import Asker
+from parley.node.access import Caller as Asker
 from parley.node.answers import block_name, fetched, listed, proven
 from parley.node.blocks import audited
 from parley.node.streams import Stream
-from parley.pubsub import (
-    advertisements,
-    budget,
-    lines,
-    matching,
-    numbering,
-    staged,
-    staging,
-    strangers,
-    subscriptions,
-)
-from parley.pubsub import records as internal
-from parley.pubsub.application import PubSub
 
 __all__ = [
     "ADMITTED",
@@ -145,7 +132,7 @@ __all__ = [
 
 # Limits that are too high to be met, by a word of this file's own.
 _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "lines": ((lines, "MAX_LINES"),),
+    "lines": ((sequences, "MAX_SEQUENCES"),),
     "strangers": ((strangers, "MAX_STRANGERS"),),
     "orders": ((subscriptions, "MAX_ORDERS"),),
     "unguarded": ((matching, "MAX_UNGUARDED"), (subscriptions, "MAX_UNGUARDED")),
@@ -157,33 +144,29 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "writers of client": ((staging, "MAX_WRITERS_PER_CLIENT"),),
     "writer kept": ((staging, "WRITER_KEPT"),),
     "counted of commit": ((staging, "MAX_COUNTED"),),
-    "counted of block": ((budget, "MAX_COUNTED_PER_BLOCK"),),
+    "counted of block": ((commits, "MAX_COUNTED_PER_BLOCK"),),
     "compared of batch": ((budget, "MAX_COMPARED_PER_BATCH"),),
     "compared of block": ((budget, "MAX_COMPARED_PER_BLOCK"),),
-    "committed of block": ((budget, "MAX_COMMITTED_PER_BLOCK"),),
+    "committed of block": ((commits, "MAX_COMMITTED_PER_BLOCK"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
     "examined": ((answering, "MAX_EXAMINED"),),
 }
 
 
-def application_of(genesis: Genesis) -> PubSub:
-    return PubSub(genesis)
-
-
 def codes_of(leaves: Iterable[object]) -> list[str]:
     """The code of every receipt of a batch."""
-    return [leaf.code.value for leaf in leaves if isinstance(leaf, BatchReceipt)]
+    return [leaf.code for leaf in leaves if isinstance(leaf, BatchReceipt)]
 
 
 def code_of(refusal: Refusal) -> str:
-    return refusal.code.value
+    return refusal.data.code
 
 
 def begins_of(receipt: object) -> list[tuple[int, tuple[int, int], int]]:
     """Partition, incarnation and next number of every order that a subscription joined."""
     assert isinstance(receipt, BatchReceipt)
-    outcome = receipt.outcome
-    assert isinstance(outcome, Subscribed)
+    outcome = receipt.given(Subscribed)
+    assert outcome is not None
     return [(one.partition, one.incarnation, one.next_ps) for one in outcome.partitions]
 
 
@@ -202,111 +185,111 @@ def fields_of(operation: Operation) -> list[Any]:
 
 
 def key_of_topic(topic: str) -> bytes:
-    return topic_key(topic)
+    return TOPICS.key(topic)
 
 
 def key_of_head(topic: str, partition: int) -> bytes:
-    return partition_key(topic, partition)
+    return HEADS.key(topic, partition)
 
 
 def key_of_constraint(topic: str, partition: int, constraint: bytes) -> bytes:
-    return constraint_key(topic, partition, constraint)
+    return ORDER_HEADS.key(topic, partition, constraint)
 
 
 def key_of_subscription(topic: str, constraint: bytes, client: bytes) -> bytes:
-    return subscription_key(topic, constraint, client)
+    return SUBSCRIPTIONS.key(topic, constraint, client)
 
 
 def key_of_advertisement(topic: str, client: bytes) -> bytes:
-    return advertisement_key(topic, client)
+    return ADVERTISEMENTS.key(topic, client)
 
 
 def key_of_client(client: bytes) -> bytes:
-    return client_key(client)
+    return CLIENTS.key(client)
 
 
 def key_of_name(organisation: str, name: str) -> bytes:
-    return name_key(organisation, name)
+    return NAMES.key(organisation, name)
 
 
 def key_of_stage(publisher: bytes, topic: str, writer: bytes) -> bytes:
-    return stage_key(publisher, topic, writer)
+    return stages.STAGES.key(topic, publisher, writer)
 
 
 def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[str, bytes]:
     """One entry of each kind that is nobody's to ask for."""
-    name = lines.line_id(line)
+    name = sequences.sequence_id(line)
     return {
-        "line": internal.line_key(name),
-        "chunk": internal.chunk_key(name, 0),
-        "count of lines": internal.lines_key(client),
-        "count of topics": internal.TOPICS,
-        "count of writers": internal.WRITERS,
-        "weight": internal.weight_key("open"),
-        "stranger": internal.stranger_key(batch),
-        "guard": internal.guard_key("open", id_of_constraint("a = 1")),
-        "ending": internal.ending_key("gone"),
-        "ages": internal.ages_key("short", 0),
-        "use": internal.use_key(client),
-        "staged": internal.staged_key(batch),
-        "content": internal.content_key(batch, 0),
-        "staging": internal.staging_key("open", client, WRITER, 0, batch),
-        "committed": internal.committed_key((1, 0), 0),
-        "over": internal.over_key("open", client, WRITER),
-        "pending": internal.pending_key("open"),
-        "expiry": internal.expiry_key(9, internal.line_key(name)),
+        "line": sequences.SEQUENCES.key(name),
+        "chunk": sequences.CHUNKS.key(name, 0),
+        "count of lines": sequences.SEQUENCES_OF.key(client),
+        "count of topics": COUNTS.key("topics", ""),
+        "count of writers": COUNTS.key("writers", ""),
+        "weight": stages.WEIGHTS.key("open"),
+        "stranger": strangers.STRANGERS.key(batch),
+        "guard": GUARDS.key("open", id_of_constraint("a = 1")),
+        "ending": ENDING.key("gone"),
+        "ages": AGES.key("short", 0),
+        "use": HELD.key("subscriptions", client),
+        "staged": stages.STAGED.key(batch),
+        "content": stages.CONTENTS.key(batch, 0),
+        "staging": stages.STAGING.key("open", client, WRITER, 0, batch),
+        "committed": stages.COMMITTED.key((1, 0), 0),
+        "over": stages.OVER.key("open", client, WRITER),
+        "pending": stages.PENDING.key("open"),
+        "expiry": EXPIRY.key(9, sequences.SEQUENCES.key(name)),
     }
 
 
 def prefix_of_topics() -> bytes:
-    return topic_key("")
+    return TOPICS.prefix()
 
 
 def prefix_of_heads(topic: str) -> bytes:
-    return partition_key(topic, 0)[:-4]
+    return HEADS.prefix(topic)
 
 
 def prefix_of_constraints(topic: str) -> bytes:
-    return constraint_key(topic, 0, b"")[:-4]
+    return ORDER_HEADS.prefix(topic)
 
 
 def prefix_of_advertisements(topic: str) -> bytes:
-    return advertisement_prefix(topic)
+    return ADVERTISEMENTS.prefix(topic)
 
 
 def prefix_of_subscriptions(topic: str) -> bytes:
-    return subscription_prefix(topic)
+    return SUBSCRIPTIONS.prefix(topic)
 
 
 def prefix_of_names(organisation: str) -> bytes:
-    return organisation_prefix(organisation)
+    return NAMES.prefix(organisation)
 
 
 def prefix_of_clients() -> bytes:
-    return client_key(b"")
+    return CLIENTS.prefix()
 
 
 def prefixes_without_a_topic() -> dict[str, bytes]:
     """Lists that begin with a topic's name must name it whole."""
     return {
-        "heads": partition_key("", 0)[:-5],
-        "constraints": constraint_key("", 0, b"")[:-5],
-        "advertisements": advertisement_prefix("")[:-1],
-        "half a name": partition_key("op", 0)[:-5],
+        "heads": HEADS.prefix(),
+        "constraints": ORDER_HEADS.prefix(),
+        "advertisements": ADVERTISEMENTS.prefix(),
+        "half a name": HEADS.prefix() + b"op",
     }
 
 
 def keys_of_odd_topics() -> dict[str, bytes]:
     """Entries of what cannot be a topic's name."""
     return {
-        "head": partition_key("open", 0).replace(b"open", b"\xff\xfe"),
-        "constraint": constraint_key("open", 0, bytes(32)).replace(b"open", b"\xc3"),
-        "advertisement": advertisement_key("open", bytes(32)).replace(b"open", b"\x80open"),
+        "head": HEADS.key("open", 0).replace(b"open", b"\xff\xfe"),
+        "constraint": ORDER_HEADS.key("open", 0, bytes(32)).replace(b"open", b"\xc3"),
+        "advertisement": ADVERTISEMENTS.key("open", bytes(32)).replace(b"open", b"\x80open"),
     }
 
 
 def prefix_of_lines() -> bytes:
-    return internal.LINES
+    return sequences.SEQUENCES.prefix()
 
 
 def asker_of(who: Actor, genesis: Genesis, name: str = "") -> Asker:
@@ -354,8 +337,10 @@ def with_rights(world: W) -> W:
     )
     world.genesis = replace(world.genesis, organisations=organisations)
     world.chain = world.genesis.chain
-    world.application = application_of(world.genesis)
-    world._first = genesis_block(Instance(world.chain, 0, 0, 4), world.root, START).header
+    world.machine, world.keeper = mount(world.genesis)
+    world._first = genesis_block(
+        Instance(world.chain, 0, 0, 4, world.genesis.application), world.root, START
+    ).header
     return world
 
 

@@ -29,7 +29,7 @@ from tests.application.codes import (
     Unsubscribe,
     limited,
 )
-from tests.pubsub.world import ADMINS, WRITER, Actor, Signed, actor, pairs, registration, tagged
+from tests.application.world import ADMINS, WRITER, Actor, Signed, actor, pairs, registration, tagged
 
 from parley.model.batches import MAX_NOT_AFTER, Message
 from parley.model.genesis import Limits, Timeouts

@@ -36,8 +36,8 @@ from tests.application.codes import (
     codes_of,
     limited,
 )
-from tests.pubsub.histories import History
-from tests.pubsub.world import ADMIN, ADMINS, WRITER, Actor, Signed, actor, pairs, registration, tagged
+from tests.application.histories import History
+from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Signed, actor, pairs, registration, tagged
 
 from parley.model.batches import MAX_NOT_AFTER, PUBLISH, STAGED
 from parley.model.genesis import Limits, Timeouts

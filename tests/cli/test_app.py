@@ -10,7 +10,9 @@ from rich.table import Table
 from tests.cli.commands import flat
 from typer.testing import CliRunner
 
-from parley import __version__
+from parley import UnknownTopic, __version__
+from parley.application.application import VersionError
+from parley.applications import ApplicationError
 from parley.cli import app as cli
 from parley.cli import output
 from parley.cli.output import ExitCode
@@ -95,6 +97,9 @@ def run_main(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> int | str | N
             "a.json: No such file",
         ),
         (OSError(28, "No space left on device"), ExitCode.WRONG_USE, "cannot be written: No space left"),
+        (VersionError("runs version 7"), ExitCode.WRONG_USE, "parley: runs version 7"),
+        (ApplicationError("cannot be loaded"), ExitCode.WRONG_USE, "parley: cannot be loaded"),
+        (UnknownTopic(topic="demo"), ExitCode.DOES_NOT_HOLD, "parley: UnknownTopic: there is no topic demo"),
     ],
 )
 def test_errors_become_exit_codes(

@@ -113,7 +113,7 @@ def test_a_network_that_stalls_is_told_of_in_short_and_then_in_full(
 
     async def topics(client: Client) -> None:
         for _round in range(3):
-            client._panel.report(stalled)
+            client._quorum.report(stalled)
         raise stalled
 
     monkeypatch.setattr(Client, "topics", topics)

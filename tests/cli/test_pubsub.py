@@ -9,12 +9,13 @@ import pytest
 from tests.cli.commands import flat, parley, start
 from tests.cli.conftest import Network
 
+from parley.applications import application_of
 from parley.cli.output import ExitCode
 from parley.cli.pubsub_receipts import Receipts
 from parley.client.contexts import read_genesis
 from parley.client.messages import Receipt
 from parley.ledger.proofs import Trust
-from parley.ledger.publication import check_publication, decode_publication
+from parley.modules.publishing.proof import check_publication, decode_publication
 
 
 def test_a_message_arrives_certified_and_its_receipt_convinces_a_stranger(
@@ -153,9 +154,9 @@ def test_receipts_go_where_they_are_told_to(network: Network, tmp_path: Path) ->
     assert kept["receipt"] == str(tmp_path / "a.json")
     assert network.run("pub", topic, "b", "--receipt", "none", "--json").json()["receipt"] is None
     shown = network.run("pub", topic, "c", "--receipt", "-", code=0)
-    check_publication(
-        decode_publication(shown.out.encode()), Trust(read_genesis(network.directory / "genesis.json"))
-    )
+    genesis = read_genesis(network.directory / "genesis.json")
+    trust = Trust(genesis, application_of(genesis).decode_leaf)
+    check_publication(decode_publication(shown.out.encode()), trust)
     network.run("pub", topic, "--receipt", tmp_path / "many", stdin=b"d\ne\n", code=0)
     names = sorted(path.name for path in (tmp_path / "many").iterdir())
     assert names == ["parley-receipt-some+receipts-0-3.json", "parley-receipt-some+receipts-0-4.json"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parley.client.beliefs import Belief, Reader, Stale
+from parley.client.beliefs import Reader, Stale, VerifiedView
 from parley.client.columns import ColumnPage, check_packed
 from parley.client.verification import Page, Question, check_fetched
 from parley.ledger.proofs import ProofError
@@ -19,14 +19,14 @@ def packed(answer: Fetched) -> PackedFetched:
     return found
 
 
-def checked_both_ways(belief: Belief, answer: Fetched, reader: Reader, question: Question) -> Page:
+def checked_both_ways(view: VerifiedView, answer: Fetched, reader: Reader, question: Question) -> Page:
     try:
-        page = check_fetched(belief, answer, reader, question)
+        page = check_fetched(view, answer, reader, question)
     except (ProofError, Stale) as error:
         with pytest.raises(type(error)):
-            check_packed(belief, packed(answer), reader, question)
+            check_packed(view, packed(answer), reader, question)
         raise
-    columns = check_packed(belief, packed(answer), reader, question)
+    columns = check_packed(view, packed(answer), reader, question)
     assert columns.head == page.head
     assert rows_of(columns) == [
         (one.offset, one.empty, one.rule, one.publisher, one.height, one.time)

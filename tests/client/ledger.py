@@ -7,9 +7,12 @@ from itertools import groupby
 
 import msgspec
 from msgspec.structs import replace
-from tests.pubsub.world import ORGANISATIONS, Actor, Signed, World, actor
+from tests.application.world import ORGANISATIONS, Actor, Signed, World, actor, mount
 
-from parley.client.beliefs import Belief, Reader
+from parley.application.keeping import RECEIPTS, ReceiptPlace
+from parley.application.tables import encode_value
+from parley.applications import DATA_SHARD
+from parley.client.beliefs import Reader, VerifiedView
 from parley.client.messages import Level
 from parley.client.verification import Order, Place
 from parley.consensus.types import QC, Block, Header, Instance, genesis_block
@@ -17,23 +20,19 @@ from parley.crypto import merkle
 from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
 from parley.ledger.erasure import Remains, remains_of
-from parley.ledger.indices import ReceiptPlace, decode_place, receipt_key
 from parley.ledger.layout import StoredBlock
-from parley.ledger.proofs import Anchor, BlockProof, StateEntry, Trust, history_leaf
+from parley.ledger.proofs import Anchor, BlockProof, StateEntry, Trust, history_leaf_of
 from parley.model.batches import Batch, Message, MessageHeader, Withheld, encode
 from parley.model.expressions import parse_constraint, parse_rule
 from parley.model.genesis import Timeouts
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import Subscribe
-from parley.model.receipts import BatchReceipt, Closed, Match, PartitionStart, Published, Subscribed
-from parley.model.records import (
-    ClientRecord,
-    PartitionRecord,
-    client_key,
-    constraint_key,
-    encode_record,
-    partition_key,
-)
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.subscriptions.receipts import Closed, Match, PartitionStart, Subscribed
+from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.topics.tables import HEADS
 from parley.net.messages import (
     Blocks,
     Bodies,
@@ -49,7 +48,6 @@ from parley.net.messages import (
     Receipted,
     Skipped,
 )
-from parley.pubsub.application import PubSub
 
 BROKER_KEYS = [actor("broker", name).secret for name in ORGANISATIONS]
 FULL = (0, 1, 2)  # a quorum of four
@@ -74,22 +72,22 @@ class Ledger(World):
             )
             self.genesis = replace(self.genesis, organisations=organisations)
             self.chain = self.genesis.chain
-            self.application = PubSub(self.genesis)
-            self._first = genesis_block(self.instance, self.root, self.time).header
+            self.machine, self.keeper = mount(self.genesis)
+        self._first = genesis_block(self.instance, self.root, self.time).header
 
     @property
     def instance(self) -> Instance:
-        return Instance(self.chain, 0, 0, len(BROKER_KEYS))
+        return Instance(self.chain, 0, 0, len(BROKER_KEYS), self.genesis.application)
 
     @property
     def trust(self) -> Trust:
-        return Trust(self.genesis)
+        return Trust(self.genesis, DATA_SHARD.decode_leaf)
 
     def reader(self, who: Actor, level: Level = "certified") -> Reader:
         return Reader(self.trust, who.key, level)
 
     def _learn(self, receipt: BatchReceipt) -> None:
-        if receipt.digest in self._lines:  # others were made by a real client
+        if receipt.digest in self._headers:  # others were made by a real client
             super()._learn(receipt)
 
     # -- certificates --------------------------------------------------------------------------------------------
@@ -114,7 +112,7 @@ class Ledger(World):
 
     def _history(self) -> list[bytes]:
         return [
-            history_leaf(block.height, block.id, merkle.root(outcome.leaves))
+            history_leaf_of(block.height, block.id, outcome.leaves)
             for (block, _), outcome in zip(self.blocks, self.outcomes, strict=True)
         ]
 
@@ -157,8 +155,7 @@ class Ledger(World):
         return Bodies(1, self.anchor(), tuple(raw_body(known[name], erased) for name in names))
 
     def place(self, name: bytes) -> ReceiptPlace | None:
-        found = self.store.get(receipt_key(name))
-        return None if found is None else decode_place(ReceiptPlace, found)
+        return RECEIPTS.stored(self.store, name)
 
     def receipted(self, name: bytes) -> Receipted:
         place = self.place(name)
@@ -181,7 +178,7 @@ class Ledger(World):
             for height, group in groupby(self._published(topic, partition, offset), key=lambda one: one[0])
             if (found := list(group))
         ]
-        head = self.entry(partition_key(topic, partition))
+        head = self.entry(HEADS.key(topic, partition))
         return Fetched(1, self.anchor(), head, contents.reader(), tuple(blocks))
 
     def delivery(self, who: Actor, topic: str, where: str, place: Place) -> Delivery | None:
@@ -204,7 +201,7 @@ class Ledger(World):
 
     def head(self, topic: str, where: str, partitions: int = 1, time: int | None = None) -> Head:
         constraint = parse_constraint(where).id
-        keys = [constraint_key(topic, partition, constraint) for partition in range(partitions)]
+        keys = [ORDER_HEADS.key(topic, partition, constraint) for partition in range(partitions)]
         return Head(1, self.anchor(time), tuple(map(self.entry, keys)))
 
     def body(self, name: bytes) -> Batch:
@@ -241,10 +238,10 @@ class Ledger(World):
 
     def prune(self, topic: str, partition: int, log_start: int) -> None:
         """As when the retention of all that lies before is over."""
-        key = partition_key(topic, partition)
-        head = self.record(PartitionRecord, key)
+        key = HEADS.key(topic, partition)
+        head = self.record(HEADS, topic, partition)
         assert head is not None
-        value = encode_record(replace(head, log_start_offset=log_start))
+        value = encode_value(replace(head, log_start_offset=log_start))
         self.root, nodes = state_map.update(_Nodes(self), {key: value})
         self.store.write([(b"k" + key, value), *((b"n" + path, node) for path, node in nodes.items())])
         self.apply()
@@ -272,7 +269,7 @@ def place_of(start: PartitionStart) -> Place:
     return Place(start.partition, start.incarnation, start.next_ps, start.next_offset)
 
 
-def believe(ledger: Ledger, anchor: Anchor) -> Belief:
+def believe(ledger: Ledger, anchor: Anchor) -> VerifiedView:
     return ledger.trust.certified(anchor)
 
 
@@ -290,7 +287,7 @@ class _Contents:
     def __init__(self, ledger: Ledger, who: Actor) -> None:
         self._ledger = ledger
         self._who = who
-        record = ledger.record(ClientRecord, client_key(who.key))
+        record = ledger.record(CLIENTS, who.key)
         assert record is not None
         self._attributes = record.readable()
         self._withheld = False
@@ -309,4 +306,4 @@ class _Contents:
         return FetchedBatch(batch.header, batch.signature, tuple(contents))
 
     def reader(self) -> StateEntry | None:
-        return self._ledger.entry(client_key(self._who.key)) if self._withheld else None
+        return self._ledger.entry(CLIENTS.key(self._who.key)) if self._withheld else None

@@ -15,29 +15,31 @@ from types import TracebackType
 from typing import Self
 
 from msgspec.structs import replace
+from tests.application.world import Actor, Signed, actor
 from tests.client.ledger import Ledger, place_of
 from tests.net.network import OpenDoor
-from tests.pubsub.world import Actor, Signed, actor
 
 from parley.client.client import Client
 from parley.client.contexts import Context
-from parley.client.errors import LyingBroker, ParleyError
+from parley.client.errors import (
+    LyingBroker,
+    NotFound,
+    NotSubscribed,
+    ParleyError,
+    Pruned,
+    Refused,
+    Unsupported,
+)
 from parley.client.messages import Level
 from parley.model.credentials import Identity, issue_credential
-from parley.model.errors import Code, Refusal
-from parley.model.expressions import parse_constraint, parse_rule
+from parley.model.expressions import parse_constraint
 from parley.model.genesis import Broker, Timeouts
-from parley.model.receipts import Match, PartitionStart
-from parley.model.records import (
-    ClientRecord,
-    ConstraintRecord,
-    PartitionRecord,
-    TopicRecord,
-    client_key,
-    constraint_key,
-    partition_key,
-    topic_key,
-)
+from parley.model.principals import Principal
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.receipts import Match, PartitionStart
+from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.topics.access import Action, authorise
+from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.frames import FrameError, FrameStream
 from parley.net.listener import Listener, listen
 from parley.net.messages import (
@@ -156,9 +158,8 @@ class StagedBroker:
                 said = answer if self.lie is None else self.lie(question, answer)
                 if said is not None:
                     stream.write(said if isinstance(said, bytes) else encode(said))
-        except Refusal as refusal:
-            failure = Failure(question.id, refusal.code, refusal.detail)
-            stream.write(encode(failure))
+        except Refused as refused:
+            stream.write(encode(Failure.of(question.id, refused)))
         except Exception as fault:  # it would be taken for silence
             self.stage.faults.append(fault)
             raise
@@ -189,7 +190,7 @@ class StagedBroker:
             case ReadBlocks() | ReadBodies() | ReadEvidence() | Advise():
                 yield self._looked_up(question)
             case Credit() | CloseStream() | StatusRequest() | ReadHeader():
-                raise Refusal(Code.UNSUPPORTED, "not on this stage")
+                raise Unsupported("not on this stage")
 
     def _looked_up(self, question: ReadBlocks | ReadBodies | ReadEvidence | Advise) -> Answer:
         ledger = self.stage.ledger
@@ -224,41 +225,35 @@ class StagedBroker:
                     if isinstance(first, Match):
                         self._require_kept(question.topic, partition, first.items[0][0])
                     yield _numbered(delivery, question.id)
-                key = constraint_key(question.topic, partition, question.constraint)
-                head = ledger.record(ConstraintRecord, key)
+                head = ledger.record(ORDER_HEADS, question.topic, partition, question.constraint)
                 if head is None or head.incarnation != start.incarnation:
                     closed = True
                 else:
                     starts[partition] = PartitionStart(partition, start.incarnation, head.next_ps, 0)
             if closed:
-                raise Refusal(Code.NOT_SUBSCRIBED, "the last subscription has ended")
+                raise NotSubscribed("ended")
             yield _numbered(ledger.head(question.topic, where, len(starts)), question.id)
             await self.stage.until(lambda height=height: ledger.height > height, HEARTBEAT)  # type: ignore[misc]
 
     def _has(self, question: Fetch) -> bool:
-        head = self.stage.ledger.record(PartitionRecord, partition_key(question.topic, question.partition))
+        head = self.stage.ledger.record(HEADS, question.topic, question.partition)
         return head is not None and head.next_offset > question.offset
 
     def _require_kept(self, topic: str, partition: int, offset: int) -> None:
-        head = self.stage.ledger.record(PartitionRecord, partition_key(topic, partition))
+        head = self.stage.ledger.record(HEADS, topic, partition)
         if head is not None and offset < head.log_start_offset:
-            raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
+            raise Pruned(topic=topic, partition=partition, start=head.log_start_offset)
 
     def _require_this_life(self, name: str, start: PartitionStart) -> None:
-        topic = self.stage.ledger.record(TopicRecord, topic_key(name))
+        topic = self.stage.ledger.record(TOPICS, name)
         if topic is not None and start.incarnation < topic.created:
-            raise Refusal(Code.NOT_FOUND, f"topic {name} was deleted and made anew since")
+            raise NotFound("deleted and made anew")
 
     def _require_reader(self, who: bytes, name: str) -> None:
         ledger = self.stage.ledger
-        client = ledger.record(ClientRecord, client_key(who))
-        topic = ledger.record(TopicRecord, topic_key(name))
-        if client is None:
-            raise Refusal(Code.UNKNOWN_CLIENT, "not registered")
-        if topic is None or topic.deleted:
-            raise Refusal(Code.UNKNOWN_TOPIC, f"there is no topic {name}")
-        if not parse_rule(topic.subscribe).allows(client.readable()):
-            raise Refusal(Code.PERMISSION_DENIED, f"rule 'subscribe' of topic {name}: {topic.subscribe}")
+        reader = Principal(who, None, ledger.record(CLIENTS, who))
+        if (why := authorise(reader, Action.SUBSCRIBE, name, ledger.record(TOPICS, name))) is not None:
+            raise why
 
 
 class Stage:
@@ -303,7 +298,7 @@ class Stage:
     def order(self, body: bytes) -> bytes:
         """Put a batch into a block of its own, unless it has a final receipt; its digest."""
         ledger = self.ledger
-        name, _ = ledger.application.open(body)
+        name = ledger.machine.admit(body).digest
         place = ledger.place(name)
         if place is None or not place.final:
             self.apply(Signed(name, body))

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import Actor, actor
 from tests.client.columns import packed, rows_of
 from tests.client.ledger import Ledger, believe, note
-from tests.pubsub.world import Actor, actor
 
 from parley.client.beliefs import Stale
 from parley.client.columns import ColumnPage, check_packed
@@ -16,9 +16,9 @@ from parley.client.columns import _common as common
 from parley.client.observing import _checked as check_block
 from parley.client.verification import Question, check_fetched
 from parley.ledger.proofs import ProofError
-from parley.ledger.publication import check_publication, decode_publication, encode_publication
 from parley.model.batches import Message, MessageHeader, encode
 from parley.model.leaves import leaves_of, leaves_of_columns
+from parley.modules.publishing.proof import check_publication, decode_publication, encode_publication
 from parley.net.messages import (
     Fetched,
     PackedFetched,
@@ -88,10 +88,10 @@ def outcome(ledger: Ledger, who: Actor, data: bytes, columns: bool) -> object:
         answer = decode_packed(data) if columns else decode_answer(data)
         if not isinstance(answer, PackedFetched | Fetched):
             return "refused"
-        belief, reader = believe(ledger, answer.anchor), ledger.reader(who)
+        view, reader = believe(ledger, answer.anchor), ledger.reader(who)
         if isinstance(answer, PackedFetched):
-            return [row[:3] for row in rows_of(check_packed(belief, answer, reader, QUESTION))]
-        page = check_fetched(belief, answer, reader, QUESTION)
+            return [row[:3] for row in rows_of(check_packed(view, answer, reader, QUESTION))]
+        page = check_fetched(view, answer, reader, QUESTION)
         return [(one.offset, one.empty, one.rule) for one in page.messages]
     except (ProofError, Stale, WireError):
         return "refused"
@@ -136,35 +136,38 @@ def test_a_forged_page_does_not_win_against_two_others(ledger: Ledger, carol: Ac
 
 def shown(ledger: Ledger, height: int) -> ShownHeader:
     proof = ledger.proof(height, [0])
-    return ShownHeader(0, ledger.anchor(), (proof.header, proof.receipts_root, proof.history))
+    return ShownHeader(
+        0, ledger.anchor(), (proof.header, proof.receipts_root, proof.receipts.size, proof.history)
+    )
 
 
 def test_a_block_is_named_by_its_place_in_the_certified_history(ledger: Ledger) -> None:
     answer = shown(ledger, 2)
-    belief = believe(ledger, answer.anchor)
-    named = check_block(belief, answer, 2, proven=True)
+    view = believe(ledger, answer.anchor)
+    named = check_block(view, answer, 2, proven=True)
     assert named is not None
     assert (named.height, named.id) == (2, ledger.blocks[1][0].id)
     with pytest.raises(ProofError, match="another block than the one asked for"):
-        check_block(belief, answer, 3, proven=True)
+        check_block(view, answer, 3, proven=True)
     assert answer.block is not None
-    header, root, place = answer.block
+    header, root, receipts, place = answer.block
     for lie in (
-        (replace(header, time=header.time + 1), root, place),
-        (header, bytes(32), place),
-        (header, root, replace(place, size=place.size + 1)),
-        (header, root, replace(place, path=place.path[::-1])),
+        (replace(header, time=header.time + 1), root, receipts, place),
+        (header, bytes(32), receipts, place),
+        (header, root, receipts + 1, place),
+        (header, root, receipts, replace(place, size=place.size + 1)),
+        (header, root, receipts, replace(place, path=place.path[::-1])),
     ):
         with pytest.raises(ProofError):
-            check_block(belief, replace(answer, block=lie), 2, proven=True)
+            check_block(view, replace(answer, block=lie), 2, proven=True)
 
 
 def test_a_certified_block_cannot_be_called_missing(ledger: Ledger) -> None:
     answer = replace(shown(ledger, 1), block=None)
-    belief = believe(ledger, answer.anchor)
+    view = believe(ledger, answer.anchor)
     with pytest.raises(ProofError, match="says that there is none"):
-        check_block(belief, answer, 1, proven=True)
-    assert check_block(belief, answer, belief.height + 1, proven=True) is None
+        check_block(view, answer, 1, proven=True)
+    assert check_block(view, answer, view.height + 1, proven=True) is None
 
 
 def read(ledger: Ledger, who: Actor) -> ColumnPage:

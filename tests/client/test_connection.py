@@ -7,16 +7,15 @@ from typing import cast
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import actor
 from tests.client.ledger import Ledger, note, place_of
 from tests.client.stage import Stage, on_stage
-from tests.pubsub.world import actor
 
 from parley.client.client import Client, _preference
 from parley.client.connection import MAX_QUEUED, Connection, Declined, Gone, Stream
 from parley.client.contexts import Context
-from parley.client.errors import Unreachable
+from parley.client.errors import NotSubscribed, PermissionDenied, Unreachable
 from parley.ledger.proofs import ProofError
-from parley.model.errors import Code
 from parley.net.messages import Delivery, Failure, Fetch, Head, Listed
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -64,7 +63,7 @@ async def test_a_brokers_words_do_not_steer_the_terminal_on_which_they_end_up(st
     stage.apply(stage.ledger.publication(alice, "notes", note("one")))
     async with stage.client(alice, first=FIRST) as client:
         stage[FIRST].lie = lambda question, answer: (
-            Failure(question.id, Code.PERMISSION_DENIED, "no\x1b]0;yours\x07\n\x9b2J")
+            Failure(question.id, PermissionDenied.code, "no\x1b]0;yours\x07\n\x9b2J", ())
             if isinstance(question, Fetch)
             else answer
         )
@@ -153,7 +152,7 @@ def test_what_came_before_the_end_of_a_stream_is_still_there() -> None:
         delivery, _ = pieces()
         pushed = stream(credit=10)
         pushed.put(delivery)
-        pushed.put(Failure(1, Code.NOT_SUBSCRIBED, "over"))
+        pushed.put(Failure(1, NotSubscribed.code, "over", ()))
         pushed.lose(Gone("the connection broke"))
         assert (await pushed.next())[0] == delivery
         with pytest.raises(Declined, match="over"):

@@ -14,8 +14,8 @@ from tests.client.test_subscribing import FIRST, SECOND, following, hasty, publi
 
 from parley.client import feed
 from parley.client.client import Client
+from parley.client.errors import Busy, NotReady, PermissionDenied
 from parley.model.batches import Message as Content
-from parley.model.errors import Code
 from parley.net.messages import (
     Answer,
     Delivery,
@@ -102,14 +102,14 @@ def test_a_wrong_delivery_is_caught_and_never_handed_out(
     on_stage(play)(tmp_path)
 
 
-def refusing(code: Code) -> Lie:
+def refusing(code: str) -> Lie:
     return lambda question, answer: (
-        Failure(question.id, code, "not now") if isinstance(question, OpenStream) else answer
+        Failure(question.id, code, "not now", ()) if isinstance(question, OpenStream) else answer
     )
 
 
-@pytest.mark.parametrize("code", [Code.NOT_READY, Code.BUSY])
-def test_a_broker_that_cannot_serve_now_is_left_and_not_called_a_liar(code: Code, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [NotReady.code, Busy.code])
+def test_a_broker_that_cannot_serve_now_is_left_and_not_called_a_liar(code: str, tmp_path: Path) -> None:
     """One that fills in its history, or recovers, or is crowded."""
 
     async def play(stage: Stage) -> None:
@@ -128,7 +128,7 @@ def test_a_broker_that_cannot_serve_now_is_left_and_not_called_a_liar(code: Code
 async def test_when_no_broker_is_ready_the_subscriber_waits_until_one_is(stage: Stage) -> None:
     async with following(stage) as (subscription, _):
         for broker in stage.brokers:
-            broker.lie = refusing(Code.NOT_READY)
+            broker.lie = refusing(NotReady.code)
         publish(stage, "one")
         waiting = asyncio.create_task(take(subscription, 1))
         while stage.asked("OpenStream") < 2 * len(stage.brokers):  # noqa: ASYNC110 - it comes again by itself
@@ -144,7 +144,7 @@ async def test_a_broker_that_refuses_and_then_does_not_prove_it_does_not_hold_an
     stage: Stage,
 ) -> None:
     async with following(stage) as (subscription, _):
-        stage[FIRST].lie = refusing(Code.PERMISSION_DENIED)
+        stage[FIRST].lie = refusing(PermissionDenied.code)
         stage[FIRST].deaf = lambda question: isinstance(question, Prove)
         publish(stage, "one")
         async with asyncio.timeout(SOON):

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.application.world import Actor, actor
 from tests.client.ledger import BROKER_KEYS, note
 from tests.client.stage import Stage, on_stage
-from tests.pubsub.world import Actor, actor
 
 from parley.client import connection
 from parley.client.administration import BrokerStatus
@@ -22,8 +22,8 @@ from parley.consensus.types import Vote
 from parley.ledger.erasure import Remains, remains_of
 from parley.model.advisories import Advisory, Standpoint, open_advisory, sign_advisory
 from parley.model.batches import Batch, encode
-from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Published
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.receipts import Published
 from parley.net.messages import (
     Answer,
     Blocks,
@@ -249,7 +249,7 @@ async def test_whoever_has_no_right_is_told_so(stage: Stage) -> None:
     alice = story(stage)
     for broker in stage.brokers:
         broker.lie = lambda question, answer: (
-            Failure(question.id, Code.PERMISSION_DENIED, "no auditor")
+            Failure(question.id, PermissionDenied.code, "no auditor", ())
             if isinstance(answer, Blocks | EvidenceList)
             else answer
         )

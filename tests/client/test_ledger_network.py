@@ -14,10 +14,12 @@ from tests.client.test_network import connected, play, register
 from tests.node.network import LocalNetwork
 
 import parley
+from parley.applications import DATA_SHARD
 from parley.client.client import Client
 from parley.client.ledger import VerifiedBlock
-from parley.model.operations import GrantRight, decode_operation
-from parley.model.receipts import BatchReceipt, Published
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.operations import GrantRight
 from parley.node.faults.settings import write_faults
 
 SECONDS = 60.0
@@ -137,7 +139,7 @@ def test_a_right_is_granted_used_and_taken_back(network: LocalNetwork) -> None:
             assert (await admin.client_record("alice")).rights == ("auditor",)
             (block,) = await alice.blocks(height, max_bytes=1)
             (batch,) = [opened for opened in block.opened if opened is not None]
-            assert decode_operation(batch.messages[0].payload) == GrantRight("alice", "auditor")
+            assert DATA_SHARD.decode_operation(batch.messages[0].payload) == GrantRight("alice", "auditor")
             assert await alice.evidence() == []
             await admin.revoke_right("alice")
             assert (await admin.client_record("alice")).rights == ()

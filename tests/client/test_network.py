@@ -15,12 +15,11 @@ from msgspec.structs import replace
 from tests.node.network import ORGANISATIONS, LocalNetwork
 
 import parley
-from parley.client.asking import Request
 from parley.client.client import Client
 from parley.client.connection import CREDIT
 from parley.client.contexts import Context, resolve
+from parley.client.quorum import Request
 from parley.crypto.ed25519 import SecretKey
-from parley.ledger.publication import check_publication, decode_publication
 from parley.model.batches import (
     FORMAT,
     PUBLISH,
@@ -33,7 +32,9 @@ from parley.model.batches import (
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import Limits
 from parley.model.names import Value
-from parley.model.operations import Policy, Unsubscribe
+from parley.modules.publishing.proof import check_publication, decode_publication
+from parley.modules.subscriptions.operations import Unsubscribe
+from parley.modules.topics.operations import Policy
 from parley.net.messages import Receipted, Submit
 
 SECONDS = 60.0
@@ -169,12 +170,6 @@ def test_topics_are_administered(network: LocalNetwork) -> None:
             assert (info.partitions, info.retention, info.publish) == (3, 1_000, "true")
             assert [head.end for head in info.heads] == [0, 0, 0]
             assert name in [one.name for one in await alice.topics()]
-            await alice.advertise(name, "what alice writes")
-            assert [(ad.client, ad.text) for ad in await alice.advertisements(name)] == [
-                ("alpha/alice", "what alice writes")
-            ]
-            await alice.advertise(name, "")
-            assert await alice.advertisements(name) == []
             await admin.delete_topic(name)
             assert name not in [one.name for one in await alice.topics()]
 
@@ -286,7 +281,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await admin.delete_topic(name)
             await admin.create_topic(name)
             await _raises(parley.Pruned, alice.read(name, 0))
-            line = alice._line(name, 0)
+            line = alice._sequence(name, 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
             assert alice.misbehaviour == ()
@@ -345,7 +340,7 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
                 request: Request[Receipted, object] = Request(
                     "sending", Submit(0, sent), Receipted, lambda *_: b""
                 )
-                await _raises(kind, alice._panel.ask(request))
+                await _raises(kind, alice._quorum.ask(request))
 
     play(story)
 

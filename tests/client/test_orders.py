@@ -6,19 +6,24 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMIN, Actor, actor
 from tests.client.ledger import Ledger, believe, note, place_of
-from tests.pubsub.world import ADMIN, Actor, actor
 
-from parley.client.beliefs import Stale, Unproven, is_fresh, require_hidden
+from parley.application.tables import encode_value
+from parley.applications import DATA_SHARD
+from parley.client.beliefs import Stale, UnverifiedView, is_fresh, require_hidden
 from parley.client.messages import Message
 from parley.client.verification import Completeness, Ended, Order
 from parley.ledger.proofs import ProofError
 from parley.model.batches import Message as Message_
 from parley.model.batches import Withheld
 from parley.model.names import sorted_pairs
-from parley.model.operations import AlterClient, RevokeClient, Subscribe, Unsubscribe
-from parley.model.receipts import BatchReceipt, Match, PartitionStart, Subscribed, decode_leaf, encode_leaf
-from parley.model.records import ConstraintRecord, client_key, encode_record
+from parley.model.receipts import BatchReceipt, encode_leaf
+from parley.modules.registry.operations import AlterClient, RevokeClient
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
+from parley.modules.subscriptions.receipts import Match, PartitionStart, Subscribed
+from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.net.messages import DeliveredBlock, Delivery, Head
 
 WHERE = 'ward == "er"'
@@ -53,7 +58,7 @@ class Story:
         self.ledger.do(self.carol, Unsubscribe("notes", WHERE))
 
     def match(self, block: DeliveredBlock) -> Match:
-        leaf = decode_leaf(block.proof.leaves[-1])
+        leaf = DATA_SHARD.decode_leaf(block.proof.leaves[-1])
         assert isinstance(leaf, Match)
         return leaf
 
@@ -70,7 +75,7 @@ class Story:
 
     def believe(self, delivery: Delivery) -> None:
         """Without a look at the proofs."""
-        self.order.delivered(Unproven(delivery.anchor), delivery)
+        self.order.delivered(UnverifiedView(delivery.anchor, DATA_SHARD.decode_leaf), delivery)
 
     def check(self, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
         return self.order.delivered(believe(self.ledger, delivery.anchor), delivery)
@@ -185,9 +190,13 @@ def test_a_message_that_does_not_match_is_noticed_even_if_a_leaf_says_so(story: 
     leaves = (block.proof.leaves[0], encode_leaf(replace(match, items=((6, forged.leaf()),))))
     lie = replace(block, proof=replace(block.proof, leaves=leaves), contents=(forged,))
     order = story.order
-    order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=delivery.blocks[:2]))
+    order.delivered(
+        UnverifiedView(delivery.anchor, DATA_SHARD.decode_leaf), replace(delivery, blocks=delivery.blocks[:2])
+    )
     with pytest.raises(ProofError, match="do not match"):
-        order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=(lie,)))
+        order.delivered(
+            UnverifiedView(delivery.anchor, DATA_SHARD.decode_leaf), replace(delivery, blocks=(lie,))
+        )
 
 
 def test_a_swapped_publisher_is_noticed(story: Story) -> None:
@@ -323,7 +332,7 @@ def test_withholding_what_the_rule_allows_is_noticed(story: Story) -> None:
     block = delivery.blocks[2]
     (content,) = block.contents
     assert not isinstance(content, Withheld)
-    entry = story.ledger.entry(client_key(story.carol.key))
+    entry = story.ledger.entry(CLIENTS.key(story.carol.key))
     lie = changed(delivery, 2, replace(block, contents=(content.withheld(),)))
     with pytest.raises(ProofError, match="withheld although its rule 'true' allows"):
         story.check(replace(lie, reader=entry))
@@ -335,7 +344,10 @@ def test_withholding_after_a_grant_is_noticed(story: Story) -> None:
     ledger.do(ADMIN, AlterClient("carol", sorted_pairs({"role": "doctor"}), ()))
     assert not any(message.empty for message in _messages(story.check(story.delivery)))
     hidden = replace(
-        before, anchor=ledger.anchor(), reader=ledger.entry(client_key(story.carol.key)), blocks=before.blocks
+        before,
+        anchor=ledger.anchor(),
+        reader=ledger.entry(CLIENTS.key(story.carol.key)),
+        blocks=before.blocks,
     )
     moved = tuple(
         replace(block, proof=ledger.proof(block.proof.header.height, block.proof.receipts.indices))
@@ -353,7 +365,7 @@ def test_withholding_needs_proof_of_the_readers_attributes(story: Story) -> None
 def test_withholding_by_another_readers_attributes_is_noticed(story: Story) -> None:
     bob = actor("bob", "hospital-b")
     with pytest.raises(ProofError, match="another entry"):
-        story.check(replace(story.delivery, reader=story.ledger.entry(client_key(bob.key))))
+        story.check(replace(story.delivery, reader=story.ledger.entry(CLIENTS.key(bob.key))))
 
 
 def test_withholding_by_forged_attributes_is_noticed(story: Story) -> None:
@@ -393,8 +405,8 @@ def test_what_was_seen_once_is_the_least_that_withholding_is_judged_by(story: St
 def test_who_is_not_registered_has_no_attributes(story: Story) -> None:
     ledger = story.ledger
     stranger = ledger.reader(actor("mallory"))
-    belief = believe(ledger, ledger.anchor())
-    assert stranger.attributes(belief, ledger.entry(client_key(stranger.key)), 0) is None
+    view = believe(ledger, ledger.anchor())
+    assert stranger.attributes(view, ledger.entry(CLIENTS.key(stranger.key)), 0) is None
 
 
 def test_an_empty_of_a_revoked_reader_is_believed(story: Story) -> None:
@@ -412,7 +424,7 @@ def test_an_empty_of_a_revoked_reader_is_believed(story: Story) -> None:
         if block.contents
     )
     shown = story.check(
-        replace(delivery, reader=ledger.entry(client_key(story.carol.key)), blocks=everything)
+        replace(delivery, reader=ledger.entry(CLIENTS.key(story.carol.key)), blocks=everything)
     )
     assert all(message.empty for message in _messages(shown))
 
@@ -431,7 +443,9 @@ def test_a_header_that_cannot_be_read_is_the_brokers_fault(story: Story) -> None
     leaves = (block.proof.leaves[0], encode_leaf(replace(match, items=((6, forged.leaf()),), first_ps=0)))
     lie = replace(block, proof=replace(block.proof, leaves=leaves), contents=(forged,))
     with pytest.raises(ProofError, match="header cannot be read"):
-        story.order.delivered(Unproven(delivery.anchor), replace(delivery, blocks=(lie,)))
+        story.order.delivered(
+            UnverifiedView(delivery.anchor, DATA_SHARD.decode_leaf), replace(delivery, blocks=(lie,))
+        )
 
 
 def test_offsets_do_not_go_back(story: Story) -> None:
@@ -564,19 +578,19 @@ def test_a_head_must_show_every_partition(story: Story) -> None:
 def test_a_forged_head_is_noticed(story: Story) -> None:
     ledger = story.ledger
     head = ledger.head("notes", WHERE)
-    record = ledger.record(ConstraintRecord, head.entries[0].key)
+    record = ledger.record(ORDER_HEADS, *ORDER_HEADS.unpack(head.entries[0].key))
     assert record is not None
-    forged = replace(head.entries[0], value=encode_record(replace(record, next_ps=0)))
+    forged = replace(head.entries[0], value=encode_value(replace(record, next_ps=0)))
     with pytest.raises(ProofError, match="not in the certified state"):
         completeness(story, story.order, replace(head, entries=(forged,)))
 
 
 def test_a_head_is_fresh_by_its_headers_time_only(story: Story) -> None:
     ledger = story.ledger
-    belief = believe(ledger, ledger.head("notes", WHERE, time=100_000).anchor)
-    assert is_fresh(belief, 105_000, 5_000)
-    assert is_fresh(belief, 90_000, 5_000)  # the reader's clock is behind
-    assert not is_fresh(belief, 105_001, 5_000)
+    view = believe(ledger, ledger.head("notes", WHERE, time=100_000).anchor)
+    assert is_fresh(view, 105_000, 5_000)
+    assert is_fresh(view, 90_000, 5_000)  # the reader's clock is behind
+    assert not is_fresh(view, 105_001, 5_000)
 
 
 # -- certificates --------------------------------------------------------------------------------------------------
@@ -593,10 +607,10 @@ def test_only_certified_readers_look_at_certificates(story: Story) -> None:
     ledger = story.ledger
     weak = ledger.certify(ledger.anchor().header, signers=(0, 1))
     with pytest.raises(ProofError):
-        ledger.reader(story.carol).believe(weak)
+        ledger.reader(story.carol).view(weak)
     for level in ("quorum", "trusted"):
-        belief = ledger.reader(story.carol, level).believe(weak)
-        assert (belief.height, belief.time) == (ledger.height, ledger.time)
+        view = ledger.reader(story.carol, level).view(weak)
+        assert (view.height, view.time) == (ledger.height, ledger.time)
 
 
 def test_a_certificate_is_of_one_header(story: Story) -> None:

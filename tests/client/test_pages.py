@@ -6,18 +6,22 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import Actor, actor
 from tests.client.columns import checked_both_ways
 from tests.client.ledger import Ledger, believe, note
-from tests.pubsub.world import Actor, actor
 
-from parley.client.beliefs import Stale, Unproven
+from parley.application.tables import encode_value
+from parley.applications import DATA_SHARD
+from parley.client.beliefs import Stale, UnverifiedView
 from parley.client.messages import Message
 from parley.client.verification import Question, check_fetched
 from parley.ledger.proofs import ProofError
-from parley.ledger.publication import check_publication, decode_publication, encode_publication
 from parley.model.batches import Withheld
-from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
-from parley.model.records import PartitionRecord, client_key, encode_record, partition_key
+from parley.model.receipts import BatchReceipt, encode_leaf
+from parley.modules.publishing.proof import check_publication, decode_publication, encode_publication
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Fetched, FetchedBatch, FetchedBlock, Skipped
 
 SECRET = 'role == "doctor"'
@@ -35,8 +39,8 @@ class Story:
 
     def check(self, answer: Fetched, offset: int = 0, floor: int = 0) -> tuple[Message, ...]:
         question = Question("notes", 0, offset, floor)
-        belief = believe(self.ledger, answer.anchor)
-        return checked_both_ways(belief, answer, self.ledger.reader(self.carol), question).messages
+        view = believe(self.ledger, answer.anchor)
+        return checked_both_ways(view, answer, self.ledger.reader(self.carol), question).messages
 
 
 @pytest.fixture
@@ -190,24 +194,27 @@ def test_batches_do_not_overlap(story: Story) -> None:
     """Also for readers that look at no proof."""
     answer = story.fetched()
     block = answer.blocks[1]
-    first, second = (decode_leaf(leaf) for leaf in block.proof.leaves)
+    first, second = (DATA_SHARD.decode_leaf(leaf) for leaf in block.proof.leaves)
     assert isinstance(first, BatchReceipt)
     leaves = (encode_leaf(replace(first, outcome=Published(2))), encode_leaf(second))
     lie = with_block(answer, 1, replace(block, proof=replace(block.proof, leaves=leaves)))
     with pytest.raises(ProofError, match="offset 3 was to come next, not a batch of 2 from 2 on"):
         check_fetched(
-            Unproven(lie.anchor), lie, story.ledger.reader(story.carol, "quorum"), Question("notes", 0, 0, 0)
+            UnverifiedView(lie.anchor, DATA_SHARD.decode_leaf),
+            lie,
+            story.ledger.reader(story.carol, "quorum"),
+            Question("notes", 0, 0, 0),
         )
 
 
 def test_another_partitions_head_is_noticed(story: Story) -> None:
-    head = story.ledger.entry(partition_key("notes", 1))
+    head = story.ledger.entry(HEADS.key("notes", 1))
     with pytest.raises(ProofError, match="another entry"):
         story.check(replace(story.fetched(7), head=head, blocks=()), 7)
 
 
 def test_a_partition_that_does_not_exist_is_not_read_from(story: Story) -> None:
-    answer = replace(story.fetched(), head=story.ledger.entry(partition_key("notes", 7)), blocks=())
+    answer = replace(story.fetched(), head=story.ledger.entry(HEADS.key("notes", 7)), blocks=())
     with pytest.raises(ProofError, match="partition 7 does not exist"):
         check_fetched(
             believe(story.ledger, answer.anchor),
@@ -242,7 +249,7 @@ def test_nothing_is_shown_only_at_the_end(story: Story) -> None:
 
 def test_a_forged_end_is_noticed(story: Story) -> None:
     answer = story.fetched(5)
-    forged = replace(answer.head, value=encode_record(PartitionRecord(5, 0)))
+    forged = replace(answer.head, value=encode_value(PartitionRecord(5, 0)))
     with pytest.raises(ProofError, match="not in the certified state"):
         story.check(replace(answer, head=forged, blocks=()), 5)
 
@@ -271,4 +278,4 @@ def test_withholding_needs_proof_of_the_readers_attributes(story: Story) -> None
     with pytest.raises(ProofError, match="without a proof"):
         story.check(replace(story.fetched(), reader=None))
     with pytest.raises(ProofError, match="another entry"):
-        story.check(replace(story.fetched(), reader=story.ledger.entry(client_key(actor("alice").key))))
+        story.check(replace(story.fetched(), reader=story.ledger.entry(CLIENTS.key(actor("alice").key))))

@@ -8,16 +8,19 @@ from itertools import count
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMIN, Signed, actor
 from tests.client.stage import TIMEOUTS, Lie, Stage, StagedBroker, on_stage, on_stage_with
-from tests.pubsub.world import ADMIN, Signed, actor
 
-from parley.client import lines
+from parley.applications import DATA_SHARD
+from parley.client import sequences
 from parley.client.errors import (
+    Busy,
     ClientClosed,
     InvalidMessage,
     InvalidRule,
     LimitExceeded,
     Malformed,
+    OutOfSequence,
     Overloaded,
     Oversized,
     PermissionDenied,
@@ -29,12 +32,13 @@ from parley.client.errors import (
     Unreachable,
 )
 from parley.model.batches import MAX_RULES, Batch
-from parley.model.errors import Code
 from parley.model.names import sorted_pairs
-from parley.model.operations import AlterClient, CreateTopic, Policy
-from parley.model.receipts import Published, decode_leaf, encode_leaf
+from parley.model.receipts import encode_leaf, receipt_of
+from parley.modules.publishing import budget
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.operations import AlterClient
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net.messages import Answer, Failure, Question, Receipted, Submit
-from parley.pubsub import budget
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 HASTY = replace(TIMEOUTS, ack=50)
@@ -62,11 +66,11 @@ def sessions(bodies: list[bytes]) -> list[bytes]:
     return [msgspec.msgpack.decode(body, type=Batch).header.session for body in bodies]
 
 
-def failing(code: Code) -> Lie:
+def failing(code: str) -> Lie:
     """Refuse every batch, and nothing else."""
 
     def lie(question: Question, answer: Answer) -> Answer:
-        return Failure(question.id, code, "so it says") if isinstance(question, Submit) else answer
+        return Failure(question.id, code, "so it says", ()) if isinstance(question, Submit) else answer
 
     return lie
 
@@ -79,7 +83,7 @@ async def test_a_forged_receipt_leads_to_another_broker(stage: Stage) -> None:
     def forged(_: Question, answer: Answer) -> Answer:
         if not isinstance(answer, Receipted):
             return answer
-        moved = replace(decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
+        moved = replace(DATA_SHARD.decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
         return replace(answer, proof=replace(answer.proof, leaves=(encode_leaf(moved),)))
 
     async with stage.client(stage.registered("alice")) as client:
@@ -146,7 +150,7 @@ async def test_an_answer_of_another_kind_leads_to_another_broker(stage: Stage) -
 @on_stage
 async def test_a_busy_broker_leads_to_another(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
-        stage[FIRST].lie = failing(Code.BUSY)
+        stage[FIRST].lie = failing(Busy.code)
         await client.publish("notes", "one", partition=0)
         assert client.misbehaviour == ()
 
@@ -157,7 +161,7 @@ async def test_when_all_brokers_are_busy_the_same_bytes_are_sent_again_until_one
 ) -> None:
     async with stage.client(stage.registered("alice"), patience=None) as client:
         for broker in stage.brokers:
-            broker.lie = failing(Code.BUSY)
+            broker.lie = failing(Busy.code)
             broker.deaf = lambda _: False
         publishing = asyncio.create_task(client.publish("notes", "one", partition=0))
         for broker in stage.brokers:
@@ -177,7 +181,7 @@ def full(question: Question) -> bool:
 @on_stage
 async def test_a_publisher_that_waits_too_long_for_busy_brokers_is_told_what_they_say(stage: Stage) -> None:
     def lie(question: Question, answer: Answer) -> Answer:
-        return Failure(question.id, Code.BUSY, "its disk is nearly full") if full(question) else answer
+        return Failure(question.id, Busy.code, "its disk is nearly full", ()) if full(question) else answer
 
     alice = stage.registered("alice")
     async with stage.client(alice, patience=0.5) as client:
@@ -194,8 +198,8 @@ async def test_a_publisher_that_waits_too_long_for_busy_brokers_is_told_what_the
             await publisher.send("three", partition=1)
         with pytest.raises(Overloaded, match="publishing 1 batches to notes"):
             await publisher.flush()
-        with pytest.raises(Overloaded, match="the operation 'advertise notes'"):
-            await client.advertise("notes", "x")
+        with pytest.raises(Overloaded, match="the operation 'delete topic notes'"):
+            await client.delete_topic("notes")
 
 
 @on_stage
@@ -205,7 +209,7 @@ async def test_the_only_broker_that_answers_cannot_say_that_all_are_overloaded(s
         for broker in stage.brokers:
             if broker.name != FIRST:
                 await broker.stop()
-        stage[FIRST].lie = lambda question, _: Failure(question.id, Code.BUSY, "its disk is nearly full")
+        stage[FIRST].lie = lambda question, _: Failure(question.id, Busy.code, "its disk is nearly full", ())
         with pytest.raises(Stalled, match="its disk is nearly full") as caught:
             await client.publish("notes", "one", partition=0)
         assert not isinstance(caught.value, Overloaded)
@@ -233,7 +237,7 @@ async def test_a_batch_that_costs_too_much_is_refused_and_smaller_ones_follow(
 @on_stage
 async def test_one_brokers_refusal_before_order_is_not_believed(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
-        stage[FIRST].lie = failing(Code.MALFORMED)
+        stage[FIRST].lie = failing(Malformed.code)
         assert (await client.publish("notes", "one", partition=0)).offset == 0
 
 
@@ -241,12 +245,12 @@ async def test_one_brokers_refusal_before_order_is_not_believed(stage: Stage) ->
 async def test_one_brokers_refusal_is_not_believed_because_the_others_are_busy(stage: Stage) -> None:
     def busy_at_first(broker: StagedBroker) -> Lie:
         return lambda question, answer: (
-            failing(Code.BUSY)(question, answer) if len(broker.batches) < 3 else answer
+            failing(Busy.code)(question, answer) if len(broker.batches) < 3 else answer
         )
 
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         for broker in stage.brokers:
-            broker.lie = failing(Code.MALFORMED) if broker.name == FIRST else busy_at_first(broker)
+            broker.lie = failing(Malformed.code) if broker.name == FIRST else busy_at_first(broker)
         await client.publish("notes", "one", partition=0)
     assert published(stage) == [b"one"]
 
@@ -259,7 +263,7 @@ async def test_the_refusal_of_f_plus_one_brokers_is_believed_and_the_line_goes_o
         waiting = asyncio.create_task(client.publish("notes", "refused", partition=0))
         for broker in stage.brokers:
             broker.deaf = lambda _: False
-            broker.lie = failing(Code.MALFORMED)
+            broker.lie = failing(Malformed.code)
         with pytest.raises(Malformed, match="so it says"):
             await waiting
         for broker in stage.brokers:
@@ -300,7 +304,7 @@ async def test_a_publisher_without_brokers_is_told_and_its_message_goes_out_when
     stage: Stage,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "PATIENCE", 0.2)
+        patch.setattr(sequences, "PATIENCE", 0.2)
         async with stage.client(stage.registered("alice"), patience=None) as client:
             await client.publish("notes", "zero", partition=0)
             addresses = [broker.address for broker in stage.brokers]
@@ -332,7 +336,7 @@ async def test_a_quorum_of_answers_outvotes_a_liar(stage: Stage) -> None:
     def forged(_: Question, answer: Answer) -> Answer:
         if not isinstance(answer, Receipted):
             return answer
-        moved = replace(decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
+        moved = replace(DATA_SHARD.decode_leaf(answer.proof.leaves[0]), outcome=Published(77))
         return replace(answer, proof=replace(answer.proof, leaves=(encode_leaf(moved),)))
 
     async with stage.client(stage.registered("alice"), first=FIRST, verify="quorum") as client:
@@ -349,7 +353,7 @@ async def test_a_duplicate_leads_to_the_original_receipt(stage: Stage) -> None:
     def doubled(question: Question, answer: Answer) -> Answer:
         if not isinstance(question, Submit):
             return answer
-        name, _ = stage.ledger.application.open(question.batch)
+        name = stage.ledger.machine.admit(question.batch).digest
         stage.apply(Signed(name, question.batch))
         return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
 
@@ -380,8 +384,9 @@ async def test_an_old_receipt_that_a_batch_was_too_early_is_not_believed_again(s
 
     def replay(question: Question, answer: Answer) -> Answer:
         if isinstance(answer, Receipted) and not old:
-            leaf = decode_leaf(answer.proof.leaves[0])
-            assert leaf.code is Code.OUT_OF_SEQUENCE  # type: ignore[union-attr]
+            receipt = receipt_of(DATA_SHARD.decode_leaf(answer.proof.leaves[0]))
+            assert receipt is not None
+            assert receipt.code == OutOfSequence.code
             old.append(answer)
         if isinstance(question, Submit) and question.batch == stage[FIRST].batches[1]:
             height = old[0].proof.header.height
@@ -407,7 +412,7 @@ async def test_an_expired_batch_is_signed_anew(stage: Stage) -> None:
         return False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "VALID", 3)
+        patch.setattr(sequences, "VALID", 3)
         async with stage.client(stage.registered("alice"), first=FIRST) as client:
             stage[FIRST].deaf = late
             assert (await client.publish("notes", "one", partition=0)).offset == 0
@@ -422,13 +427,13 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_when_a_liar_lets_it_e
     def forget(question: Question, answer: Answer) -> Answer:
         if not isinstance(question, Submit):
             return answer
-        name, _ = stage.ledger.application.open(question.batch)
+        name = stage.ledger.machine.admit(question.batch).digest
         stage.ledger.wait(10)
         stage.apply(Signed(name, question.batch))
         return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "VALID", 3)
+        patch.setattr(sequences, "VALID", 3)
         async with stage.client(stage.registered("alice"), first=FIRST) as client:
             stage[FIRST].lie = forget
             assert (await client.publish("notes", "one", partition=0)).offset == 0
@@ -448,7 +453,7 @@ async def test_an_expired_batch_of_a_line_that_lives_on_is_signed_anew(stage: St
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         await client.publish("notes", "one", partition=0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "VALID", 3)
+            patch.setattr(sequences, "VALID", 3)
             stage[FIRST].deaf = late
             assert (await client.publish("notes", "two", partition=0)).offset == 1
     assert published(stage) == [b"one", b"two"]
@@ -462,7 +467,7 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_although_it_has_expir
     def doubled(question: Question, answer: Answer) -> Answer:
         if not isinstance(question, Submit):
             return answer
-        name, _ = stage.ledger.application.open(question.batch)
+        name = stage.ledger.machine.admit(question.batch).digest
         stage.ledger.wait(5)
         stage.apply(Signed(name, question.batch))
         return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
@@ -470,7 +475,7 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_although_it_has_expir
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         await client.publish("notes", "one", partition=0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "VALID", 3)
+            patch.setattr(sequences, "VALID", 3)
             stage[FIRST].lie = doubled
             assert (await client.publish("notes", "two", partition=0)).offset == 1
     assert published(stage) == [b"one", b"two"]
@@ -482,13 +487,13 @@ def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: objec
 
     async def play(stage: Stage) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "VALID", 3)
+            patch.setattr(sequences, "VALID", 3)
             async with stage.client(stage.registered("alice")) as client:
                 await client.publish("notes", "one", partition=0)
                 stage.ledger.wait(10)
                 if informed:
                     await client.topic("notes")
-                    patch.setattr(lines, "VALID", 1_000)  # so that nothing expires
+                    patch.setattr(sequences, "VALID", 1_000)  # so that nothing expires
                 await asyncio.gather(
                     *(client.publish("notes", text, partition=0) for text in ("two", "three"))
                 )
@@ -528,7 +533,7 @@ async def test_a_session_that_somebody_else_uses_is_an_error(stage: Stage) -> No
     alice = stage.registered("alice")
     async with stage.client(alice) as client:
         await client.publish("notes", "one", partition=0)
-        line = client._line("notes", 0)
+        line = client._sequence("notes", 0)
         line._next = 0
         with pytest.raises(SequenceReused):
             await client.publish("notes", "two", partition=0)
@@ -679,7 +684,9 @@ async def test_what_brokers_say_of_a_client_now_does_not_get_its_open_batches_si
     """Two brokers call it unknown; one of the open batches was applied all the same, so none may be sent again as new."""
 
     def unknown(question: Question, answer: Answer) -> Answer:
-        return Failure(question.id, Code.UNKNOWN_CLIENT, "nobody") if isinstance(question, Submit) else answer
+        return (
+            Failure(question.id, UnknownClient.code, "nobody", ()) if isinstance(question, Submit) else answer
+        )
 
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         for broker in stage.brokers:

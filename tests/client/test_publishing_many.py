@@ -6,16 +6,18 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import Signed
 from tests.client.stage import Stage, on_stage, on_stage_with
 from tests.client.test_publishing import FIRST, HASTY, published
-from tests.pubsub.world import Signed
 
+from parley.applications import DATA_SHARD
 from parley.client import connection
 from parley.client.client import Client
 from parley.client.errors import ClientClosed, Oversized, UnknownPartition
 from parley.client.messages import Receipt
 from parley.model.batches import open_batch
-from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
+from parley.model.receipts import BatchReceipt, encode_leaf
+from parley.modules.publishing.receipts import Published
 from parley.net.messages import Question, Receipted, Submit, encode
 
 
@@ -115,7 +117,7 @@ class Withholding:
         """The batches are in one block; the answer that shows all their receipts."""
         await self._broker.sent(count)
         ledger, bodies = self._stage.ledger, self._broker.batches
-        self._stage.apply(*(Signed(ledger.application.open(body)[0], body) for body in bodies))
+        self._stage.apply(*(Signed(ledger.machine.admit(body).digest, body) for body in bodies))
         first, *others = self._ids
         return Receipted(first, ledger.anchor(), ledger.proof(ledger.height, range(count)), tuple(others))
 
@@ -152,7 +154,7 @@ async def test_a_forged_receipt_among_true_ones_is_noticed(stage: Stage) -> None
         broker = Withholding(stage)
         publishing = publish(client)
         answer = await broker.together(3)
-        leaf = decode_leaf(answer.proof.leaves[1])
+        leaf = DATA_SHARD.decode_leaf(answer.proof.leaves[1])
         assert isinstance(leaf, BatchReceipt)
         forged = encode_leaf(replace(leaf, outcome=Published(7)))
         leaves = (answer.proof.leaves[0], forged, answer.proof.leaves[2])

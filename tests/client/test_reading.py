@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMIN, Actor, actor
 from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
-from tests.pubsub.world import ADMIN, Actor, actor
 
 from parley.client.client import Client
 from parley.client.errors import (
@@ -23,10 +23,10 @@ from parley.client.errors import (
     UnknownTopic,
 )
 from parley.client.messages import Message
-from parley.ledger.publication import check_publication
-from parley.model.errors import Code
-from parley.model.operations import Advertise, AlterTopic, DeleteTopic
-from parley.model.records import ClientRecord, client_key
+from parley.modules.publishing.proof import check_publication
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.operations import AlterTopic, DeleteTopic
+from parley.modules.topics.tables import TOPICS
 from parley.net.messages import Answer, Failure, Fetch, Fetched, Listed, ListKeys, Prove, Proven, Question
 
 FIRST = "broker-hospital-a"
@@ -35,7 +35,7 @@ FIRST = "broker-hospital-a"
 def publish(stage: Stage, *texts: str, rule: str = "") -> Actor:
     """Bob publishes to the first partition; Alice may read."""
     for name in ("alice", "bob"):
-        if stage.ledger.record(ClientRecord, client_key(actor(name).key)) is None:
+        if stage.ledger.record(CLIENTS, actor(name).key) is None:
             stage.registered(name)
     for text in texts:
         stage.apply(stage.ledger.publication(actor("bob"), "notes", note(text, rule)))
@@ -50,9 +50,9 @@ async def _next(messages: AsyncGenerator[Message, None]) -> Message:
     return await anext(messages)
 
 
-def refusing(kind: type[Question], code: Code) -> Lie:
+def refusing(kind: type[Question], code: str) -> Lie:
     return lambda question, answer: (
-        Failure(question.id, code, "so it says") if isinstance(question, kind) else answer
+        Failure(question.id, code, "so it says", ()) if isinstance(question, kind) else answer
     )
 
 
@@ -107,7 +107,7 @@ async def test_a_lie_leads_to_another_broker(stage: Stage) -> None:
 async def test_a_false_refusal_contradicts_the_brokers_own_proof(stage: Stage) -> None:
     alice = publish(stage, "a")
     async with stage.client(alice, first=FIRST) as client:
-        stage[FIRST].lie = refusing(Fetch, Code.PERMISSION_DENIED)
+        stage[FIRST].lie = refusing(Fetch, PermissionDenied.code)
         assert await texts(client) == ["a"]
         assert "it refuses what its own proof allows" in client.misbehaviour[0].problem
 
@@ -116,7 +116,7 @@ async def test_a_false_refusal_contradicts_the_brokers_own_proof(stage: Stage) -
 async def test_hidden_data_cannot_be_called_pruned(stage: Stage) -> None:
     alice = publish(stage, "a")
     async with stage.client(alice, first=FIRST) as client:
-        stage[FIRST].lie = refusing(Fetch, Code.PRUNED)
+        stage[FIRST].lie = refusing(Fetch, Pruned.code)
         assert await texts(client) == ["a"]
         assert "Pruned" in client.misbehaviour[0].problem
 
@@ -127,7 +127,7 @@ async def test_what_was_pruned_is_proved_to_be(stage: Stage) -> None:
     stage.ledger.do(ADMIN, DeleteTopic("notes"))
     stage.ledger.topic("notes", partitions=3)
     for broker in stage.brokers:
-        broker.lie = refusing(Fetch, Code.PRUNED)
+        broker.lie = refusing(Fetch, Pruned.code)
     async with stage.client(alice) as client:
         with pytest.raises(Pruned, match="starts at offset 2"):
             await client.read("notes", 0)
@@ -153,9 +153,11 @@ async def test_a_refusal_that_nobody_proves_is_believed_when_f_plus_one_say_it(s
     alice = publish(stage, "a")
 
     def hide(question: Question, answer: Answer) -> Answer:
-        if isinstance(question, Fetch) or (isinstance(question, Prove) and b"topic/notes" in question.keys):
-            return Failure(
-                question.id, Code.PERMISSION_DENIED, "rule 'subscribe' of topic notes: role == \"x\""
+        if isinstance(question, Fetch) or (
+            isinstance(question, Prove) and TOPICS.key("notes") in question.keys
+        ):
+            return Failure.of(
+                question.id, PermissionDenied("rule", action="subscribe", topic="notes", rule='role == "x"')
             )
         return answer
 
@@ -279,7 +281,9 @@ async def test_topics_are_proved_and_no_single_broker_can_hide_one(stage: Stage)
 @on_stage
 async def test_a_topic_cannot_be_invented(stage: Stage) -> None:
     def invent(_: Question, answer: Answer) -> Answer:
-        return replace(answer, keys=(*answer.keys, b"topic/zzz")) if isinstance(answer, Listed) else answer
+        return (
+            replace(answer, keys=(*answer.keys, TOPICS.key("zzz"))) if isinstance(answer, Listed) else answer
+        )
 
     alice = publish(stage, "a")
     stage[FIRST].lie = invent
@@ -316,11 +320,7 @@ async def test_an_entry_cannot_be_hidden(stage: Stage) -> None:
 @on_stage
 async def test_what_is_gone_is_not_found(stage: Stage) -> None:
     alice = publish(stage, "a")
-    stage.ledger.do(actor("bob"), Advertise("notes", "notes from the ward"))
     async with stage.client(alice) as client:
-        assert [(ad.client, ad.text) for ad in await client.advertisements("notes")] == [
-            ("hospital-a/bob", "notes from the ward")
-        ]
         with pytest.raises(UnknownPartition):
             await texts(client, partition=7)
         stage.ledger.do(ADMIN, DeleteTopic("notes"))

@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.application.world import Signed
 from tests.client.ledger import Ledger, believe, note
-from tests.pubsub.world import Signed
 
-from parley.client.beliefs import Stale, Unproven, check_entries, check_receipt, record_of
+from parley.applications import DATA_SHARD
+from parley.client.beliefs import Stale, UnverifiedView, check_entries, check_receipt, record_of
 from parley.client.errors import ParleyError
 from parley.client.messages import Evidence, Receipt
 from parley.client.narrowing import narrowed
 from parley.crypto import merkle
 from parley.ledger.proofs import BlockProof, ProofError
-from parley.ledger.publication import check_publication, decode_publication
-from parley.model.receipts import Closed, Published, encode_leaf
-from parley.model.records import ClientRecord, TopicRecord, client_key, topic_key
+from parley.model.receipts import encode_leaf
+from parley.modules.publishing.proof import check_publication, decode_publication
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.receipts import Closed
+from parley.modules.topics.tables import TOPICS
 from parley.net.messages import Receipted
 
 LEAVES = st.lists(st.binary(max_size=4), min_size=1, max_size=40)
@@ -103,7 +107,7 @@ def test_a_leaf_that_is_no_receipt_is_noticed(story: Story) -> None:
     end = encode_leaf(Closed("notes", 0, bytes(32), (1, 0), 0))
     lie = replace(answer, proof=replace(answer.proof, leaves=(end,)))
     with pytest.raises(ProofError, match="not one receipt"):
-        check_receipt(Unproven(answer.anchor), lie, story.first.digest)
+        check_receipt(UnverifiedView(answer.anchor, DATA_SHARD.decode_leaf), lie, story.first.digest)
 
 
 def test_a_forged_receipt_is_noticed(story: Story) -> None:
@@ -124,43 +128,47 @@ def test_a_receipt_under_an_older_header_is_noticed(story: Story) -> None:
 
 def test_a_leaf_that_cannot_be_read_is_the_brokers_fault(story: Story) -> None:
     answer = story.ledger.receipted(story.first.digest)
-    belief = Unproven(answer.anchor)
+    view = UnverifiedView(answer.anchor, DATA_SHARD.decode_leaf)
     with pytest.raises(ProofError, match="cannot be read"):
-        check_receipt(belief, replace(answer, proof=replace(answer.proof, leaves=(b"\xc1",))), b"")
+        check_receipt(view, replace(answer, proof=replace(answer.proof, leaves=(b"\xc1",))), b"")
 
 
 def test_entries_are_those_that_were_asked_for(story: Story) -> None:
     ledger = story.ledger
-    keys = [topic_key("notes"), client_key(bytes(32))]
+    keys = [TOPICS.key("notes"), CLIENTS.key(bytes(32))]
     answer = ledger.proven(*keys)
-    belief = believe(ledger, answer.anchor)
-    value, nothing = check_entries(belief, answer, keys, floor=0)
-    record = record_of(TopicRecord, value)
+    view = believe(ledger, answer.anchor)
+    value, nothing = check_entries(view, answer, keys, floor=0)
+    record = record_of(TOPICS, value)
     assert record is not None
     assert (record.name, nothing) == ("notes", None)
     with pytest.raises(ProofError, match="another entry"):
-        check_entries(belief, answer, keys[::-1], floor=0)
+        check_entries(view, answer, keys[::-1], floor=0)
     with pytest.raises(ProofError, match="2 entries were shown where 1"):
-        check_entries(belief, answer, keys[:1], floor=0)
+        check_entries(view, answer, keys[:1], floor=0)
     with pytest.raises(ProofError, match="2 entries were shown where 3"):
-        check_entries(belief, answer, [*keys, b"more"], floor=0)
+        check_entries(view, answer, [*keys, b"more"], floor=0)
     with pytest.raises(Stale):
-        check_entries(belief, answer, keys, floor=ledger.height + 1)
-    assert check_entries(Unproven(answer.anchor), answer, keys, floor=ledger.height) == (value, nothing)
+        check_entries(view, answer, keys, floor=ledger.height + 1)
+    assert check_entries(
+        UnverifiedView(answer.anchor, DATA_SHARD.decode_leaf), answer, keys, floor=ledger.height
+    ) == (value, nothing)
 
 
 def test_hiding_an_entry_is_noticed(story: Story) -> None:
-    answer = story.ledger.proven(topic_key("notes"))
+    answer = story.ledger.proven(TOPICS.key("notes"))
     lie = replace(answer, entries=(replace(answer.entries[0], value=None),))
     with pytest.raises(ProofError, match="not in the certified state"):
-        check_entries(believe(story.ledger, answer.anchor), lie, [topic_key("notes")], floor=0)
+        check_entries(believe(story.ledger, answer.anchor), lie, [TOPICS.key("notes")], floor=0)
 
 
 def test_an_unproven_entry_is_still_the_one_that_was_asked_for(story: Story) -> None:
-    answer = story.ledger.proven(topic_key("notes"))
+    answer = story.ledger.proven(TOPICS.key("notes"))
     for other in ("abc", "other"):
         with pytest.raises(ProofError, match="another entry"):
-            check_entries(Unproven(answer.anchor), answer, [topic_key(other)], floor=0)
+            check_entries(
+                UnverifiedView(answer.anchor, DATA_SHARD.decode_leaf), answer, [TOPICS.key(other)], floor=0
+            )
 
 
 def test_brokers_agree_on_a_receipt_that_they_prove_differently(story: Story) -> None:
@@ -170,9 +178,9 @@ def test_brokers_agree_on_a_receipt_that_they_prove_differently(story: Story) ->
 
 
 def test_a_record_that_cannot_be_read_is_the_brokers_fault() -> None:
-    assert record_of(ClientRecord, None) is None
+    assert record_of(CLIENTS, None) is None
     with pytest.raises(ProofError, match="ClientRecord cannot be read"):
-        record_of(ClientRecord, b"garbage")
+        record_of(CLIENTS, b"garbage")
 
 
 @pytest.mark.parametrize("index", range(3))

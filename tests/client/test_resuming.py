@@ -12,17 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.application.world import ADMIN, actor
 from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Stage, on_stage
 from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
-from tests.pubsub.world import ADMIN, actor
 
-from parley.client.errors import ClientClosed, Invalid, Pruned
+from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned
 from parley.client.messages import Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
-from parley.model.errors import Code
-from parley.model.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Question
 
 
@@ -222,7 +221,7 @@ async def test_in_the_middle_of_a_block_whose_beginning_was_pruned_nothing_is_mi
 async def test_a_broker_that_calls_pruned_what_is_kept_is_caught(stage: Stage) -> None:
     async with subscribed(stage) as subscription:
         stage[FIRST].lie = lambda question, answer: (
-            Failure(question.id, Code.PRUNED, "long ago") if isinstance(question, OpenStream) else answer
+            Failure(question.id, Pruned.code, "long ago", ()) if isinstance(question, OpenStream) else answer
         )
         publish(stage, "one")
         assert numbered(await take(subscription, 1)) == [("one", 0)]
@@ -241,13 +240,13 @@ async def test_one_broker_that_calls_pruned_what_is_kept_is_not_believed_while_t
     def pruned(question: Question, answer: Answer) -> Answer | None:
         if isinstance(question, Prove):
             return None
-        return Failure(question.id, Code.PRUNED, "long ago") if isinstance(question, Fetch) else answer
+        return Failure(question.id, Pruned.code, "long ago", ()) if isinstance(question, Fetch) else answer
 
     def waiting(question: Question, answer: Answer) -> Answer:
         nonlocal not_ready
         if isinstance(question, Fetch) and not_ready:
             not_ready -= 1
-            return Failure(question.id, Code.NOT_READY, "it was restarted")
+            return Failure(question.id, NotReady.code, "it was restarted", ())
         return answer
 
     async with subscribed(stage, {0: 1}) as subscription:

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import actor
 from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Stage, on_stage, on_stage_with
-from tests.pubsub.world import actor
 
 from parley.client.client import Client
 from parley.client.errors import (

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMIN, Actor, actor
 from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
-from tests.pubsub.world import ADMIN, Actor, actor
 
 from parley.client import feed
 from parley.client.errors import (
     ClientClosed,
     Invalid,
     InvalidConstraint,
+    NotFound,
     ParleyError,
     PermissionDenied,
     Stalled,
@@ -26,10 +27,10 @@ from parley.client.errors import (
 from parley.client.messages import Message
 from parley.client.subscription import Subscription
 from parley.model.batches import Withheld
-from parley.model.errors import Code
 from parley.model.expressions import parse_constraint
-from parley.model.operations import AlterTopic
-from parley.model.records import SubscriptionRecord, client_key, subscription_key
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.tables import SUBSCRIPTIONS
+from parley.modules.topics.operations import AlterTopic
 from parley.net.messages import Answer, DeliveredBlock, Delivery, Failure, Head, OpenStream, Question
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -220,17 +221,17 @@ async def test_waiting_may_be_given_up_at_any_time(stage: Stage) -> None:
 async def test_leaving_unsubscribes_unless_another_subscription_needs_it(stage: Stage) -> None:
     async with following(stage) as (outer, alice):
         constraint = parse_constraint(WHERE).id
-        key = subscription_key("notes", constraint, alice.key)
+        key = ("notes", constraint, alice.key)
         async with stage.client(alice) as client:
             async with client.subscribe("notes", WHERE), client.subscribe("notes", WHERE) as inner:
                 publish(stage, "one")
                 await take(inner, 1)
-            assert stage.ledger.record(SubscriptionRecord, key) is None
+            assert stage.ledger.record(SUBSCRIPTIONS, *key) is None
         # The other client's order was ended by that; it begins another and misses nothing.
         publish(stage, "two")
         assert texts(await take(outer, 2)) == ["one", "two"]
-        assert stage.ledger.record(SubscriptionRecord, key) is not None
-    assert stage.ledger.record(SubscriptionRecord, key) is None
+        assert stage.ledger.record(SUBSCRIPTIONS, *key) is not None
+    assert stage.ledger.record(SUBSCRIPTIONS, *key) is None
 
 
 # -- brokers that fail -----------------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ async def test_withholding_what_the_rule_allows_leads_to_another_broker(stage: S
             )
             for block in answer.blocks
         )
-        return replace(answer, blocks=hidden, reader=stage.ledger.entry(client_key(actor("alice").key)))
+        return replace(answer, blocks=hidden, reader=stage.ledger.entry(CLIENTS.key(actor("alice").key)))
 
     async with following(stage) as (subscription, _):
         stage[FIRST].lie = withhold
@@ -345,7 +346,7 @@ async def test_an_old_head_does_not_count_as_proof(stage: Stage) -> None:
 @on_stage
 async def test_a_false_end_of_the_order_is_not_believed(stage: Stage) -> None:
     async with following(stage) as (subscription, _):
-        stage[FIRST].lie = once(Head, Failure(0, Code.NOT_FOUND, "no such order"))
+        stage[FIRST].lie = once(Head, Failure(0, NotFound.code, "no such order", ()))
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]
         publish(stage, "two")
@@ -356,7 +357,9 @@ async def test_a_false_end_of_the_order_is_not_believed(stage: Stage) -> None:
 async def test_a_false_refusal_contradicts_the_brokers_own_proof(stage: Stage) -> None:
     async with following(stage) as (subscription, _):
         stage[FIRST].lie = lambda question, answer: (
-            Failure(question.id, Code.PERMISSION_DENIED, "no") if isinstance(question, OpenStream) else answer
+            Failure(question.id, PermissionDenied.code, "no", ())
+            if isinstance(question, OpenStream)
+            else answer
         )
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]

@@ -9,7 +9,6 @@ from parley.consensus.committee import quorum
 from parley.consensus.types import (
     QC,
     TC,
-    VERSION,
     Block,
     Governance,
     Header,
@@ -57,11 +56,11 @@ def finalised(certified: Sequence[Block], depth: int) -> int:
 class Committee:
     """All members' keys and every block they made; `depth` decides the executed_height that blocks name (P2)."""
 
-    def __init__(self, size: int = 4, *, epoch: int = 0, depth: int = 2) -> None:
+    def __init__(self, size: int = 4, *, epoch: int = 0, depth: int = 2, version: int = 1) -> None:
         self.size = size
         self.depth = depth
         self.quorum = quorum(size)
-        self.instance = Instance(CHAIN, 0, epoch, size)
+        self.instance = Instance(CHAIN, 0, epoch, size, version)
         self.authority = SimulatedAuthority(b"tests/consensus", size)
         self.scheme = self.authority.scheme()
         self.genesis = genesis_block(self.instance, GENESIS_STATE, 0)
@@ -94,7 +93,7 @@ class Committee:
         executed = self.executed_height(parent)
         roots = roots_at(executed)
         header = Header(
-            version=VERSION,
+            version=self.instance.version,
             chain=self.instance.chain,
             shard=self.instance.shard,
             epoch=self.instance.epoch,
@@ -180,7 +179,7 @@ class Tree:
     def __init__(self, size: int) -> None:
         self.size = size
         self.quorum = quorum(size)
-        self.instance = Instance(CHAIN, 0, 0, size)
+        self.instance = Instance(CHAIN, 0, 0, size, 1)
         self.genesis = genesis_block(self.instance, GENESIS_STATE, 0)
         self._blocks = {self.genesis.id: self.genesis}
         self._finalises = {self.genesis.id: 0}

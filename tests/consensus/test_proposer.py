@@ -51,6 +51,17 @@ def test_a_leader_proposes_what_it_is_given() -> None:
     assert solo(0, B1).propose(expected) != []
 
 
+def test_a_leader_names_the_version_of_the_application_p24() -> None:
+    newer = Committee(version=7)
+    machine = Solo(newer, 2)
+    first = newer.block()
+    machine.propose(first)
+    for voter in (0, 1):
+        machine.receive(newer.vote(first, voter))
+    (proposal,) = sent(Proposal, machine.feed(Payload(2, (batch(7),))))
+    assert proposal.header.version == newer.genesis.header.version == 7
+
+
 def test_a_leader_whose_clock_is_behind_still_moves_time_forward() -> None:
     machine = leading()
     proposal = sent(Proposal, machine.feed(Payload(2, (batch(7),))))[0]

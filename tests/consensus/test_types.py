@@ -22,7 +22,7 @@ from parley.consensus.types import (
 from parley.crypto import merkle
 from parley.crypto.qc import Aggregate
 
-INSTANCE = Instance(chain=bytes(range(32)), shard=7, epoch=3, size=4)
+INSTANCE = Instance(chain=bytes(range(32)), shard=7, epoch=3, size=4, version=1)
 VOTES = Aggregate(b"\x07", bytes(48))
 HEADER = Header(
     version=1,
@@ -144,9 +144,9 @@ def test_every_part_of_the_tc_changes_the_id(changed: dict[str, object]) -> None
 @pytest.mark.parametrize(
     "other",
     [
-        Instance(bytes(32), 7, 3, 4),
-        Instance(bytes(range(32)), 8, 3, 4),
-        Instance(bytes(range(32)), 7, 4, 4),
+        Instance(bytes(32), 7, 3, 4, 1),
+        Instance(bytes(range(32)), 8, 3, 4, 1),
+        Instance(bytes(range(32)), 7, 4, 4, 1),
     ],
     ids=["chain", "shard", "epoch"],
 )

@@ -303,6 +303,14 @@ def test_a_proposal_with_a_wrong_header_is_refused(
     assert reason(lambda: verifier.proposal(proposal)) is expected
 
 
+def test_headers_are_of_the_instances_version_of_the_application_p24() -> None:
+    newer = Committee(version=2)
+    theirs, ours = newer.proposal(newer.block()), COMMITTEE.proposal(COMMITTEE.block())
+    assert newer.verifier().proposal(theirs).block.header.version == 2
+    assert reason(lambda: newer.verifier().proposal(ours)) is Reason.WRONG_VERSION
+    assert reason(lambda: COMMITTEE.verifier().proposal(theirs)) is Reason.WRONG_VERSION
+
+
 def test_t7_a_proposal_of_view_plus_1000_is_refused(verifier: Verifier) -> None:
     proposal = COMMITTEE.proposal(COMMITTEE.block(B1, 1_002, tc=TC2))
     assert reason(lambda: verifier.proposal(proposal)) is Reason.NOT_ENTITLED

@@ -282,3 +282,18 @@ def test_a_mountain_range_is_bounded() -> None:
         full.append(b"leaf")
     with pytest.raises(EncodingError, match="above the limit"):
         MountainRange.decode((2 * MAX_LEAVES).to_bytes(8, "big") + bytes(32))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=40), st.data())
+def test_a_tree_with_all_its_levels_gives_the_same_root_and_proofs(
+    leaves: list[bytes], data: st.DataObject
+) -> None:
+    tree = merkle.Tree(leaves)
+    assert tree.root == merkle.root(leaves)
+    assert tree == merkle.Tree(list(leaves))
+    assert tree != merkle.Tree([*leaves, b"more"])
+    if leaves:
+        indices = sorted(data.draw(st.sets(st.integers(0, len(leaves) - 1), min_size=1)))
+        assert tree.prove(indices) == merkle.prove_many(leaves, indices)
+    with pytest.raises(ValueError, match="indices must ascend"):
+        tree.prove([len(leaves)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from msgspec.structs import replace
-from tests.pubsub.world import (
+from tests.application.world import (
     ADMINS,
     ORGANISATIONS,
     Actor,
@@ -18,12 +18,14 @@ from tests.pubsub.world import (
 )
 from tests.replica.driver import Cluster, Committee, MemoryStore
 
+from parley.application.application import Application
+from parley.applications import DATA_SHARD
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger.proofs import Anchor
 from parley.model.genesis import Genesis
 from parley.model.names import sorted_pairs
-from parley.model.operations import CreateTopic, Policy, Subscribe
-from parley.pubsub.application import PubSub
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import CreateTopic, Policy
 
 GENESIS: Genesis = replace(make_genesis(), start_time=0)
 ALICE = actor("alice")
@@ -46,14 +48,19 @@ class RealCommittee(Committee):
         self.authority = Authority()  # type: ignore[assignment]
 
 
+def network(application: Application = DATA_SHARD) -> Cluster:
+    """The brokers of the genesis file, with empty disks."""
+    committee = RealCommittee(chain=GENESIS.chain, version=GENESIS.application)
+    return Cluster(committee, {index: application.mount(GENESIS) for index in range(4)})
+
+
 class Shard:
     """Batches go in at any broker and come out ordered at all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, application: Application = DATA_SHARD) -> None:
         self.maker = World()  # signs batches and keeps their sequences
         self.maker.chain = GENESIS.chain
-        committee = RealCommittee(chain=GENESIS.chain)
-        self.cluster = Cluster(committee, {index: PubSub(GENESIS) for index in range(4)}).start()
+        self.cluster = network(application).start()
 
     @property
     def store(self) -> MemoryStore:

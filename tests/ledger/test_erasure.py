@@ -5,20 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.application.world import World, actor
 from tests.ledger.shard import ALICE, GENESIS, told
-from tests.pubsub.world import World, actor
 
+from parley.applications import DATA_SHARD
 from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.erasure import MAX_REMAINS, Remains, RemainsError, check_remains, remains_of
 from parley.ledger.proofs import BlockProof, Trust
-from parley.ledger.publication import (
-    MessageProof,
-    PublicationProof,
-    check_publication,
-    decode_publication,
-    encode_publication,
-)
 from parley.model import leaves as tree
 from parley.model.batches import (
     FORMAT,
@@ -32,10 +26,19 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.names import sorted_pairs
-from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.proof import (
+    MessageProof,
+    PublicationProof,
+    check_publication,
+    decode_publication,
+    encode_publication,
+)
+from parley.modules.publishing.receipts import first_offset
 from parley.replica.chain import Chain
 
 CHAIN = GENESIS.chain
+TRUST = Trust(GENESIS, DATA_SHARD.decode_leaf)
 
 
 def batch(count: int = 1, topic: str = "wards/er") -> tuple[bytes, bytes]:
@@ -119,8 +122,8 @@ def test_proofs_hold_and_are_made_after_the_body_is_erased() -> None:
     chain = Chain(told().store)
     for height in range(1, size + 1):
         leaves = layout.decode_receipts(entries[layout.receipts(height)])
-        receipt = decode_leaf(leaves[0]) if leaves else None
-        if not isinstance(receipt, BatchReceipt) or not isinstance(receipt.outcome, Published):
+        receipt = DATA_SHARD.decode_leaf(leaves[0]) if leaves else None
+        if not isinstance(receipt, BatchReceipt) or first_offset(receipt) is None:
             continue
         block = chain.block(height)
         assert block is not None
@@ -140,18 +143,18 @@ def test_proofs_hold_and_are_made_after_the_body_is_erased() -> None:
                 MessageProof(opened.messages[1], tree.prove(hashes, 1)),
             )
         )
-        check_publication(decode_publication(saved), Trust(GENESIS))
+        check_publication(decode_publication(saved), TRUST)
         # A broker makes these now: of the receipt, and of the place and the publisher of what it has erased.
         path = history.prove(lambda node: entries.get(b"h/" + node), height - 1, size)
         after = BlockProof(
             block.header, merkle.root(leaves), path, leaves[:1], merkle.prove_many(leaves, [0])
         )
-        assert Trust(GENESIS).certified(anchor).leaves(after) == (receipt,)
+        assert TRUST.certified(anchor).leaves(after) == (receipt,)
         remains = check_remains(entries[layout.erased(receipt.digest)], receipt.digest, CHAIN)
         shown = PublicationProof.of(
             (receipt, after, anchor), (remains.header, remains.root, remains.signature), None
         )
-        check_publication(decode_publication(encode_publication(shown)), Trust(GENESIS))
+        check_publication(decode_publication(encode_publication(shown)), TRUST)
         return
     raise AssertionError("nothing was published")
 

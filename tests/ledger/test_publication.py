@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.application.world import make_genesis
 from tests.ledger.shard import GENESIS, told
-from tests.pubsub.world import make_genesis
 
+from parley.applications import DATA_SHARD
 from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.proofs import BlockProof, ProofError, Trust
-from parley.ledger.publication import (
+from parley.model import leaves as tree
+from parley.model.batches import open_batch
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.proof import (
     MAX_PROOF,
     MessageProof,
     PublicationProof,
@@ -18,16 +22,17 @@ from parley.ledger.publication import (
     decode_publication,
     encode_publication,
 )
-from parley.model import leaves as tree
-from parley.model.batches import open_batch
-from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.modules.publishing.receipts import first_offset
 from parley.replica.chain import Chain
+
+TRUST = Trust(GENESIS, DATA_SHARD.decode_leaf)
+decode_leaf = DATA_SHARD.decode_leaf
 
 
 def published(height: int) -> tuple[int, tuple[bytes, ...], BatchReceipt] | None:
     leaves = layout.decode_receipts(told().store.entries[layout.receipts(height)])
     first = decode_leaf(leaves[0]) if leaves else None
-    if isinstance(first, BatchReceipt) and isinstance(first.outcome, Published):
+    if isinstance(first, BatchReceipt) and first_offset(first) is not None:
         return height, leaves, first
     return None
 
@@ -57,7 +62,7 @@ def published_in(shown: PublicationProof) -> BatchReceipt:
 
 
 def check(data: bytes) -> None:
-    check_publication(decode_publication(data), Trust(GENESIS))
+    check_publication(decode_publication(data), TRUST)
 
 
 @pytest.mark.parametrize("with_message", [True, False])
@@ -81,7 +86,7 @@ def test_no_single_byte_can_be_changed() -> None:
 
 def test_a_proof_is_worth_nothing_in_another_network() -> None:
     with pytest.raises(ProofError, match="another network"):
-        check_publication(proof(), Trust(make_genesis()))
+        check_publication(proof(), Trust(make_genesis(), decode_leaf))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_a_proof_is_worth_nothing_in_another_network() -> None:
 )
 def test_nothing_in_the_file_is_taken_at_its_word(change: dict[str, object]) -> None:
     with pytest.raises(ProofError):
-        check_publication(replace(proof(), **change), Trust(GENESIS))
+        check_publication(replace(proof(), **change), TRUST)
 
 
 def test_a_message_is_proved_at_its_place_in_the_batch_and_nowhere_else() -> None:
@@ -123,7 +128,7 @@ def test_a_message_is_proved_at_its_place_in_the_batch_and_nowhere_else() -> Non
             replace(shown.message, path=moved),
         )
         with pytest.raises(ProofError, match="not in the batch"):
-            check_publication(wrong, Trust(GENESIS))
+            check_publication(wrong, TRUST)
 
 
 def test_a_file_of_the_first_format_is_refused() -> None:
@@ -139,7 +144,7 @@ def test_a_header_that_too_few_voted_for_proves_nothing() -> None:
     few = replace(votes, bitmap=b"\x03", signature=votes.signature[:128])
     weak = replace(shown, anchor=replace(shown.anchor, qc=replace(shown.anchor.qc, votes=few)))
     with pytest.raises(ProofError, match="quorum"):
-        check_publication(weak, Trust(GENESIS))
+        check_publication(weak, TRUST)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b"[]\n", b" " * (MAX_PROOF + 1)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,11 +11,12 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block, Instance, genesis_block
 from parley.crypto import merkle
+from parley.ledger.application import AdmittedBatch
 from parley.mempool.messages import BatchesRequest
-from parley.mempool.pool import BatchTimer, Effect, Limits, Pool, StoreBatch, batch_digest
+from parley.mempool.pool import BatchTimer, Effect, Intake, Limits, Pool, StoreBatch, admit_any, batch_digest
 
 ME, SIZE = 0, 4
-INSTANCE = Instance(bytes(32), 0, 0, SIZE)
+INSTANCE = Instance(bytes(32), 0, 0, SIZE, 1)
 GENESIS = genesis_block(INSTANCE, bytes(32), 0)
 ROOMY = Limits()
 TIGHT = Limits(pending_batches=3, pending_bytes=100, block_bytes=60, expiry=5)
@@ -53,6 +56,26 @@ def refusal(pool: Pool, sender: int, data: bytes, height: int = 0) -> Reason:
     with pytest.raises(Refused) as refused:
         pool.receive(sender, data, height)
     return refused.value.reason
+
+
+def submit(
+    pool: Pool, data: bytes, height: int = 0, admit: Callable[[bytes], AdmittedBatch] = admit_any
+) -> list[Effect]:
+    """A client's batch that is taken."""
+    intake, effects = pool.submit(admit(data), height)
+    assert intake is Intake.TAKEN
+    assert effects
+    return effects
+
+
+def declined(
+    pool: Pool, data: bytes, height: int = 0, admit: Callable[[bytes], AdmittedBatch] = admit_any
+) -> Intake:
+    """Why a client's batch is not taken."""
+    intake, effects = pool.submit(admit(data), height)
+    assert intake is not Intake.TAKEN
+    assert effects == []
+    return intake
 
 
 def asked(effects: list[Effect]) -> list[tuple[int, tuple[bytes, ...]]]:

@@ -10,18 +10,21 @@ from tests.mempool.pools import (
     asked,
     block_of,
     body,
+    declined,
     new_pool,
     refusal,
+    submit,
     timer_of,
 )
 
-from parley.consensus.errors import Reason, Refused
+from parley.consensus.errors import Reason
 from parley.consensus.events import SetTimer
 from parley.consensus.types import MAX_BATCHES
 from parley.mempool.fetch import FETCH_GRACE, FETCH_RETRY, MAX_DOUBLINGS, MAX_FETCHES
 from parley.mempool.pool import (
     SLACK,
     BatchTimer,
+    Intake,
     Limits,
     Pending,
     Pool,
@@ -256,7 +259,7 @@ def test_a_fetched_batch_that_a_client_submits_afterwards_waits_like_any_other()
     pool, data = new_pool(), body(1)
     pool.fetch(block_of(data), committed=False)
     pool.receive(1, data, 0)
-    pool.submit(data, 0)
+    submit(pool, data)
     assert pool.payload(()) == (batch_digest(data),)
 
 
@@ -298,10 +301,8 @@ def test_what_is_committed_is_fetched_whatever_its_size() -> None:
 def test_a_client_meets_its_quota_even_with_a_batch_that_a_block_needs() -> None:
     pool = new_pool(TIGHT)
     for number in range(3):
-        pool.submit(body(number), 0)
+        submit(pool, body(number))
     block = block_of(body(9))
     pool.fetch(block, committed=False)
-    with pytest.raises(Refused) as refused:
-        pool.submit(body(9), 0)
-    assert refused.value.reason is Reason.QUOTA
+    assert declined(pool, body(9)) is Intake.FULL
     assert Ready(block.id) in pool.receive(1, body(9), 0)

@@ -15,11 +15,13 @@ from parley.mempool.pool import (
     SLACK,
     BatchTimer,
     Effect,
+    Intake,
     Pending,
     Pool,
     Ready,
     StoreBatch,
     TooLarge,
+    admit_any,
     batch_digest,
 )
 
@@ -39,6 +41,9 @@ steps = st.one_of(
 )
 
 
+INTAKES = {Intake.KNOWN: Reason.REPLAYED, Intake.FULL: Reason.QUOTA}  # as for other brokers
+
+
 def body_of(number: int) -> bytes:
     return body(number, 10 + 5 * number)
 
@@ -50,7 +55,11 @@ def name_of(number: int) -> bytes:
 def accept(pool: Pool, sender: int | None, data: bytes, height: int) -> list[Effect] | Reason:
     """What the pool does with a batch, or why it refuses it; `sender` is None for a client."""
     try:
-        return pool.submit(data, height) if sender is None else pool.receive(sender, data, height)
+        if sender is not None:
+            return pool.receive(sender, data, height)
+        intake, effects = pool.submit(admit_any(data), height)
+        assert (intake is Intake.TAKEN) == bool(effects)
+        return effects if intake is Intake.TAKEN else INTAKES[intake]
     except Refused as refused:
         return refused.reason
 

@@ -13,20 +13,23 @@ from tests.mempool.pools import (
     Disk,
     block_of,
     body,
+    declined,
     new_pool,
     refusal,
+    submit,
 )
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES
-from parley.ledger.application import Admitted
+from parley.ledger.application import AdmittedBatch
 from parley.mempool import pool as pool_module
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
     FIRST_HOLD,
     MAX_HOLD,
     SLACK,
+    Intake,
     Limits,
     Pending,
     Pool,
@@ -34,13 +37,14 @@ from parley.mempool.pool import (
     StoreBatch,
     batch_digest,
 )
+from parley.model.refusals import BadSignature, Oversized, Unsupported
 
 # -- taking in -----------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_of_a_client_is_stored_and_synced_before_it_is_announced_t20() -> None:
     data = body(1)
-    effects = new_pool().submit(data, 7)
+    effects = submit(new_pool(), data, 7)
     assert effects == [
         StoreBatch(batch_digest(data), Pending(ME, 7, data), sync=True, waits=True),
         Broadcast(BatchMessage(data)),
@@ -51,7 +55,7 @@ def test_a_submitted_batch_that_a_block_waits_for_is_stored_then_ready_then_anno
     pool, data = new_pool(), body(1)
     block = block_of(data)
     pool.fetch(block, committed=False)
-    kinds = [type(effect) for effect in pool.submit(data, 0)]
+    kinds = [type(effect) for effect in submit(pool, data)]
     assert kinds == [StoreBatch, Ready, Broadcast]
 
 
@@ -76,23 +80,20 @@ def test_a_batch_that_a_vote_waits_for_is_synced_before_the_block_is_ready_t20()
 def test_empty_and_oversized_batches_are_refused_and_leave_nothing(size: int) -> None:
     pool = new_pool()
     assert refusal(pool, 1, bytes(size)) is Reason.OVERSIZED
-    with pytest.raises(Refused) as refused:
-        pool.submit(bytes(size), 0)
-    assert refused.value.reason is Reason.OVERSIZED
+    with pytest.raises(Oversized):
+        submit(pool, bytes(size))
     assert pool.payload(()) == ()
 
 
 def test_the_largest_batch_is_taken() -> None:
-    assert new_pool().submit(bytes(MAX_BATCH_BYTES), 0)
+    assert submit(new_pool(), bytes(MAX_BATCH_BYTES))
 
 
 def test_a_batch_that_waits_is_refused_as_replayed_whoever_brings_it() -> None:
     pool, data = new_pool(), body(1)
-    pool.submit(data, 0)
+    submit(pool, data)
     assert refusal(pool, 2, data) is Reason.REPLAYED
-    with pytest.raises(Refused) as refused:
-        pool.submit(data, 0)
-    assert refused.value.reason is Reason.REPLAYED
+    assert declined(pool, data) is Intake.KNOWN
     assert pool.payload(()) == (batch_digest(data),)
 
 
@@ -126,8 +127,7 @@ def test_a_client_that_sends_a_held_batch_again_ends_its_hold() -> None:
     pool.receive(1, early, 0)
     pool.settle((batch_digest(early),), (), 1)
     assert pool.payload(()) == ()
-    with pytest.raises(Refused):
-        pool.submit(early, 1)
+    assert declined(pool, early, 1) is Intake.KNOWN
     assert pool.payload(()) == (batch_digest(early),)
 
 
@@ -173,7 +173,7 @@ def test_an_entry_broker_may_have_so_many_batches_waiting_and_the_others_are_not
         pool.receive(1, body(number), 0)
     assert refusal(pool, 1, body(10)) is Reason.QUOTA
     pool.receive(2, body(10), 0)
-    pool.submit(body(11), 0)
+    submit(pool, body(11))
 
 
 def test_an_entry_broker_may_have_so_many_bytes_waiting() -> None:
@@ -190,21 +190,17 @@ def test_what_this_broker_takes_from_its_clients_is_within_half_of_what_the_othe
         mine = new_pool(TIGHT)
         for number in range(3):
             data = body(10 * round_ + number)
-            mine.submit(data, 0)
+            submit(mine, data)
             assert others.receive(1, data, 0)
-        with pytest.raises(Refused) as refused:
-            mine.submit(body(10 * round_ + 9), 0)
-        assert refused.value.reason is Reason.QUOTA
+        assert declined(mine, body(10 * round_ + 9)) is Intake.FULL
     assert refusal(others, 1, body(99)) is Reason.QUOTA
 
 
 def test_clients_of_this_broker_may_have_so_many_bytes_waiting() -> None:
     pool = new_pool(TIGHT)
-    pool.submit(body(0, 90), 0)
-    with pytest.raises(Refused) as refused:
-        pool.submit(body(1, 11), 0)
-    assert refused.value.reason is Reason.QUOTA
-    pool.submit(body(2, 10), 0)
+    submit(pool, body(0, 90))
+    assert declined(pool, body(1, 11)) is Intake.FULL
+    submit(pool, body(2, 10))
 
 
 def test_ordering_and_expiry_give_the_quota_back() -> None:
@@ -246,7 +242,7 @@ def test_a_block_takes_one_batch_of_each_entry_broker_in_turn_oldest_first() -> 
 
 def test_the_entry_broker_that_comes_first_changes_from_block_to_block() -> None:
     pool = new_pool(Limits(block_bytes=10))
-    pool.submit(body(0), 0)
+    submit(pool, body(0))
     for entry in (1, 2, 3):
         pool.receive(entry, body(entry), 0)
     chosen = [bodies_of(pool, pool.payload(())) for _ in range(2 * SIZE)]
@@ -334,8 +330,8 @@ def test_what_waited_before_a_restart_waits_again_in_its_share_and_order() -> No
     assert again.settle((), (), 6) == pool.settle((), (), 6)
 
 
-def named_after_its_author(data: bytes) -> Admitted:
-    return Admitted(batch_digest(data), data[:1])
+def named_after_its_author(data: bytes) -> AdmittedBatch:
+    return AdmittedBatch(batch_digest(data), data[:1], data)
 
 
 def test_one_author_fills_no_more_than_its_part_of_a_brokers_share() -> None:
@@ -352,11 +348,9 @@ def test_one_author_fills_no_more_than_its_part_of_a_brokers_share() -> None:
 def test_one_author_fills_no_more_than_its_part_of_what_this_broker_takes_from_clients() -> None:
     pool = Pool(ME, SIZE, Limits(pending_of_author=2), Disk().written.get, named_after_its_author)
     for number in range(2):
-        pool.submit(bytes([7, number]), 0)
-    with pytest.raises(Refused) as refused:
-        pool.submit(bytes([7, 2]), 0)
-    assert refused.value.reason is Reason.QUOTA
-    assert pool.submit(bytes([8, 0]), 0)
+        submit(pool, bytes([7, number]), admit=named_after_its_author)
+    assert declined(pool, bytes([7, 2]), admit=named_after_its_author) is Intake.AUTHOR_FULL
+    assert submit(pool, bytes([8, 0]), admit=named_after_its_author)
 
 
 def test_a_broker_that_announces_a_clients_batches_leaves_its_quota_elsewhere_alone() -> None:
@@ -364,16 +358,28 @@ def test_a_broker_that_announces_a_clients_batches_leaves_its_quota_elsewhere_al
     for number in range(SLACK * 2):
         pool.receive(3, bytes([7, number]), 0)
     assert refusal(pool, 3, bytes([7, 10])) is Reason.QUOTA
-    assert pool.submit(bytes([7, 10]), 0)
+    assert submit(pool, bytes([7, 10]), admit=named_after_its_author)
     assert pool.receive(1, bytes([7, 11]), 0)
 
 
-def test_a_batch_that_the_application_does_not_admit_is_not_stored() -> None:
-    def admit(data: bytes) -> Admitted:
-        raise Refused(Reason.BAD_SIGNATURE, data.hex())
+def test_a_refusal_without_a_reason_of_its_name_is_counted_as_inadmissible() -> None:
+    def admit(data: bytes) -> AdmittedBatch:
+        raise Unsupported("batch", digest=data)
 
     pool = Pool(ME, SIZE, ROOMY, Disk().written.get, admit)
-    assert refusal(pool, 1, body(1)) is Reason.BAD_SIGNATURE
-    with pytest.raises(Refused):
-        pool.submit(body(1), 0)
+    with pytest.raises(Refused) as refused:
+        pool.receive(1, body(1), 0)
+    assert (refused.value.reason, refused.value.detail) == (Reason.INADMISSIBLE, Unsupported.code)
+
+
+def test_a_batch_that_the_application_does_not_admit_is_not_stored() -> None:
+    def admit(data: bytes) -> AdmittedBatch:
+        raise BadSignature("batch", digest=data)
+
+    pool = Pool(ME, SIZE, ROOMY, Disk().written.get, admit)
+    with pytest.raises(Refused) as refused:
+        pool.receive(1, body(1), 0)
+    assert (refused.value.reason, refused.value.detail) == (Reason.BAD_SIGNATURE, BadSignature.code)
+    with pytest.raises(BadSignature):
+        submit(pool, body(1), admit=admit)
     assert pool.payload(()) == ()

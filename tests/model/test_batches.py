@@ -18,8 +18,8 @@ from parley.model.batches import (
     open_batch,
     sign_batch,
 )
-from parley.model.errors import MAX_FAULT, Code, Refusal
 from parley.model.expressions import parse_rule
+from parley.model.refusals import MAX_FAULT, BadSignature, Malformed, Refused
 
 CHAIN = bytes(32)
 KEY = SecretKey.from_seed(bytes(32))
@@ -31,8 +31,8 @@ def body(rules: Sequence[str], header: bytes = encode(MessageHeader())) -> bytes
     return sign_batch(top, messages, KEY)[1]
 
 
-def refusal(data: bytes) -> Refusal:
-    with pytest.raises(Refusal) as raised:
+def refusal(data: bytes) -> Refused:
+    with pytest.raises(Refused) as raised:
         open_batch(data, CHAIN)
     return raised.value
 
@@ -45,7 +45,7 @@ def test_a_batch_has_a_limited_number_of_different_rules() -> None:
     rules = [f"a == {i}" for i in range(MAX_RULES)]
     assert open_batch(body(["", *rules, *rules]), CHAIN)[1].header.count == 2 * MAX_RULES + 1
     found = refusal(body([*rules, "b == 1"]))
-    assert (found.code, f"{MAX_RULES} are allowed" in found.detail) == (Code.MALFORMED, True)
+    assert (found.code, f"{MAX_RULES} are allowed" in found.detail) == (Malformed.code, True)
 
 
 def test_rules_of_a_batch_that_nobody_signed_are_not_read() -> None:
@@ -54,7 +54,7 @@ def test_rules_of_a_batch_that_nobody_signed_are_not_read() -> None:
         return known.hits + known.misses
 
     data, before = body(["a == 1"] * 3), read()
-    assert refusal(forged(data)).code is Code.BAD_SIGNATURE
+    assert refusal(forged(data)).code == BadSignature.code
     assert read() == before
     open_batch(data, CHAIN)
     assert read() == before + 1  # each rule once
@@ -62,13 +62,13 @@ def test_rules_of_a_batch_that_nobody_signed_are_not_read() -> None:
 
 def test_message_headers_of_a_batch_that_nobody_signed_are_not_read() -> None:
     data = body([""], header=b"garbage")
-    assert refusal(forged(data)).code is Code.BAD_SIGNATURE
-    assert refusal(data).code is Code.MALFORMED
+    assert refusal(forged(data)).code == BadSignature.code
+    assert refusal(data).code == Malformed.code
 
 
 @pytest.mark.parametrize("rule", ["a = 1", "a ==", "a in [" + ", ".join(f'"{i}"  ' for i in range(60)) + "]"])
 def test_rules_that_are_not_canonical_are_refused_in_few_words(rule: str) -> None:
     found = refusal(body([rule]))
-    assert found.code is Code.MALFORMED
+    assert found.code == Malformed.code
     assert "access rule" in found.detail
     assert len(found.detail) <= MAX_FAULT

@@ -6,35 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.model.errors import Code, Refusal
-from parley.model.operations import MAX_STAGED_BATCHES, CommitStage, decode_operation, encode_operation
-from parley.model.receipts import (
-    BatchReceipt,
-    Closed,
-    Done,
-    Duplicate,
-    Leaf,
-    Match,
-    PartitionStart,
-    Published,
-    Refused,
-    Staged,
-    Subscribed,
-    decode_leaf,
-    encode_leaf,
-)
-from parley.model.records import StageRecord, decode_record, digests_hash, encode_record, stage_key
+from parley.application.operations import encode_operation
+from parley.application.tables import encode_value
+from parley.applications import DATA_SHARD
+from parley.model.receipts import BatchReceipt, Done, Duplicate, Leaf, Rejected, encode_leaf
+from parley.model.refusals import OK, Refused, classes
+from parley.modules.publishing.receipts import Published
+from parley.modules.staging.operations import MAX_STAGED_BATCHES, CommitStage, digests_hash
+from parley.modules.staging.receipts import Staged
+from parley.modules.staging.tables import STAGES, StageRecord
+from parley.modules.subscriptions.receipts import Closed, Match, PartitionStart, Subscribed
 
 hashes = st.binary(min_size=32, max_size=32)
 numbers = st.integers(0, 2**62 - 1)
 small = st.integers(0, 2**32 - 1)
 places = st.tuples(numbers, small)
+words = st.text(max_size=64)
+fields = st.lists(
+    st.tuples(words, st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(max_size=512))), max_size=4
+).map(tuple)
 outcomes = st.one_of(
     st.builds(Published, numbers),
     st.builds(Done),
     st.builds(Staged, numbers),
     st.builds(Duplicate, places),
-    st.builds(Refused, st.sampled_from(list(Code)), st.text(max_size=512), numbers),
+    st.builds(Rejected, st.sampled_from(sorted(classes())), words, fields, numbers),
     st.builds(
         Subscribed,
         hashes,
@@ -73,10 +69,10 @@ def changed(data: st.DataObject, encoded: bytes) -> bytes:
 @given(leaves, st.data())
 def test_a_leaf_has_one_encoding(leaf: Leaf, data: st.DataObject) -> None:
     encoded = encode_leaf(leaf)
-    assert decode_leaf(encoded) == leaf
+    assert DATA_SHARD.decode_leaf(encoded) == leaf
     other = changed(data, encoded)
     try:
-        found = decode_leaf(other)
+        found = DATA_SHARD.decode_leaf(other)
     except ValueError:
         return
     assert encode_leaf(found) == other
@@ -86,27 +82,27 @@ def test_a_leaf_has_one_encoding(leaf: Leaf, data: st.DataObject) -> None:
 @given(commits, st.data())
 def test_a_commit_has_one_encoding(commit: CommitStage, data: st.DataObject) -> None:
     encoded = encode_operation(commit)
-    assert decode_operation(encoded) == commit
+    assert DATA_SHARD.decode_operation(encoded) == commit
     other = changed(data, encoded)
     try:
-        found = decode_operation(other)
-    except Refusal:
+        found = DATA_SHARD.decode_operation(other)
+    except Refused:
         return
     assert encode_operation(found) == other
 
 
 def test_a_commit_names_a_limited_number_of_batches() -> None:
     full = CommitStage("orders", bytes(16), 0, (bytes(32),) * MAX_STAGED_BATCHES)
-    assert decode_operation(encode_operation(full)) == full
-    with pytest.raises(Refusal):
-        decode_operation(
+    assert DATA_SHARD.decode_operation(encode_operation(full)) == full
+    with pytest.raises(Refused):
+        DATA_SHARD.decode_operation(
             encode_operation(CommitStage("orders", bytes(16), 0, (bytes(32),) * (MAX_STAGED_BATCHES + 1)))
         )
 
 
 def test_staging_and_numbering_are_acceptances() -> None:
     for outcome in (Staged(1), Published(1)):
-        assert BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, outcome).code is Code.OK
+        assert BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, outcome).code == OK
 
 
 @given(numbers, places, hashes, small)
@@ -114,7 +110,7 @@ def test_the_record_of_a_writer_is_read_as_it_was_written(
     stage: int, at: tuple[int, int], named: bytes, pending: int
 ) -> None:
     record = StageRecord(stage, at, named, pending)
-    assert decode_record(StageRecord, encode_record(record)) == record
+    assert STAGES.decode(encode_value(record)) == record
 
 
 @given(st.lists(hashes, max_size=3), st.lists(hashes, max_size=3))
@@ -126,7 +122,7 @@ def test_commits_are_told_apart_by_what_they_name_and_in_which_order(
 
 def test_writers_of_different_clients_and_topics_have_different_records() -> None:
     keys = {
-        stage_key(publisher, topic, writer)
+        STAGES.key(topic, publisher, writer)
         for publisher in (bytes(32), b"1" * 32)
         for topic in ("a", "ab")
         for writer in (bytes(16), b"1" * 16)

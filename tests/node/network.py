@@ -15,6 +15,7 @@ from typing import Literal, Self
 import msgspec
 from tests.node.forked import Forked, run_broker
 
+from parley.applications import application_of
 from parley.ledger.proofs import Trust
 from parley.model.credentials import Identity
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
@@ -65,7 +66,7 @@ class LocalNetwork:
             if settings:
                 path = self.config(broker.name)
                 path.write_text(f"{path.read_text()}\n{settings}")
-        self.trust = Trust(self.genesis)
+        self.trust = Trust(self.genesis, application_of(self.genesis).decode_leaf)
         self._by_command = by_command  # or as forks, which is faster
         self._processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
 

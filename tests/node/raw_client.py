@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from tests.node.network import SECONDS, LocalNetwork
 
+from parley.application.operations import Operation, encode_operation
+from parley.application.tables import Table
 from parley.client.narrowing import narrowed
 from parley.ledger.proofs import Anchor, StateEntry, Trust
 from parley.model.batches import (
@@ -27,9 +29,10 @@ from parley.model.batches import (
 )
 from parley.model.credentials import Identity, possession
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import Operation, RegisterClient, Subscribe, encode_operation
-from parley.model.receipts import BatchReceipt, Subscribed
-from parley.model.records import decode_record
+from parley.model.receipts import BatchReceipt
+from parley.modules.registry.operations import RegisterClient
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.subscriptions.receipts import Subscribed
 from parley.net import messages as net
 from parley.net.frames import FrameStream
 from parley.net.tls import Address, ConnectError, certificate_hash, client_context, tls_name
@@ -135,10 +138,12 @@ class RawClient:
         question = net.Fetch(self.new_id(), topic, partition, offset, 1_000_000, wait)
         return await self.ask(question, net.Fetched)
 
-    def record(self, kind: type[R], entry: StateEntry, key: bytes, anchor: Anchor) -> R | None:
+    def record(
+        self, table: Table[R, *tuple[Any, ...]], entry: StateEntry, key: bytes, anchor: Anchor
+    ) -> R | None:
         """The entry's record, once its proof has been checked."""
         value = self.trust.certified(anchor).value(entry, key)
-        return None if value is None else decode_record(kind, value)
+        return None if value is None else table.decode(value)
 
 
 def singly(answer: net.Answer) -> list[net.Answer]:

@@ -27,9 +27,10 @@ from tests.node.raw_client import (
 )
 
 from parley.model.batches import MAX_BATCH_BYTES
-from parley.model.errors import Code
-from parley.model.operations import CreateTopic, Policy
-from parley.model.receipts import Done, Published
+from parley.model.receipts import Done
+from parley.model.refusals import Busy, Invalid
+from parley.modules.publishing.receipts import Published
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.net.listener import ListenError
 from parley.net.tls import load_certificate
@@ -154,13 +155,13 @@ def test_a_client_uses_no_more_than_the_limits_say(tmp_path: Path) -> None:
             for id_ in (1, 2, 3, 1):
                 admin.send(net.Fetch(id_, "t", 0, 0, 1_000, 60_000))
             busy, used = await admin.receive(net.Failure), await admin.receive(net.Failure)
-            assert (busy.id, busy.code) == (3, Code.BUSY)
-            assert (used.id, used.code) == (1, Code.INVALID)
+            assert (busy.id, busy.code) == (3, Busy.code)
+            assert (used.id, used.code) == (1, Invalid.code)
             second = await reach(network, "solo-1")
             assert isinstance(await authenticate(network, second, identity), net.Welcome)
             refused = await opening(second)
             assert isinstance(refused, net.Failure)
-            assert (refused.code, "1 connections" in refused.detail) == (Code.BUSY, True)
+            assert (refused.code, "1 connections" in refused.detail) == (Busy.code, True)
             for stream in (second, admin.stream):
                 await stream.wait_closed()
 

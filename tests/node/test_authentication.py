@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.node.network import SECONDS
 
-from parley.model.errors import Code, Refusal
+from parley.model.refusals import NotAuthenticated, Refused
 from parley.net import messages as net
 from parley.net.frames import FrameError, FrameStream
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.authentication import Authenticator
 from parley.node.provision import provision_network
 
@@ -24,7 +24,7 @@ def authenticator(tmp_path: Path) -> Authenticator:
     return Authenticator(genesis, "solo-1", bytes(32), seconds=0.05)
 
 
-Met = Asker | Refusal | FrameError
+Met = Caller | Refused | FrameError
 
 
 async def meet(authenticator: Authenticator, *frames: net.Opening, leave: bool = False) -> Met:
@@ -35,7 +35,7 @@ async def meet(authenticator: Authenticator, *frames: net.Opening, leave: bool =
         stream = FrameStream(reader, writer)
         try:
             met.set_result(await authenticator.welcome(stream, NOW))
-        except (Refusal, FrameError) as refused:
+        except (Refused, FrameError) as refused:
             met.set_result(refused)
         await stream.wait_closed()
 
@@ -55,17 +55,17 @@ async def meet(authenticator: Authenticator, *frames: net.Opening, leave: bool =
 
 def test_who_says_nothing_is_refused_in_time(authenticator: Authenticator) -> None:
     found = asyncio.run(meet(authenticator))
-    assert isinstance(found, Refusal)
-    assert (found.code, "within 0.05 s" in found.detail) == (Code.NOT_AUTHENTICATED, True)
+    assert isinstance(found, Refused)
+    assert (found.code, "within 0.05 s" in found.detail) == (NotAuthenticated.code, True)
 
 
 def test_who_leaves_at_once_is_nobody(authenticator: Authenticator) -> None:
     found = asyncio.run(meet(authenticator, leave=True))
-    assert not isinstance(found, Asker)
+    assert not isinstance(found, Caller)
 
 
 def test_a_broker_without_a_certificate_is_told_to_show_one(authenticator: Authenticator) -> None:
     hello = net.PeerHello(net.VERSION, authenticator.genesis.chain, NOW)
     found = asyncio.run(meet(authenticator, hello))
-    assert isinstance(found, Refusal)
-    assert (found.code, "certificate" in found.detail) == (Code.NOT_AUTHENTICATED, True)
+    assert isinstance(found, Refused)
+    assert (found.code, "certificate" in found.detail) == (NotAuthenticated.code, True)

@@ -6,17 +6,18 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.application.world import ADMIN, ADMINS, Actor, Memory, actor
 from tests.client.ledger import Ledger, note
-from tests.pubsub.world import ADMIN, ADMINS, Actor, Memory, actor
 
+from parley.applications import DATA_SHARD
 from parley.consensus.types import Vote
 from parley.crypto import merkle
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.erasure import Remains, remains_of
 from parley.ledger.layout import StoredBlock
-from parley.ledger.proofs import history_leaf
-from parley.model.errors import Code, Refusal
+from parley.ledger.proofs import history_leaf_of
+from parley.model.refusals import NotFound, PermissionDenied, Refused, UnknownClient
 from parley.net.messages import (
     MAX_ANSWER,
     MAX_BLOCKS,
@@ -30,7 +31,7 @@ from parley.net.messages import (
     ReadHeader,
 )
 from parley.node import blocks
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.answers import block_name
 from parley.node.archive import Archive
 from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited, raw_work
@@ -47,10 +48,10 @@ class Broker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.store = Memory()
-        self.archive = Archive(self.store)  # type: ignore[arg-type]
+        self.archive = Archive(self.store, DATA_SHARD)  # type: ignore[arg-type]
         history = MountainRange()
         for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
-            nodes = history.append(history_leaf(block.height, block.id, merkle.root(outcome.leaves)))
+            nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))
             self.store.write(
                 [
                     (layout.committed(block.height), encode(StoredBlock.of(block))),
@@ -61,7 +62,7 @@ class Broker:
             )
         self.anchor = ledger.anchor()
         self.height = ledger.height
-        self.get = ledger.record
+        self.read = ledger.record
 
     @property
     def view(self) -> View:
@@ -84,8 +85,9 @@ class Broker:
         return answer
 
 
-def asking(who: Actor, *, admin: bool = False, auditor: bool = False) -> Asker:
-    return Asker(who.key, who.organisation, who.name, admin, not_after=0, auditor=auditor)
+def asking(who: Actor, *, admin: bool = False, auditor: bool = False) -> Caller:
+    administers = who.organisation if admin else None
+    return Caller(who.key, who.organisation, who.name, administers, not_after=0, auditor=auditor)
 
 
 AUDITOR = asking(ADMIN, admin=True, auditor=True)
@@ -107,8 +109,7 @@ def digests(made: Ledger) -> list[bytes]:
 
 def is_proven(broker: Broker, answer: Blocks) -> bool:
     leaves = [
-        history_leaf(raw.block.header.height, raw.block.header.id(), merkle.root(raw.leaves))
-        for raw in answer.blocks
+        history_leaf_of(raw.block.header.height, raw.block.header.id(), raw.leaves) for raw in answer.blocks
     ]
     assert answer.history is not None
     return merkle.verify_many(broker.anchor.header.history_root, leaves, answer.history)
@@ -137,15 +138,15 @@ def test_an_auditor_is_shown_whole_blocks_and_one_proof_of_them() -> None:
         (asking(actor("mallory")), False),
     ],
 )
-def test_nobody_else_is_shown_anything(asker: Asker, allowed: bool) -> None:
+def test_nobody_else_is_shown_anything(asker: Caller, allowed: bool) -> None:
     broker = Broker(ledger("one"))
     for question in (ReadBlocks(1, 1, 1, True), ReadBodies(1, (bytes(32),)), ReadEvidence(1, 0)):
         if allowed:
             assert audited(broker.view, asker, question).id == 1
             continue
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refused) as refused:
             audited(broker.view, asker, question)
-        assert refused.value.code in {Code.PERMISSION_DENIED, Code.UNKNOWN_CLIENT}
+        assert refused.value.code in {PermissionDenied.code, UnknownClient.code}
 
 
 def test_a_header_is_paid_for_by_the_receipts_that_its_proof_takes() -> None:
@@ -246,9 +247,9 @@ def test_a_broker_with_a_damaged_store_sends_the_auditor_elsewhere(
 ) -> None:
     broker = Broker(ledger("one", "two"))
     broker.store.write([damage])
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         broker.blocks(2)
-    assert refused.value.code is Code.NOT_FOUND
+    assert refused.value.code == NotFound.code
 
 
 def test_proofs_of_misbehaviour_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

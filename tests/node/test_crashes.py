@@ -17,8 +17,9 @@ from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import RawClient, client, message, registration
 
 import parley
-from parley.model.operations import CreateTopic, Policy
-from parley.model.receipts import BatchReceipt, Done, Published
+from parley.model.receipts import BatchReceipt, Done
+from parley.modules.publishing.receipts import Published
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.node.provision import broker_directory
 

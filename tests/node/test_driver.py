@@ -9,18 +9,25 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.node.network import SECONDS
 from tests.node.raw_client import message
 
+from parley.applications import application_of
 from parley.consensus.errors import Reason
 from parley.consensus.events import Heartbeat, ViewTimer
 from parley.consensus.record import encode_record
-from parley.crypto import ed25519
+from parley.consensus.types import Block, genesis_block
+from parley.crypto import ed25519, merkle
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import layout
+from parley.ledger.application import AdmittedBatch
 from parley.ledger.store import StoreFailed
 from parley.mempool.messages import BatchMessage
+from parley.mempool.pool import Intake
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
+from parley.model.receipts import BatchReceipt, Done, encode_leaf
+from parley.node.archive import Archive
 from parley.node.clock import WallClock
 from parley.node.config import Config, load
 from parley.node.driver import Driver
@@ -28,9 +35,8 @@ from parley.node.feed import Feed
 from parley.node.logs import open_log
 from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import Storage, open_storage, replica_config
-from parley.pubsub.application import PubSub
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, PersistSafety, Send, SetTimer, Write
+from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Refused, Send, SetTimer, Write
 from parley.replica.replica import Replica
 
 RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
@@ -75,7 +81,7 @@ def make(
         replica_config(config),
         Ed25519Signer(config.index, config.consensus_key),
         Ed25519List([broker.key for broker in config.genesis.brokers]),
-        PubSub(config.genesis),
+        application_of(config.genesis).mount(config.genesis),
         record=storage.record,
         store=storage.store,
     )
@@ -92,12 +98,13 @@ def make(
     return driver, storage, links
 
 
-def batch(config: Config, sequence: int) -> tuple[bytes, bytes]:
+def batch(config: Config, sequence: int) -> AdmittedBatch:
     key = ed25519.SecretKey.from_seed(bytes(32))
     header = BatchHeader(
         FORMAT, config.genesis.chain, PUBLISH, "t", 0, key.public, bytes(16), sequence, 1, 100
     )
-    return sign_batch(header, (message(b"x"),), key)
+    digest, body = sign_batch(header, (message(b"x"),), key)
+    return AdmittedBatch(digest, key.public, body)
 
 
 def test_submitted_batches_are_stored_at_once_and_announced_together_after_one_sync(config: Config) -> None:
@@ -106,20 +113,16 @@ def test_submitted_batches_are_stored_at_once_and_announced_together_after_one_s
             driver, storage, links = make(config, closing)
             driver.start()
             batches = [batch(config, sequence) for sequence in range(3)]
-            for name, body in batches:
-                assert driver.submit(body) is None
-                assert storage.store.get(layout.batch(name)) == body
+            for one in batches:
+                assert driver.submit(one) is Intake.TAKEN
+                assert storage.store.get(layout.batch(one.digest)) == one.body
             assert links.batches == []
             async with asyncio.timeout(SECONDS):
                 await links.got_batch.wait()
-            assert links.batches == [body for _, body in batches]
-            refused = driver.submit(batches[0][1])
-            assert refused is not None
-            assert refused.reason is Reason.REPLAYED
+            assert links.batches == [one.body for one in batches]
+            assert driver.submit(batches[0]) is Intake.KNOWN
             driver.stop()
-            stopping = driver.submit(batch(config, 4)[1])
-            assert stopping is not None
-            assert stopping.reason is Reason.HALTED
+            assert driver.submit(batch(config, 4)) is Intake.HALTED
 
     asyncio.run(story())
 
@@ -145,13 +148,13 @@ def test_nothing_leaves_a_broker_whose_disk_has_failed(config: Config) -> None:
         with ExitStack() as closing:
             driver, storage, links = make(config, closing)
             driver.start()
-            assert driver.submit(batch(config, 0)[1]) is None
+            assert driver.submit(batch(config, 0)) is Intake.TAKEN
             storage.store.close()
             async with asyncio.timeout(SECONDS):
                 with pytest.raises(StoreFailed):
                     await driver.failure
             assert links.batches == []
-            assert driver.submit(batch(config, 1)[1]) is not None
+            assert driver.submit(batch(config, 1)) is Intake.HALTED
 
     asyncio.run(story())
 
@@ -178,7 +181,7 @@ def test_what_was_put_off_is_on_disk_before_anything_is_signed(config: Config) -
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing)
             synced: list[bool] = []
-            driver._step(lambda: [Write(((b"k", b"v"),), sync=True)])
+            driver._step(lambda: [Write(((b"k", b"v"),), sync=True, deferrable=True)])
             assert driver._dirty
             assert storage.store.get(b"k") == b"v"
             number, state = storage.record
@@ -221,8 +224,11 @@ class Watched:
         self.done.append(f"to all: {data.decode()}")
 
 
-def stored(key: bytes, *, sync: bool = True) -> Write:
-    return Write(((key, b""),), sync=sync)
+def stored(key: bytes, *, sync: bool = True, deferrable: bool = False) -> Write:
+    return Write(((key, b""),), sync=sync, deferrable=deferrable)
+
+
+MINE = stored(b"mine", deferrable=True)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +273,61 @@ def test_what_was_put_off_is_announced_after_the_one_sync_of_a_row_of_writes(
             number, state = storage.record
             record = PersistSafety(1, encode_record(number + 1, state))
             watched = Watched(driver, storage, monkeypatch)
-            driver._step(lambda: [stored(b"mine"), Broadcast(b"mine")])
+            driver._step(lambda: [stored(b"mine", deferrable=True), Broadcast(b"mine")])
             assert watched.done == ["mine"]
             driver._step(lambda: [stored(b"a"), stored(b"b"), record])
             assert watched.done == ["mine", "a", "b", "sync", "to all: mine", "record"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("effects", "done"),
+    [
+        ([MINE], ["mine"]),
+        ([MINE, VOTE], ["mine"]),
+        ([MINE, SetTimer(Heartbeat(1), 9_000), VOTE], ["mine"]),
+        ([MINE, VOTE, RECORD], ["mine", "sync", "to 1: vote", "record"]),
+        ([MINE, VOTE, stored(b"b"), RECORD], ["mine", "b", "sync", "to 1: vote", "record"]),
+        ([MINE, stored(b"b"), VOTE], ["mine", "b", "sync", "to 1: vote"]),
+        ([stored(b"b"), MINE, VOTE], ["b", "mine", "sync", "to 1: vote"]),
+        ([MINE, VOTE, Refused(1, Reason.STALE, "")], ["mine", "sync", "to 1: vote"]),
+        ([MINE, RECORD, VOTE], ["mine", "sync", "record", "to 1: vote"]),
+    ],
+)
+def test_the_sync_of_a_batch_waits_for_others_only_if_nothing_but_messages_needs_it(
+    config: Config, monkeypatch: pytest.MonkeyPatch, effects: list[Effect], done: list[str]
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            number, state = storage.record
+            record = PersistSafety(1, encode_record(number + 1, state))
+            watched = Watched(driver, storage, monkeypatch)
+            driver._step(lambda: [record if effect is RECORD else effect for effect in effects])
+            assert watched.done == done
+            driver._sync()
+            assert sorted(watched.done) == sorted(
+                {*done, "sync", *(["to 1: vote"] if VOTE in effects else [])}
+            )
+
+    asyncio.run(story())
+
+
+def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(config: Config) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            archive = Archive(storage.store, application_of(config.genesis))
+            driver._archive = archive
+            receipt = BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, Done())
+            leaves = (encode_leaf(receipt), encode_leaf(receipt))
+            first = genesis_block(replica_config(config).instance, bytes(32), 0)
+            block = Block(replace(first.header, height=1), ())
+            driver._step(lambda: [Applied(block, (), leaves, merkle.Tree(leaves))])
+            assert storage.store.get(layout.receipts(1)) is None
+            found = archive.block(1)
+            assert (found.header, found.root, found.leaf(1)) == (block.header, merkle.root(leaves), receipt)
 
     asyncio.run(story())
 
@@ -283,20 +340,21 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
             driver.start()
-            steps: list[list[Effect] | None] = []
+            steps: list[bool] = []
             step = driver._step
 
-            def watched(action: Callable[[], list[Effect]]) -> list[Effect] | None:
+            def watched(action: Callable[[], list[Effect]]) -> bool:
                 steps.append(step(action))
                 return steps[-1]
 
             monkeypatch.setattr(driver, "_step", watched)
-            (first, a), (second, b) = batch(config, 0), batch(config, 1)
-            announced = [wire.encode(BatchMessage(body)) for body in (a, b, a)]
+            first, second = batch(config, 0), batch(config, 1)
+            announced = [wire.encode(BatchMessage(body)) for body in (first.body, second.body, first.body)]
             driver.receive(2, announced[0], b"\xc1", *announced[1:])
             assert len(steps) == 1
             assert blamed == [(2, Reason.MALFORMED), (2, Reason.REPLAYED)]
-            assert (storage.store.get(layout.batch(first)), storage.store.get(layout.batch(second))) == (a, b)
+            stored_bodies = [storage.store.get(layout.batch(one.digest)) for one in (first, second)]
+            assert stored_bodies == [first.body, second.body]
 
     asyncio.run(story())
 

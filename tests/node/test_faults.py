@@ -9,6 +9,7 @@ import signal
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,17 +22,20 @@ from tests.consensus.chains import Committee
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import client
 
+from parley.application.tables import encode_value
+from parley.applications import DATA_SHARD
 from parley.client.beliefs import check_entries, check_receipt
 from parley.client.verification import Question, check_fetched
 from parley.ledger import layout
 from parley.ledger.proofs import Anchor, ProofError, StateEntry
 from parley.ledger.recent import RecentStates
 from parley.mempool.messages import BatchesRequest, BatchMessage
-from parley.model.batches import Withheld
-from parley.model.errors import Refusal
-from parley.model.records import PartitionRecord, client_key, encode_record, topic_key
+from parley.model.batches import Withheld, open_batch
+from parley.model.refusals import Refused
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 from parley.net.messages import Answer, Delivery, Fetched, Head, Proven, Receipted
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.config import ConfigError, load
 from parley.node.faults.answers import Faults
 from parley.node.faults.links import FaultyLinks, twin
@@ -218,6 +222,8 @@ ROLE = 'role == "nurse"'
 class Scene:
     """A ledger with four messages in as many blocks, a reader who may see them all, and true answers to it."""
 
+    application = DATA_SHARD
+
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.alice = self.ledger.client("alice", role="nurse")
@@ -250,10 +256,16 @@ class Scene:
     def view(self) -> Scene:
         return self
 
+    @property
+    def archive(self) -> Scene:
+        return self
+
     def told(self, answer: Answer, *faults: str) -> list[Answer]:
         """What leaves instead."""
         sent: list[Answer] = []
-        asker = Asker(self.alice.key, self.alice.organisation, self.alice.name, admin=False, not_after=0)
+        asker = Caller(
+            self.alice.key, self.alice.organisation, self.alice.name, administers=None, not_after=0
+        )
         Faults(Switches(faults), cast("Any", self), 0).send(answer, asker, sent.append)
         return sent
 
@@ -276,7 +288,7 @@ class Scene:
                 raise AssertionError(f"no client checks a {type(answer).__name__}")
 
 
-KEY = topic_key("notes")
+KEY = TOPICS.key("notes")
 
 # Which answers each fault makes false; what a stream is not told at all, its heads prove.
 LIES = {
@@ -328,13 +340,13 @@ def test_who_lies_hides_messages_behind_a_true_proof_of_the_readers_attributes()
     (told,) = scene.told(scene.answers[0], "lie")
     assert isinstance(told, Delivery)
     assert all(isinstance(content, Withheld) for block in told.blocks for content in block.contents)
-    assert told.reader == scene.ledger.entry(client_key(scene.alice.key))
+    assert told.reader == scene.ledger.entry(CLIENTS.key(scene.alice.key))
 
 
 def test_a_delayed_answer_leaves_after_it_was_fresh() -> None:
     async def story() -> float:
         scene, loop = Scene(), asyncio.get_running_loop()
-        asker = Asker(scene.alice.key, "a", "b", admin=False, not_after=0)
+        asker = Caller(scene.alice.key, "a", "b", administers=None, not_after=0)
         sent = loop.create_future()
         begin = loop.time()
         faults = Faults(Switches(["delay"]), cast("Any", scene), 100)
@@ -347,7 +359,7 @@ def test_a_delayed_answer_leaves_after_it_was_fresh() -> None:
 
 def test_only_a_censored_client_is_swallowed() -> None:
     faults = Faults(Switches(["censor:alpha/bob"]), cast("Any", Scene()), 0)
-    asker = Asker(bytes(32), "alpha", "bob", admin=False, not_after=0)
+    asker = Caller(bytes(32), "alpha", "bob", administers=None, not_after=0)
     assert faults.swallows(asker)
     assert not faults.swallows(replace_asker(asker, name="alice"))
     assert not faults.swallows(replace_asker(asker, organisation="beta"))
@@ -379,7 +391,7 @@ ME = BLOCK.header.proposer
 def faulty(*faults: str, scene: Scene | None = None) -> tuple[FaultyLinks, Wires]:
     wires = Wires()
     keys = {} if scene is None else {"alpha/alice": scene.alice.key}
-    opened: Any = None if scene is None else scene.ledger.application.open
+    opened: Any = None if scene is None else partial(open_batch, chain=scene.ledger.chain)
     signer = COMMITTEE.authority.signer(ME)
     return FaultyLinks(wires, Switches(faults), signer, COMMITTEE.instance, opened, keys.get), wires
 
@@ -476,7 +488,7 @@ def test_what_was_replaced_laid_over_the_store_is_the_state_of_then(
         assert then == recent.at(height).get(key)
 
 
-KEPT = b"kept"
+KEPT = ("kept", 0)
 
 
 def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -> None:
@@ -489,7 +501,7 @@ def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -
 
     def apply(height: int) -> None:
         """One block; the header before last is certified by then."""
-        entry = (layout.state(KEPT), encode_record(PartitionRecord(height, 0)))
+        entry = (layout.state(HEADS.key(*KEPT)), encode_value(PartitionRecord(height, 0)))
         recent.before_write(height, [entry])
         store.update([entry])
         header = replace(COMMITTEE.genesis.header, executed_height=max(0, height - 2), time=height)
@@ -497,7 +509,7 @@ def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -
 
     def shown() -> tuple[int, int, PartitionRecord | None]:
         view = ledger.view()
-        return view.height, view.time, view.get(PartitionRecord, KEPT)
+        return view.height, view.time, view.read(HEADS, *KEPT)
 
     switches.set(["stale"])  # before there is anything to show
     for height in range(1, 11):
@@ -509,7 +521,7 @@ def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -
         apply(height)
         switches.set(["stale", "drop"])
         assert shown() == (8, 99, PartitionRecord(8, 0))
-    with pytest.raises(Refusal, match="this broker is at height 8"):
+    with pytest.raises(Refused, match="this broker is at height 8"):
         ledger.view().leaves(9, [0])
     switches.set([])
     assert shown() == (197, 199, PartitionRecord(197, 0))
@@ -519,5 +531,5 @@ def decoded(data: bytes) -> Any:  # noqa: ANN401 - one of many kinds
     return wire.decode(data)
 
 
-def replace_asker(asker: Asker, **changes: str) -> Asker:
+def replace_asker(asker: Caller, **changes: str) -> Caller:
     return dataclasses.replace(asker, **cast("Any", changes))

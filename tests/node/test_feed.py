@@ -22,7 +22,7 @@ def receipts(*names: bytes) -> list[Receipt]:
 
 def anchor(executed: int) -> Anchor:
     header = replace(
-        genesis_block(Instance(bytes(32), 0, 0, 1), bytes(32), 0).header, executed_height=executed
+        genesis_block(Instance(bytes(32), 0, 0, 1, 1), bytes(32), 0).header, executed_height=executed
     )
     return Anchor(header, QC(0, 0, bytes(32), Aggregate(b"\0", b"")))
 

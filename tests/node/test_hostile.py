@@ -22,10 +22,14 @@ from tests.node.raw_client import (
     registration,
 )
 
+from parley.application.operations import Operation
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
-from parley.model.errors import Code
-from parley.model.operations import CreateTopic, Operation, Policy
+from parley.model.refusals import Busy, Malformed, NotAuthenticated, Oversized, WrongChain
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.refusals import UnknownTopic
+from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net import messages as net
 from parley.net.frames import PRE_AUTH_LIMIT, ConnectionLost, FrameStream
 from parley.net.tls import Address, peer_context, tls_name
@@ -85,7 +89,7 @@ def test_a_credential_is_refused_unless_its_organisation_vouches_for_the_key_tha
             stream = await reach(network, "alpha-1")
             answer = await authenticate(network, stream, identity)
             assert isinstance(answer, net.Failure)
-            assert answer.code is Code.NOT_AUTHENTICATED
+            assert answer.code == NotAuthenticated.code
             assert why in answer.detail
             assert await ended(stream)
 
@@ -103,7 +107,7 @@ def test_a_proof_of_one_connection_is_worth_nothing_on_another(network: LocalNet
         second.write(proof)
         answer = await opening(second)
         assert isinstance(answer, net.Failure)
-        assert answer.code is Code.NOT_AUTHENTICATED
+        assert answer.code == NotAuthenticated.code
         for stream in (first, second):
             await stream.wait_closed()
 
@@ -117,12 +121,12 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_read(network: LocalNetw
         announce(stranger, PRE_AUTH_LIMIT + 1)
         failure = await opening(stranger)
         assert isinstance(failure, net.Failure)
-        assert (failure.code, str(PRE_AUTH_LIMIT) in failure.detail) == (Code.OVERSIZED, True)
+        assert (failure.code, str(PRE_AUTH_LIMIT) in failure.detail) == (Oversized.code, True)
         assert await ended(stranger)
         async with client(network, "alpha-1", "alpha", "alice") as alice:
             announce(alice.stream, net.MAX_QUESTION + 1)
             refused = await alice.receive(net.Failure)
-            assert (refused.id, refused.code) == (0, Code.OVERSIZED)
+            assert (refused.id, refused.code) == (0, Oversized.code)
             assert str(net.MAX_QUESTION) in refused.detail
             assert await ended(alice.stream)
 
@@ -154,7 +158,7 @@ def test_a_client_that_sends_garbage_is_cut_off_and_kept_out_for_a_while(network
         stream = await reach(network, "alpha-1")
         answers = [await authenticate(network, stream, identity), await opening(stream)]
         assert isinstance(answers[1], net.Failure)
-        assert answers[1].code is Code.BUSY
+        assert answers[1].code == Busy.code
         await stream.wait_closed()
         async with client(network, "beta-1", "alpha", "mallory") as elsewhere:
             assert (await elsewhere.status()).broker == "beta-1"
@@ -200,10 +204,10 @@ def test_a_certificate_of_another_authority_opens_nothing(network: LocalNetwork,
 
 def test_a_broker_of_another_network_or_version_is_told_so(network: LocalNetwork) -> None:
     chain, now = network.genesis.chain, network.genesis.start_time
-    cases: list[tuple[net.Opening, Code, str]] = [
-        (net.PeerHello(net.VERSION, bytes(32), now), Code.WRONG_CHAIN, "another genesis file"),
-        (net.PeerHello(net.VERSION + 1, chain, now), Code.WRONG_CHAIN, "update the older one"),
-        (net.Welcome("beta-1", now), Code.MALFORMED, "hello"),
+    cases: list[tuple[net.Opening, str, str]] = [
+        (net.PeerHello(net.VERSION, bytes(32), now), WrongChain.code, "another genesis file"),
+        (net.PeerHello(net.VERSION + 1, chain, now), WrongChain.code, "update the older one"),
+        (net.Welcome("beta-1", now), Malformed.code, "hello"),
     ]
 
     async def story() -> None:
@@ -235,12 +239,12 @@ def test_a_broker_that_sends_garbage_is_cut_off_and_the_rest_go_on(network: Loca
         again.write(net.encode(net.PeerHello(net.VERSION, network.genesis.chain, network.genesis.start_time)))
         refused = await opening(again)
         assert isinstance(refused, net.Failure)
-        assert refused.code is Code.BUSY
+        assert refused.code == Busy.code
         await again.wait_closed()
         network.start("gamma-1")
         async with client(network, "alpha-1", "alpha", "alice") as alice:
             receipt = await alice.submit(alice.publication("no-topic", message(b"")))
-            assert receipt.code is Code.UNKNOWN_TOPIC
+            assert receipt.code == UnknownTopic.code
         assert any(line["event"] == "peer_cut_off" for line in network.log("alpha-1"))
 
     asyncio.run(story())
@@ -306,8 +310,8 @@ def questions(asker: RawClient) -> list[bytes]:
             net.OpenStream(3, "news", bytes(32), (position,), 10),
             net.Credit(3, 10),
             net.CloseStream(3),
-            net.Prove(4, (b"topic/news", b"client/" + bytes(32), b"head/news\0\0\0\0\0", b"ps/\xff\0")),
-            net.ListKeys(5, b"topic/", b"topic/a"),
+            net.Prove(4, (TOPICS.key("news"), CLIENTS.key(bytes(32)), HEADS.key("news", 0), b"ps/\xff\0")),
+            net.ListKeys(5, TOPICS.prefix(), TOPICS.key("a")),
             net.StatusRequest(6),
             net.ReadBlocks(7, 1, 1_000, bodies=True),
             net.ReadBodies(8, (bytes(32),)),

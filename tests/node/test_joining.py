@@ -10,8 +10,8 @@ from tests.node.raw_client import client, message, registration
 
 from parley.ledger import layout
 from parley.ledger.store import Store
-from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import Done
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.node.provision import broker_directory
 

@@ -24,18 +24,25 @@ from tests.node.raw_client import (
 )
 from tests.node.test_assemble import OneBroker, close, connected, running
 
+from parley.applications import DATA_SHARD
 from parley.crypto import ed25519
-from parley.ledger.indices import BatchPlace
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader
 from parley.model.credentials import Identity, issue_credential
-from parley.model.errors import Code, Refusal
-from parley.model.operations import CreateTopic, DeleteTopic, Policy, RevokeClient
-from parley.model.receipts import Done, Match, Published
-from parley.model.records import ClientRecord, TopicRecord
+from parley.model.principals import ClientRecord
+from parley.model.receipts import Done
+from parley.model.refusals import Busy, NotAuthenticated, NotFound, NotReady, Revoked, UnknownClient
+from parley.modules.publishing.receipts import Published
+from parley.modules.publishing.tables import BatchPlace
+from parley.modules.registry.operations import RevokeClient
+from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.modules.retention.refusals import Pruned
+from parley.modules.subscriptions.receipts import Match
+from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
 from parley.node import pieces, sessions
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import (
     ENTRY_WORK,
@@ -189,10 +196,10 @@ def test_who_is_not_registered_or_was_revoked_has_nothing_ordered(network: OneBr
             refused = await stranger.ask(
                 net.Submit(1, stranger.publication("t", message(b"x"))[1]), net.Failure
             )
-            assert refused.code is Code.UNKNOWN_CLIENT
+            assert refused.code == UnknownClient.code
             assert (await admin.operate(RevokeClient("alice"))).outcome == Done()
             refused = await alice.ask(net.Submit(2, alice.publication("t", message(b"x"))[1]), net.Failure)
-            assert refused.code is Code.REVOKED
+            assert refused.code == Revoked.code
             await close(admin, alice, stranger)
 
     asyncio.run(story())
@@ -234,7 +241,7 @@ def test_a_connection_ends_when_its_credential_does(network: OneBroker) -> None:
                     await asyncio.sleep(0.1)
                     answer = await client.ask(net.StatusRequest(1), object)
             assert isinstance(answer, net.Failure)
-            assert (answer.id, answer.code) == (0, Code.NOT_AUTHENTICATED)
+            assert (answer.id, answer.code) == (0, NotAuthenticated.code)
             assert await stream.read() is None
             await close(client)
 
@@ -252,10 +259,10 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
             assert len(delivery.blocks) == 1
             assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
             refused = await failure(alice, replace(question, id=71))
-            assert refused.code is Code.PRUNED
+            assert refused.code == Pruned.code
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
             refused = await failure(alice, replace(question, id=72))
-            assert refused.code is Code.NOT_FOUND
+            assert refused.code == NotFound.code
             await close(admin, alice)
 
     asyncio.run(story())
@@ -449,7 +456,7 @@ def test_an_organisation_has_its_share_of_the_connections_and_no_more(tmp_path: 
             assert [type(one) for one in found] == [net.Status, net.Status, net.Failure]
             refused = found[2]
             assert isinstance(refused, net.Failure)
-            assert refused.code is Code.BUSY
+            assert refused.code == Busy.code
             assert "solo has as many connections" in refused.detail
             assert isinstance(await admitted("second"), net.Status)
             await close(*clients)
@@ -471,11 +478,11 @@ def test_a_long_fetch_at_a_broker_without_fresh_headers_is_not_answered_as_if_no
             await alice.status()  # it is waited for
             monkeypatch.setattr(Session, "_fresh_view", not_fresh)
             refused = await alice.receive(net.Failure)
-            assert (refused.id, refused.code) == (90, Code.NOT_READY)
+            assert (refused.id, refused.code) == (90, NotReady.code)
             await close(admin, alice)
 
     def not_fresh(_: Session) -> View:
-        raise Refusal(Code.NOT_READY, "the newest certified header of this broker is old")
+        raise NotReady("not_fresh", age=9_999, limit=1)
 
     asyncio.run(story())
 
@@ -483,15 +490,18 @@ def test_a_long_fetch_at_a_broker_without_fresh_headers_is_not_answered_as_if_no
 def test_a_list_is_charged_for_every_entry_that_it_looks_at() -> None:
     class Topics:
         archive = None
+        application = DATA_SHARD
 
-        def keys_after(self, _prefix: bytes, _after: bytes) -> Iterator[tuple[bytes, bytes]]:
-            return iter([(b"name/solo/%d" % number, b"") for number in range(300)])
+        def keys_after(self, _prefix: bytes, _after: bytes) -> Iterator[bytes]:
+            return iter([NAMES.key("solo", str(number)) for number in range(300)])
+
+        def read(self, *_: object) -> None: ...
 
     view = Topics()
     view.archive = view  # type: ignore[assignment]
-    asker = Asker(bytes(32), "solo", "admin", admin=True, not_after=0)
+    asker = Caller(bytes(32), "solo", "admin", administers="solo", not_after=0)
     charged: list[int] = []
-    found = listed(view, asker, net.ListKeys(1, b"name/solo/", b""), charged.append)  # type: ignore[arg-type]
+    found = listed(view, asker, net.ListKeys(1, NAMES.prefix("solo"), b""), charged.append)  # type: ignore[arg-type]
     assert (len(found.keys), found.more) == (256, True)
     assert charged == [257 * ENTRY_WORK]
 
@@ -506,12 +516,12 @@ class Shelf:
         header = BatchHeader(FORMAT, bytes(32), PUBLISH, "t", 0, bytes(32), bytes(16), 0, 1, 9)
         self._batch = StoredBatch(header, bytes(64), msgspec.Raw(b""), rules, 1_000)
 
-    def get(self, kind: type, _key: bytes) -> object:
-        if kind is TopicRecord:
+    def read(self, table: object, *_: object) -> object:
+        if table is TOPICS:
             return TopicRecord("t", "solo", 1, Policy(), "", "", (1, 0), deleted=False)
         return (
             ClientRecord("solo", "alice", bytes(32), (), revoked=False, changed=1)
-            if kind is ClientRecord
+            if table is CLIENTS
             else None
         )
 
@@ -528,7 +538,7 @@ class Shelf:
 
 def test_rules_are_paid_for_although_they_hide_nothing() -> None:
     rules = frozenset(f'client == "alice" and n != {n}' for n in range(5))
-    asker = Asker(bytes(32), "solo", "alice", admin=False, not_after=0)
+    asker = Caller(bytes(32), "solo", "alice", administers=None, not_after=0)
     charged: list[int] = []
     question = net.Fetch(1, "t", 0, 0, MAX_SHOWN_BYTES, 0)
     found = fetched(cast("View", Shelf(rules)), asker, question, charged.append)

@@ -18,10 +18,12 @@ from tests.node.test_network import next_delivery, open_stream, subscribe
 from tests.node.watching import SETTINGS, Page, Scrape, address_of, get, until
 
 import parley
+from parley.application.executed import Executed
 from parley.consensus.errors import Reason
-from parley.model.errors import Code
-from parley.model.operations import CreateTopic, Policy
 from parley.model.receipts import Done
+from parley.model.refusals import DUPLICATE, OK, Malformed, classes
+from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.refusals import UnknownTopic
 from parley.net import messages as net
 from parley.net.tls import Address
 from parley.node.clock import monotonic
@@ -33,8 +35,8 @@ from parley.node.telemetry.health import Pulse
 from parley.node.telemetry.server import is_loopback
 from parley.node.telemetry.site import FRESH_MS, Telemetry
 from parley.node.telemetry.tally import Tally
-from parley.pubsub.executed import Executed
 
+CODES = {OK, DUPLICATE, *classes()}
 TOPIC = "secret-plans"
 ENTRY, READER, OPEN = "alpha-1", "gamma-1", "delta-1"  # where is published, where is read, who tells topics
 PROCESS = {family.name for family in ProcessCollector(registry=CollectorRegistry()).collect()}
@@ -138,11 +140,11 @@ def test_what_is_refused_is_counted_by_its_code(network: LocalNetwork) -> None:
             asker.stream.write(b"garbage")
             await asker.receive(net.Failure)
             failure = await asker.ask(net.Fetch(1, "nothing", 0, 0, 1_000, 0), net.Failure)
-            assert failure.code is Code.UNKNOWN_TOPIC
+            assert failure.code == UnknownTopic.code
         after = await scrape(network, ENTRY)
-        for code in (Code.MALFORMED, Code.UNKNOWN_TOPIC):
-            old = before("parley_requests_refused_total", reason=code.value)
-            assert after("parley_requests_refused_total", reason=code.value) == old + 1
+        for code in (Malformed.code, UnknownTopic.code):
+            old = before("parley_requests_refused_total", reason=code)
+            assert after("parley_requests_refused_total", reason=code) == old + 1
 
     asyncio.run(story())
 
@@ -194,9 +196,10 @@ def test_topics_are_hashed_unless_the_operator_wants_their_names(network: LocalN
 @pytest.mark.parametrize("clear", [False, True])
 def test_a_topic_that_is_called_like_all_others_together_makes_no_second_series(*, clear: bool) -> None:
     executed = Executed()
-    executed.topics.update({OTHER: 2, "ward": 3})
-    executed.of_other_topics = 5
-    life = SimpleNamespace(application=SimpleNamespace(executed=executed, subscriptions=None))
+    for topic, count in ((OTHER, 2), ("ward", 3)):
+        executed.add_labelled("publications", topic, count)
+    executed.others["publications"] = 5
+    life = SimpleNamespace(machine=SimpleNamespace(executed=executed, derived=None))
     collector = BrokerCollector(Tally(), Pulse(monotonic), bytes(32), clear)
     told = [
         (labels[0], count)
@@ -243,10 +246,8 @@ def test_the_public_page_is_a_small_part_of_the_other(network: LocalNetwork) -> 
 
 def test_labels_take_only_values_that_are_known_beforehand(network: LocalNetwork) -> None:
     words = {
-        "result": {code.value for code in Code},
-        "reason": {code.value for code in Code}
-        | {reason.name.lower() for reason in Reason}
-        | {"full", "source_full", "handshake"},
+        "result": CODES,
+        "reason": CODES | {reason.name.lower() for reason in Reason} | {"full", "source_full", "handshake"},
         "shard": {"0"},
         "kind": {"proposals", "votes", "timeouts"},
         "mended": {"true", "false"},

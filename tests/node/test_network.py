@@ -9,29 +9,32 @@ import pytest
 from tests.node.network import ORGANISATIONS, LocalNetwork
 from tests.node.raw_client import RawClient, client, message, registration
 
+from parley.application.sequences import SEQUENCES
 from parley.model.batches import Message, Withheld
-from parley.model.errors import Code
 from parley.model.expressions import parse_constraint, parse_rule
-from parley.model.operations import (
-    CreateTopic,
-    Policy,
-    RevokeClient,
-    Subscribe,
-    Unsubscribe,
+from parley.model.receipts import BatchReceipt, Done
+from parley.model.refusals import (
+    OK,
+    BadSignature,
+    Expired,
+    Malformed,
+    NotFound,
+    NotReady,
+    OutOfSequence,
+    PermissionDenied,
+    Revoked,
 )
-from parley.model.receipts import BatchReceipt, Closed, Done, Match, Published, Refused, Subscribed
-from parley.model.records import (
-    ClientRecord,
-    ConstraintRecord,
-    PartitionRecord,
-    TopicRecord,
-    client_key,
-    constraint_key,
-    name_key,
-    partition_key,
-    stage_key,
-    topic_key,
-)
+from parley.modules.publishing.receipts import Published
+from parley.modules.registry.operations import RevokeClient
+from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.modules.staging.tables import STAGES
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
+from parley.modules.subscriptions.receipts import Closed, Match, Subscribed
+from parley.modules.subscriptions.refusals import NotSubscribed
+from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
+from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 from parley.net import messages as net
 from parley.node.provision import create_identity
 
@@ -72,7 +75,7 @@ def test_a_publication_is_receipted_by_one_broker_and_read_from_another(network:
             assert isinstance(skipped, net.Skipped)
             assert isinstance(shown, Message)
             assert shown.payload == b"two"
-            head = reader.record(PartitionRecord, fetched.head, partition_key("news", 0), fetched.anchor)
+            head = reader.record(HEADS, fetched.head, HEADS.key("news", 0), fetched.anchor)
             assert head == PartitionRecord(first + 2, 0)
 
     asyncio.run(story())
@@ -86,9 +89,9 @@ def test_a_stream_delivers_in_order_and_proves_that_nothing_is_missing(network: 
         ):
             start = await subscribe(reader, "news", "kind = 'x'")
             stream = open_stream(reader, "news", start, credit=100)
-            key = constraint_key("news", 0, start.constraint)
+            key = ORDER_HEADS.key("news", 0, start.constraint)
             head = await reader.receive(net.Head)
-            record = reader.record(ConstraintRecord, head.entries[0], key, head.anchor)
+            record = reader.record(ORDER_HEADS, head.entries[0], key, head.anchor)
             assert record is not None
             assert (record.incarnation, record.next_ps) == (start.partitions[0].incarnation, 0)
             for payload in (b"1", b"2", b"3"):
@@ -124,8 +127,8 @@ def test_a_stream_waits_for_credit_and_its_head_says_what_is_held_back(network: 
             first = await next_delivery(reader)
             assert [len(block.contents) for block in first.blocks] == [2]  # a block's messages go together
             head = await reader.receive(net.Head)
-            key = constraint_key("busy", 0, start.constraint)
-            record = reader.record(ConstraintRecord, head.entries[0], key, head.anchor)
+            key = ORDER_HEADS.key("busy", 0, start.constraint)
+            record = reader.record(ORDER_HEADS, head.entries[0], key, head.anchor)
             assert record is not None
             assert record.next_ps == 6
             reader.send(net.Credit(stream, 100))
@@ -169,8 +172,8 @@ def test_a_message_whose_rule_forbids_it_is_withheld_with_the_readers_certified_
             assert isinstance(shown, Message)
             assert isinstance(withheld, Withheld)
             assert fetched.reader is not None
-            own = client_key(reader.identity.credential.key)
-            record = reader.record(ClientRecord, fetched.reader, own, fetched.anchor)
+            own = CLIENTS.key(reader.identity.credential.key)
+            record = reader.record(CLIENTS, fetched.reader, own, fetched.anchor)
             assert record is not None
             assert not parse_rule(withheld.rule).allows(record.readable())
 
@@ -215,9 +218,9 @@ def test_a_batch_that_is_ordered_before_its_turn_is_receipted_and_may_come_again
         async with client(network, "alpha-1", "alpha", "bob") as publisher:
             first = publisher.publication("news", message(b"first"))
             second = publisher.publication("news", message(b"second"))
-            assert (await publisher.submit(second)).code is Code.OUT_OF_SEQUENCE
-            assert (await publisher.submit(first)).code is Code.OK
-            assert (await publisher.submit(second)).code is Code.OK
+            assert (await publisher.submit(second)).code == OutOfSequence.code
+            assert (await publisher.submit(first)).code is OK
+            assert (await publisher.submit(second)).code is OK
 
     asyncio.run(story())
 
@@ -226,9 +229,9 @@ def test_a_batch_after_its_last_height_never_applies_and_uses_no_sequence_up(net
     async def story() -> None:
         async with client(network, "alpha-1", "alpha", "bob") as publisher:
             late = await publisher.submit(publisher.publication("news", message(b"late"), not_after=1))
-            assert late.code is Code.EXPIRED
-            assert isinstance(late.outcome, Refused)
-            assert late.outcome.next_sequence == 0
+            assert late.code == Expired.code
+            assert late.rejected is not None
+            assert late.rejected.next_sequence == 0
 
     asyncio.run(story())
 
@@ -241,33 +244,33 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
         ):
             _, signed_by_alice = alice.publication("news", message(b""))
             _, altered = bob.publication("news", message(b""))
-            questions: list[tuple[net.Question, Code]] = [
-                (net.Fetch(1, "secret", 0, 0, 1_000, 0), Code.PERMISSION_DENIED),
-                (net.Fetch(1, "nothing", 0, 0, 1_000, 0), Code.UNKNOWN_TOPIC),
-                (net.Fetch(1, "x" * 100_000, 0, 0, 1_000, 0), Code.UNKNOWN_TOPIC),
-                (net.Fetch(1, "news", 2, 0, 1_000, 0), Code.UNKNOWN_PARTITION),
-                (net.Submit(1, signed_by_alice), Code.PERMISSION_DENIED),
-                (net.Submit(1, altered[:-1] + bytes([altered[-1] ^ 1])), Code.BAD_SIGNATURE),
-                (net.Submit(1, b"no batch"), Code.MALFORMED),
-                (net.Prove(1, (topic_key("secret"),)), Code.OK),
-                (net.Prove(1, (client_key(alice.identity.credential.key),)), Code.PERMISSION_DENIED),
-                (net.Prove(1, (b"line/" + bytes(32),)), Code.PERMISSION_DENIED),
-                (net.Prove(1, (stage_key(bob.identity.credential.key, "news", bytes(16)),)), Code.OK),
+            questions: list[tuple[net.Question, str]] = [
+                (net.Fetch(1, "secret", 0, 0, 1_000, 0), PermissionDenied.code),
+                (net.Fetch(1, "nothing", 0, 0, 1_000, 0), UnknownTopic.code),
+                (net.Fetch(1, "x" * 100_000, 0, 0, 1_000, 0), UnknownTopic.code),
+                (net.Fetch(1, "news", 2, 0, 1_000, 0), UnknownPartition.code),
+                (net.Submit(1, signed_by_alice), PermissionDenied.code),
+                (net.Submit(1, altered[:-1] + bytes([altered[-1] ^ 1])), BadSignature.code),
+                (net.Submit(1, b"no batch"), Malformed.code),
+                (net.Prove(1, (TOPICS.key("secret"),)), OK),
+                (net.Prove(1, (CLIENTS.key(alice.identity.credential.key),)), PermissionDenied.code),
+                (net.Prove(1, (SEQUENCES.key(bytes(32)),)), PermissionDenied.code),
+                (net.Prove(1, (STAGES.key("news", bob.identity.credential.key, bytes(16)),)), OK),
                 (
-                    net.Prove(1, (stage_key(alice.identity.credential.key, "news", bytes(16)),)),
-                    Code.PERMISSION_DENIED,
+                    net.Prove(1, (STAGES.key("news", alice.identity.credential.key, bytes(16)),)),
+                    PermissionDenied.code,
                 ),
-                (net.Prove(1, (b"stage/" + bob.identity.credential.key,)), Code.PERMISSION_DENIED),
-                (net.ListKeys(1, b"", b""), Code.PERMISSION_DENIED),
-                (net.ListKeys(1, b"client/", b""), Code.PERMISSION_DENIED),
-                (open_question("news", bytes(32), (1, 0)), Code.NOT_FOUND),
-                (open_question("news", bytes(32), (2**40, 0)), Code.NOT_READY),
-                (open_question("secret", bytes(32), (1, 0)), Code.PERMISSION_DENIED),
+                (net.Prove(1, (STAGES.prefix() + bob.identity.credential.key,)), PermissionDenied.code),
+                (net.ListKeys(1, b"", b""), PermissionDenied.code),
+                (net.ListKeys(1, CLIENTS.prefix(), b""), PermissionDenied.code),
+                (open_question("news", bytes(32), (1, 0)), NotFound.code),
+                (open_question("news", bytes(32), (2**40, 0)), NotReady.code),
+                (open_question("secret", bytes(32), (1, 0)), PermissionDenied.code),
             ]
             for question, code in questions:
                 answer = await bob.ask(question, object)
-                found = answer.code if isinstance(answer, net.Failure) else Code.OK
-                assert found is code, (question, answer)
+                found = answer.code if isinstance(answer, net.Failure) else OK
+                assert found == code, (question, answer)
 
     asyncio.run(story())
 
@@ -275,22 +278,26 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
 def test_entries_of_the_state_are_proven_present_and_absent(network: LocalNetwork) -> None:
     async def story() -> None:
         async with client(network, "gamma-1", "gamma", "alice") as asker:
-            keys = (topic_key("news"), topic_key("no-such-topic"), client_key(asker.identity.credential.key))
+            keys = (
+                TOPICS.key("news"),
+                TOPICS.key("no-such-topic"),
+                CLIENTS.key(asker.identity.credential.key),
+            )
             proven = await asker.ask(net.Prove(1, keys), net.Proven)
-            topic = asker.record(TopicRecord, proven.entries[0], keys[0], proven.anchor)
+            topic = asker.record(TOPICS, proven.entries[0], keys[0], proven.anchor)
             assert topic is not None
             assert (topic.organisation, topic.partitions) == ("alpha", 2)
-            assert asker.record(TopicRecord, proven.entries[1], keys[1], proven.anchor) is None
-            own = asker.record(ClientRecord, proven.entries[2], keys[2], proven.anchor)
+            assert asker.record(TOPICS, proven.entries[1], keys[1], proven.anchor) is None
+            own = asker.record(CLIENTS, proven.entries[2], keys[2], proven.anchor)
             assert own is not None
             assert own.name == "alice"
-            listed = await asker.ask(net.ListKeys(2, b"topic/", topic_key("busy")), net.Listed)
-            assert listed.keys == (topic_key("news"), topic_key("secret"))
+            listed = await asker.ask(net.ListKeys(2, TOPICS.prefix(), TOPICS.key("busy")), net.Listed)
+            assert listed.keys == (TOPICS.key("news"), TOPICS.key("secret"))
         async with client(network, "gamma-1", "gamma", "admin") as admin:
-            names = await admin.ask(net.ListKeys(3, b"name/gamma/", b""), net.Listed)
-            assert names.keys == (name_key("gamma", "alice"), name_key("gamma", "bob"))
-            refused = await admin.ask(net.ListKeys(4, b"name/alpha/", b""), net.Failure)
-            assert refused.code is Code.PERMISSION_DENIED
+            names = await admin.ask(net.ListKeys(3, NAMES.prefix("gamma"), b""), net.Listed)
+            assert names.keys == (NAMES.key("gamma", "alice"), NAMES.key("gamma", "bob"))
+            refused = await admin.ask(net.ListKeys(4, NAMES.prefix("alpha"), b""), net.Failure)
+            assert refused.code == PermissionDenied.code
 
     asyncio.run(story())
 
@@ -314,7 +321,7 @@ def test_a_stream_ends_with_the_order_it_reads(network: LocalNetwork) -> None:
                         closed.append(leaf)
                 elif isinstance(answer, net.Receipted):
                     receipts.append(reader.receipt(answer, name))
-            assert (answer.id, answer.code) == (stream, Code.NOT_SUBSCRIBED)
+            assert (answer.id, answer.code) == (stream, NotSubscribed.code)
             assert sorted(leaf.partition for leaf in closed) == [0, 1]
             assert {leaf.final_ps for leaf in closed} == {0}
 
@@ -337,9 +344,9 @@ def test_a_stream_ends_when_its_reader_is_revoked(network: LocalNetwork) -> None
                 await admin.operate(RevokeClient("carol"))
                 while not isinstance(answer := await reader.receive(object), net.Failure):
                     pass
-                assert (answer.id, answer.code) == (stream, Code.REVOKED)
+                assert (answer.id, answer.code) == (stream, Revoked.code)
                 refused = await reader.ask(net.Fetch(5, "news", 0, 0, 1_000, 0), net.Failure)
-                assert refused.code is Code.REVOKED
+                assert refused.code == Revoked.code
             assert (await other.status()).state == "ready"
 
     asyncio.run(story())

@@ -17,7 +17,6 @@ from parley.model.advisories import MAX_ADVISORY
 from parley.net import messages as net
 from parley.net.messages import MAX_QUESTION
 from parley.node.allowances import Accounts, pay
-from parley.node.archive import ReceiptTree
 from parley.node.cache import Cache
 from parley.node.config import Limits
 from parley.node.links import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Outbox
@@ -29,7 +28,7 @@ leaves = st.lists(st.binary(max_size=4), min_size=1, max_size=40)
 @given(leaves, st.data())
 def test_proofs_from_a_kept_tree_are_those_of_merkle(found: list[bytes], data: st.DataObject) -> None:
     positions = sorted(data.draw(st.sets(st.integers(0, len(found) - 1), min_size=1)))
-    tree = ReceiptTree(found)
+    tree = merkle.Tree(found)
     assert tree.root == merkle.root(found)
     assert tree.prove(positions) == merkle.prove_many(found, positions)
 

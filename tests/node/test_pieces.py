@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from tests.client.ledger import Ledger, note
 
-from parley.ledger.indices import BatchPlace
 from parley.model.batches import Batch, Message
-from parley.model.receipts import Match
-from parley.model.records import ClientRecord, client_key
+from parley.model.principals import Principal
+from parley.modules.publishing.tables import BatchPlace
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.receipts import Match
 from parley.net.messages import (
     MAX_RECEIPTS,
     DeliveredBlock,
@@ -56,9 +57,9 @@ class Shown:
 
     @property
     def reading(self) -> Reading:
-        record = self.ledger.record(ClientRecord, client_key(self.who.key))
+        record = self.ledger.record(CLIENTS, self.who.key)
         assert record is not None
-        return Reading(cast("View", None), record)
+        return Reading(cast("View", None), Principal(self.who.key, None, record))
 
     def batches_from(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, BatchPlace]]:
         assert (topic, partition) == ("notes", 0)

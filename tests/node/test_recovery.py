@@ -22,8 +22,9 @@ from parley.consensus.record import COPIES, MAX_RECORD, SLOTS, SafetyState
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
 from parley.ledger.store import Store, StoreError
-from parley.model.operations import CreateTopic, Policy
-from parley.model.receipts import Done, Published
+from parley.model.receipts import Done
+from parley.modules.publishing.receipts import Published
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.net.tls import ContextError
 from parley.node import recovery

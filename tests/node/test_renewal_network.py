@@ -22,7 +22,7 @@ import parley
 from parley.cli.renew_credential import encoded
 from parley.client.client import Client
 from parley.model.credentials import Identity, issue_credential
-from parley.model.errors import Code
+from parley.model.refusals import NotAuthenticated
 from parley.net import messages as net
 from parley.node.certificates import issue
 from parley.node.keys import read_key
@@ -346,6 +346,6 @@ def test_a_broker_ends_the_connection_of_a_credential_that_has_ended(network: Lo
             while now() <= ends:  # noqa: ASYNC110 - time itself is awaited
                 await asyncio.sleep(0.05)
             answer = await alice.ask(net.StatusRequest(1), net.Failure)
-            assert answer.code is Code.NOT_AUTHENTICATED
+            assert answer.code == NotAuthenticated.code
 
     play(story())

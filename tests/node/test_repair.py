@@ -13,12 +13,16 @@ from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import client, message, registration
 from tests.replica.care import flipped
 
+from parley.application.keeping import RECEIPTS
 from parley.crypto.encoding import u64
 from parley.ledger import layout, state_map
 from parley.ledger.store import Store, StoreFailed
-from parley.model.operations import CreateTopic, Policy, Subscribe
 from parley.model.receipts import Done
-from parley.model.records import client_key
+from parley.modules.publishing.tables import OFFSETS
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.subscriptions.tables import ORDER_LEAVES
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.node.provision import broker_directory
 from parley.replica.chain import Chain
@@ -69,7 +73,7 @@ def victims(store: Store, network: LocalNetwork) -> list[bytes]:
     """An entry of each kind; none that lies below another, and none that a broker cannot start without."""
     chain = Chain(store)
     block = next(b for h in range(1, chain.head().height) if (b := chain.block(h)) and b.batches)
-    client_entry = client_key(network.identity("alpha", "alice").key().public)
+    client_entry = CLIENTS.key(network.identity("alpha", "alice").key().public)
     way = state_map.path_of(client_entry)
     node = next(key for key, _ in store.scan(layout.NODE) if not way.startswith(key[len(layout.NODE) :]))
     return [
@@ -81,7 +85,7 @@ def victims(store: Store, network: LocalNetwork) -> list[bytes]:
         layout.batch(block.batches[0]),
         layout.state(client_entry),
         node,
-        *(first(store, prefix) for prefix in (b"s/id", b"s/io", b"s/ip")),
+        *(first(store, layout.APPLICATION + table.places()) for table in (RECEIPTS, OFFSETS, ORDER_LEAVES)),
     ]
 
 

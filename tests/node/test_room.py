@@ -12,9 +12,10 @@ from tests.node.raw_client import RawClient, client, message, registration
 from tests.node.test_assemble import OneBroker, connected, running
 from tests.node.test_crashes import patiently, run_node
 
-from parley.model.errors import Code
-from parley.model.operations import CreateTopic, DeleteTopic, Policy
-from parley.model.receipts import Done, Published
+from parley.model.receipts import Done
+from parley.model.refusals import Busy
+from parley.modules.publishing.receipts import Published
+from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.net import messages as net
 from parley.node import room as rooms
 from parley.node.config import ConfigError, load
@@ -51,7 +52,7 @@ def test_without_a_limit_only_free_space_counts(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rooms, "_sizes", lambda _: pytest.fail("nobody asked for them, and they may be many"))
         room = Room(filled(tmp_path, 10_000), 0, lambda _: LOW_BYTES)
-    assert (room.refusal, room.full, room.note) == ("", "", "")
+    assert (room.refusal, room.full, room.note) == (None, "", "")
 
 
 def test_what_is_freed_is_seen_and_what_cannot_be_measured_is_as_it_was(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_nearly_full_broker_takes_operations_and_no_publications(
             assert (await alice.submit(first)).outcome == Published(0)
             monkeypatch.setattr(rooms, "LOW_BYTES", 2**62)
             refused = await alice.ask(net.Submit(50, second[1]), net.Failure)
-            assert refused.code is Code.BUSY
+            assert refused.code == Busy.code
             assert "disk is nearly full" in refused.detail
             assert "other brokers take batches" in refused.detail
             assert "nearly full" in (await alice.status()).note

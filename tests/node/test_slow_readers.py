@@ -11,8 +11,9 @@ from tests.node.test_crashes import connected
 
 import parley
 from parley.client.connection import CREDIT
-from parley.model.operations import CreateTopic, Policy
-from parley.model.receipts import Done, Match
+from parley.model.receipts import Done
+from parley.modules.subscriptions.receipts import Match
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 
 MESSAGES = 8_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from pathlib import Path
@@ -9,15 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from parley.applications import DATA_SHARD, VARIABLE, VERSION
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 from parley.ledger.safety_file import SafetyFile
 from parley.ledger.store import Store, StoreError
-from parley.node.config import Config, load
+from parley.node.__main__ import main
+from parley.node.assemble import run
+from parley.node.config import Config, ConfigError, load
 from parley.node.provision import broker_directory, provision_network, write_genesis
 from parley.node.storage import (
     StorageError,
     mark_provisioned,
+    network_application,
     open_storage,
     provision_storage,
     served_another,
@@ -154,3 +159,33 @@ def flip(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 0x01
     path.write_bytes(content)
+
+
+def test_another_version_of_the_application_is_a_wrong_configuration(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(DATA_SHARD, "version", VERSION + 1)
+    why = f"genesis: network n runs version {VERSION} of its application, and this program has version {VERSION + 1}"
+    with pytest.raises(ConfigError, match=why):
+        asyncio.run(run(config))
+    assert main([str(config.path)]) == 2
+    assert why in capsys.readouterr().err
+    monkeypatch.undo()
+    open_storage(config).close()  # nothing was touched
+
+
+@pytest.mark.parametrize("allow_faults", [True, False])
+def test_another_application_is_run_only_where_faults_are_allowed(
+    allow_faults: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = int(time.time() * 1_000)
+    provision_network(
+        tmp_path / "net", organisations=("solo",), network="n", start_time=now, allow_faults=allow_faults
+    )
+    config = load(broker_directory(tmp_path / "net", "solo-1") / "broker.toml")
+    monkeypatch.setenv(VARIABLE, "parley.no_such_module:APPLICATION")
+    if not allow_faults:
+        assert network_application(config) is DATA_SHARD
+        return
+    with pytest.raises(ConfigError, match=r"genesis: .*cannot be loaded"):
+        asyncio.run(run(config))

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace as with_fields
 
+import pytest
 from msgspec.structs import replace
+from tests.application.world import World, tagged
 from tests.ledger.shard import ALICE, GENESIS, told
-from tests.pubsub.world import World, tagged
 
+from parley.application.keeping import ReceiptPlace
+from parley.application.machine import Machine
+from parley.applications import DATA_SHARD
+from parley.ledger.application import AdmittedBatch
 from parley.ledger.proofs import Anchor
-from parley.model.batches import open_batch
-from parley.model.errors import Code, Refusal
-from parley.model.records import ClientRecord, client_key
+from parley.mempool.pool import Intake
+from parley.model.principals import ClientRecord
+from parley.model.refusals import Busy, NotReady, Refused, Revoked, UnknownClient
+from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Submit
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.feed import Feed
 from parley.node.submissions import Submissions
-from parley.replica.ports import Refused
 
-ASKER = Asker(ALICE.key, "hospital-a", "alice", False, 2**60)
+ASKER = Caller(ALICE.key, "hospital-a", "alice", None, 2**60)
+MACHINE = Machine(DATA_SHARD, GENESIS)
 CLIENT = ClientRecord("hospital-a", "alice", ALICE.key, (), False, 1)
 
 
 class Stage:
     """What submissions see of a broker: a registry with one client, and how often it is looked up."""
 
-    def __init__(self, asker: Asker = ASKER) -> None:
+    def __init__(self, asker: Caller = ASKER) -> None:
         self.feed = Feed()
         self.client: ClientRecord | None = CLIENT
         self.known = True
@@ -36,13 +42,17 @@ class Stage:
         self._maker = World()
         self._maker.chain = GENESIS.chain
         self._time = 0
-        self._submissions = Submissions(
+        self.intake = Intake.TAKEN
+        self.places: list[ReceiptPlace | None] = [None]  # of the batch, as they are looked up in turn
+        self.waiting = True
+        self.executes: int | None = None  # a block, while a batch is taken in
+        self.submissions = Submissions(
             asker,
             self,  # type: ignore[arg-type]
             self.feed,
             self,  # type: ignore[arg-type]
-            open_batch=lambda data: open_batch(data, GENESIS.chain),
-            no_room=lambda: "",
+            admit=MACHINE.admit,
+            no_room=lambda: None,
             ticks=lambda: 0,
             wake=lambda: None,
             receipted=lambda _ms: None,
@@ -54,40 +64,48 @@ class Stage:
         anchor = told().anchor()
         self.feed.certified(Anchor(replace(anchor.header, time=self._time), anchor.qc))
 
-    def publish(self) -> Code | None:
+    def batch(self) -> bytes:
+        return self._maker.publication(ALICE, "wards", tagged()).body
+
+    def publish(self) -> str | None:
         """Why a batch of the client is refused; None: it is ordered."""
-        batch = self._maker.publication(ALICE, "wards", tagged())
+        body = self.batch()
         number = len(self.taken)
         try:
-            self._submissions.submit(Submit(number, batch.body))
-        except Refusal as refusal:
+            self.submissions.submit(Submit(number, body))
+        except Refused as refusal:
             assert len(self.taken) == number
             return refusal.code
-        assert self.taken[number:] == [batch.body]
+        assert self.taken[number:] == [body]
         return None
 
     # -- ledger, view, archive and driver -------------------------------------------------------------------------------
 
     def view(self) -> Stage:
         if not self.ready:
-            raise Refusal(Code.NOT_READY, "this broker is catching up")
+            raise NotReady("no_results")
         return self
 
-    def get(self, kind: type[ClientRecord], key: bytes) -> ClientRecord | None:
-        assert (kind, key) == (ClientRecord, client_key(ALICE.key))
+    def read(self, table: object, key: bytes) -> ClientRecord | None:
+        assert (table, key) == (CLIENTS, ALICE.key)
         self.looked += 1
         return self.client
 
     def holds(self, key: bytes) -> bool:
-        assert key == client_key(ALICE.key)
+        assert key == CLIENTS.key(ALICE.key)
         return self.known
 
-    def receipt(self, _name: bytes) -> None:
-        return None
+    def receipt(self, _digest: bytes) -> ReceiptPlace | None:
+        return self.places.pop(0) if len(self.places) > 1 else self.places[0]
 
-    def submit(self, batch: bytes) -> Refused | None:
-        self.taken.append(batch)
-        return None
+    def waits(self, _digest: bytes) -> bool:
+        return self.waiting
+
+    def submit(self, batch: AdmittedBatch) -> Intake:
+        self.taken.append(batch.body)
+        if self.executes is not None:
+            self.feed.applied(self.executes, ())
+        return self.intake
 
 
 def test_a_client_in_good_standing_is_looked_up_once_for_each_certified_header() -> None:
@@ -104,16 +122,16 @@ def test_a_revoked_client_is_refused_as_soon_as_a_newer_certified_header_shows_i
     assert stage.publish() is None
     stage.client = replace(CLIENT, revoked=True, changed=9)
     stage.certify()
-    assert [stage.publish() for _ in range(3)] == [Code.REVOKED] * 3
+    assert [stage.publish() for _ in range(3)] == [Revoked.code] * 3
     stage.certify()
-    assert stage.publish() is Code.REVOKED
+    assert stage.publish() == Revoked.code
 
 
 def test_a_refusal_is_not_remembered() -> None:
     stage = Stage()
     stage.known = False
     stage.certify()
-    assert stage.publish() is Code.UNKNOWN_CLIENT
+    assert stage.publish() == UnknownClient.code
     stage.known = True  # executed here, but not certified yet
     stage.client = None
     assert stage.publish() is None
@@ -125,14 +143,14 @@ def test_nobody_is_judged_for_good_by_a_broker_that_cannot_show_its_registry() -
     stage.ready = False
     assert stage.publish() is None
     stage.ready, stage.client = True, replace(CLIENT, revoked=True)
-    assert stage.publish() is Code.REVOKED
+    assert stage.publish() == Revoked.code
 
 
 def test_before_anything_is_certified_nothing_is_remembered() -> None:
     stage = Stage()
     assert stage.publish() is None
     stage.client = replace(CLIENT, revoked=True)
-    assert stage.publish() is Code.REVOKED
+    assert stage.publish() == Revoked.code
 
 
 def test_after_a_halt_the_last_judgement_does_not_stand() -> None:
@@ -141,11 +159,61 @@ def test_after_a_halt_the_last_judgement_does_not_stand() -> None:
     assert stage.publish() is None
     stage.feed.silence()
     stage.client = replace(CLIENT, revoked=True)
-    assert stage.publish() is Code.REVOKED
+    assert stage.publish() == Revoked.code
 
 
 def test_an_administrator_of_the_genesis_file_needs_no_registration() -> None:
-    stage = Stage(with_fields(ASKER, admin=True))
+    stage = Stage(with_fields(ASKER, administers="hospital-a"))
     stage.known, stage.client = False, None
     stage.certify()
     assert [stage.publish() for _ in range(2)] == [None, None]
+
+
+EARLY = ReceiptPlace(0, 3, False, 0, "refused")  # a batch that came before its turn
+
+
+@pytest.mark.parametrize(
+    ("intake", "refused"),
+    [
+        (Intake.FULL, Busy("full")),
+        (Intake.AUTHOR_FULL, Busy("author_full")),
+        (Intake.HALTED, NotReady("halted")),
+    ],
+)
+def test_a_batch_that_is_not_taken_is_refused_and_not_waited_for(intake: Intake, refused: Refused) -> None:
+    stage = Stage()
+    stage.intake = intake
+    with pytest.raises(type(refused)) as found:
+        stage.submissions.submit(Submit(1, stage.batch()))
+    assert found.value.data == refused.data
+    assert (len(stage.submissions), len(stage.feed.waiting)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("intake", "places", "waits", "executes", "ready"),
+    [
+        # The next receipt is waited for,
+        (Intake.TAKEN, [None], True, None, []),
+        (Intake.TAKEN, [EARLY], True, None, []),
+        (Intake.KNOWN, [None], True, None, []),
+        (Intake.KNOWN, [EARLY], True, None, []),
+        (Intake.TAKEN, [None], True, 7, []),  # also if another block was executed meanwhile,
+        # but not if there is one already and no other will come:
+        (Intake.KNOWN, [EARLY], False, None, [(1, (0, 3))]),
+        # a network of one broker executes a batch while it takes it in.
+        (Intake.TAKEN, [None, EARLY], True, 7, [(1, (0, 3))]),
+        (Intake.TAKEN, [None, EARLY], False, 7, [(1, (0, 3))]),
+    ],
+)
+def test_a_batch_that_was_taken_is_waited_for_unless_its_receipt_is_there(
+    intake: Intake,
+    places: list[ReceiptPlace | None],
+    waits: bool,
+    executes: int | None,
+    ready: list[tuple[int, tuple[int, int]]],
+) -> None:
+    stage = Stage()
+    stage.intake, stage.places, stage.waiting, stage.executes = intake, list(places), waits, executes
+    stage.submissions.submit(Submit(1, stage.batch()))
+    assert len(stage.feed.waiting) == (0 if ready else 1)
+    assert stage.submissions.ready() == ready

@@ -23,6 +23,10 @@ from tests.node.raw_client import RawClient, client, message, registration
 from tests.node.test_assemble import OneBroker, close, connected, running
 from tests.node.test_network import next_delivery, open_stream, subscribe
 
+from parley.application import admission
+from parley.application.admission import Admission
+from parley.application.operations import encode_operation
+from parley.applications import DATA_SHARD
 from parley.crypto.ed25519 import SecretKey
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.model.batches import (
@@ -34,18 +38,18 @@ from parley.model.batches import (
     Message,
     sign_batch,
 )
-from parley.model.errors import Code, Refusal
 from parley.model.expressions import parse_rule
-from parley.model.operations import CreateTopic, Policy, Subscribe, encode_operation
-from parley.model.receipts import BatchReceipt, Done, Published
+from parley.model.receipts import BatchReceipt, Done
+from parley.model.refusals import BadSignature, Malformed, Oversized, Refused, WrongChain
+from parley.modules.publishing.receipts import Published
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import frames
 from parley.net import messages as net
 from parley.node import verifier, workers
 from parley.node.config import ConfigError, load
 from parley.node.logs import Log
 from parley.node.workers import Workers, announced, submitted
-from parley.pubsub import admission
-from parley.pubsub.admission import Admission
 from parley.replica import wire
 
 CHAIN, OTHER_CHAIN = bytes(range(32)), bytes(32)
@@ -111,8 +115,8 @@ def zoo() -> list[bytes]:
 def opened(where: Admission, body: bytes) -> object:
     """All that anybody learns of a batch."""
     try:
-        found = where.open(body)
-    except Refusal as refusal:
+        found = where.admit(body)
+    except Refused as refusal:
         return refusal.code, refusal.detail
     return found.digest, found.batch, found.operation, found.cost
 
@@ -122,7 +126,7 @@ def opened(where: Admission, body: bytes) -> object:
 
 def test_with_and_without_workers_batches_are_accepted_refused_and_named_alike() -> None:
     async def story() -> None:
-        checked = Admission(CHAIN)
+        checked = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
         vouched: list[bytes] = []
 
         def vouch(body: bytes, name: bytes) -> None:
@@ -132,13 +136,16 @@ def test_with_and_without_workers_batches_are_accepted_refused_and_named_alike()
         async with working(Workers(2, CHAIN, vouch, LOG), at_least=2) as pool:
             bodies = zoo()
             await pool.ahead(bodies)
-        alone = [opened(Admission(CHAIN), body) for body in bodies]
+        alone = [
+            opened(Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body)
+            for body in bodies
+        ]
         assert [opened(checked, body) for body in bodies] == alone
         # What needs the operation is checked after the worker, in any case.
         accepted = [one for one in alone if isinstance(one[0], bytes)]  # type: ignore[index]
         assert (len(accepted), len(vouched)) == (4, 6)
-        codes = {one[0] for one in alone if isinstance(one[0], Code)}  # type: ignore[index]
-        assert codes == {Code.MALFORMED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN, Code.OVERSIZED}
+        codes = {one[0] for one in alone if isinstance(one[0], str)}  # type: ignore[index]
+        assert codes == {Malformed.code, BadSignature.code, WrongChain.code, Oversized.code}
 
     play(story)
 
@@ -157,7 +164,7 @@ def check() -> Iterator[Callable[[list[bytes]], tuple[bytes | None, ...]]]:
         def ask(bodies: list[bytes]) -> tuple[bytes | None, ...]:
             question = verifier.encode(bodies)
             ours.sendall(len(question).to_bytes(verifier.HEADER_SIZE, "big") + question)
-            return verifier.decode_names(heard())
+            return verifier.decode_digests(heard())
 
         assert heard() == verifier.READY
         yield ask
@@ -184,28 +191,30 @@ def test_a_worker_names_what_the_broker_would_accept_and_nothing_else(
 ) -> None:
     names = check(bodies)
     assert len(names) == len(bodies)
-    ahead = Admission(CHAIN)
+    ahead = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     for body, name in zip(bodies, names, strict=True):
         if name is not None:
             ahead.vouch(body, name)
-    assert [opened(ahead, body) for body in bodies] == [opened(Admission(CHAIN), body) for body in bodies]
+    assert [opened(ahead, body) for body in bodies] == [
+        opened(Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body) for body in bodies
+    ]
 
 
 def test_only_the_very_body_that_was_checked_is_taken_unchecked() -> None:
     name, body = large_batch()
     forged = body.replace(bytes(128), bytes(127) + b"!", 1)
     assert forged[-64:] == body[-64:]
-    where = Admission(CHAIN)
+    where = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     where.vouch(body, name)
-    assert opened(where, forged) == (Code.BAD_SIGNATURE, "the batch is not signed by the key that it names")
+    assert opened(where, forged) == (BadSignature.code, "the batch is not signed by the key that it names")
     where.vouch(forged, name)  # what nobody does: it shows that the word is believed
-    assert where.open(forged).digest == name
-    where.open(batch(message(b"x"))[1])
-    assert opened(where, forged)[0] == Code.BAD_SIGNATURE, "and only once"  # type: ignore[index]
+    assert where.admit(forged).digest == name
+    where.admit(batch(message(b"x"))[1])
+    assert opened(where, forged)[0] == BadSignature.code, "and only once"  # type: ignore[index]
 
 
 def test_what_was_vouched_for_is_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Admission(CHAIN)
+    where = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     monkeypatch.setattr(admission, "MAX_VOUCHED", 3)
     monkeypatch.setattr(admission, "MAX_VOUCHED_BYTES", 2_500)
     batches = [batch(message(bytes(400))) for _ in range(5)]
@@ -217,7 +226,7 @@ def test_what_was_vouched_for_is_kept_within_limits(monkeypatch: pytest.MonkeyPa
     where.vouch(body, name)
     assert list(where._vouched.values()) == [(body, name)]
     assert where._vouched_bytes == len(body)
-    where.open(body)
+    where.admit(body)
     assert (len(where._vouched), where._vouched_bytes) == (0, 0)
 
 
@@ -596,7 +605,7 @@ def test_nothing_is_lost_when_workers_are_killed_under_load(network: LocalNetwor
 
 
 def test_garbage_is_refused_in_the_same_words_with_workers_and_without(network: LocalNetwork) -> None:
-    async def said(broker: str, bodies: list[bytes]) -> list[tuple[Code, str]]:
+    async def said(broker: str, bodies: list[bytes]) -> list[tuple[str, str]]:
         async with client(network, broker, "beta", "alice") as sender:
             for body in bodies:
                 sender.send(net.Submit(sender.new_id(), body))
@@ -615,7 +624,7 @@ def test_garbage_is_refused_in_the_same_words_with_workers_and_without(network: 
         ]
         told = await said(ENTRY, bodies)
         assert told == await said(PLAIN, bodies)
-        codes = [Code.MALFORMED, Code.BAD_SIGNATURE, Code.MALFORMED, Code.WRONG_CHAIN, Code.MALFORMED]
+        codes = [Malformed.code, BadSignature.code, Malformed.code, WrongChain.code, Malformed.code]
         assert [code for code, _ in told] == codes
 
     asyncio.run(story())

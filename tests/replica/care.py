@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify
 
-from tests.ledger.shard import GENESIS, RealCommittee, told
+from tests.ledger.shard import GENESIS, network, told
 from tests.replica.driver import Cluster, Member, MemoryStore
 
+from parley.applications import DATA_SHARD
 from parley.ledger.audit import Verdict, verify_store
 from parley.mempool.fetch import BatchTimer
-from parley.pubsub.application import PubSub
 from parley.sync.timers import CareTimer
 
 STEPS = 600
@@ -19,7 +19,7 @@ STEPS = 600
 def copied() -> Cluster:
     """The shard of `told` after a restart of all, on disks of their own."""
     source = told().cluster
-    cluster = Cluster(RealCommittee(chain=GENESIS.chain), {index: PubSub(GENESIS) for index in range(4)})
+    cluster = network()
     cluster.outbox.now = source.now
     for member, old in zip(cluster.members, source.members, strict=True):
         member.store = MemoryStore(old.store.entries.items())
@@ -81,4 +81,4 @@ def names(member: Member, *, mended: bool) -> set[str]:
 
 
 def audit(member: Member) -> Verdict:
-    return verify_store(member.store, GENESIS, PubSub(GENESIS))
+    return verify_store(member.store, GENESIS, DATA_SHARD.mount(GENESIS))

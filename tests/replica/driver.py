@@ -16,27 +16,29 @@ from parley.crypto.simulated import SimulatedAuthority
 from parley.mempool.pool import Limits, batch_digest
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.participants import awaken
 from parley.replica.ports import (
-    Application,
     Applied,
     Broadcast,
     Certified,
     Effect,
     Found,
     Halt,
+    Intake,
+    Mounted,
     PersistSafety,
     Refused,
     Report,
     Restart,
     Send,
     SetTimer,
+    Submission,
     Timer,
     Write,
 )
 from parley.replica.rejoining import Patience
 from parley.replica.replica import Replica
+from parley.sim.counter import Counter, encode_batch, mounted
 
 CHAIN = bytes(range(32))
 ROUND = 10  # ms
@@ -78,9 +80,10 @@ class Committee:
     chain: bytes = CHAIN
     epoch: int = 0
     patience: Patience = field(default_factory=Patience)
+    version: int = 1
 
     def __post_init__(self) -> None:
-        self.instance = Instance(self.chain, 0, self.epoch, self.size)
+        self.instance = Instance(self.chain, 0, self.epoch, self.size, self.version)
         self.authority = SimulatedAuthority(b"lock-step", self.size)
 
     def config(self, index: int) -> ReplicaConfig:
@@ -99,11 +102,11 @@ class Committee:
 class Member:
     """One replica with its disk, and everything that it did."""
 
-    def __init__(self, committee: Committee, index: int, application: Application) -> None:
+    def __init__(self, committee: Committee, index: int, application: Mounted) -> None:
         self.committee = committee
         self.index = index
         self.application = application
-        records, genesis = provision(committee.config(index), application)
+        records, genesis = provision(committee.config(index), application.machine)
         self.slots = list(records)
         self.store = MemoryStore()
         self.store.write(genesis)
@@ -155,6 +158,9 @@ class Member:
 
     def roots(self) -> list[bytes]:
         return [value for _, value in self.store.scan(b"r/")]
+
+    def submit(self, now: int, batch: bytes) -> Submission:
+        return self.replica.submit(now, self.application.machine.admit(batch))
 
     def execute(self, effects: list[Effect], outbox: Outbox) -> None:
         self.history += effects
@@ -228,12 +234,12 @@ class Cluster:
     """`absent` members run, but nothing reaches them and nothing that they say reaches the others."""
 
     def __init__(
-        self, committee: Committee | None = None, applications: dict[int, Application] | None = None
+        self, committee: Committee | None = None, applications: dict[int, Mounted] | None = None
     ) -> None:
         self.committee = committee or Committee()
         others = applications or {}
         self.members = [
-            Member(self.committee, index, others.get(index, Counter()))
+            Member(self.committee, index, others.get(index, mounted()))
             for index in range(self.committee.size)
         ]
         self.absent: set[int] = set()
@@ -258,10 +264,13 @@ class Cluster:
         self.start(index)
 
     def submit(self, index: int, batch: bytes) -> list[Effect]:
+        """A client's batch, opened as a node does."""
         member = self.members[index]
-        effects = member.replica.submit(self.now, batch)
-        member.execute(effects, self.outbox)
-        return effects
+        submission = member.submit(self.now, batch)
+        member.execute(submission.effects, self.outbox)
+        refused = any(isinstance(effect, Refused) for effect in submission.effects)
+        assert refused == (submission.intake is not Intake.TAKEN)
+        return submission.effects
 
     def deliver(self, sender: int, to: int, *data: bytes) -> list[Effect]:
         member = self.members[to]
@@ -300,6 +309,11 @@ class Cluster:
 
     def heights(self) -> list[int]:
         return [member.replica.executed_height for member in self.members]
+
+
+def counting(counter: Counter) -> Mounted:
+    """A counter that is not as others."""
+    return mounted()._replace(machine=counter)
 
 
 def batches(author: int, count: int, size: int = 8) -> list[bytes]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.replica.driver import Cluster, Committee, agree, batches, done, ordered, submitted
+from tests.replica.driver import Cluster, Committee, agree, batches, counting, done, ordered, submitted
 
 from parley.consensus.errors import Reason
 from parley.consensus.types import Block, Proposal, Vote
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
-from parley.replica.counter import Counter, encode_batch
-from parley.replica.ports import Broadcast, KeyValue, Outcome, Refused, Send
+from parley.replica.ports import Broadcast, Intake, KeyValue, Refused, Results, Send
+from parley.sim.counter import Counter, encode_batch
 
 
 @pytest.mark.parametrize(("size", "depth"), [(1, 2), (2, 2), (4, 2), (4, 3), (7, 2)])
@@ -55,7 +55,9 @@ def test_a_batch_that_waits_or_is_settled_is_refused_as_replayed() -> None:
     assert [type(effect) for effect in refused] == [Refused]
     cluster.run_until(lambda: done(cluster, {batch_digest(batch)}))
     for member in cluster.members:
-        (effect,) = member.replica.submit(cluster.now, batch)
+        submission = member.submit(cluster.now, batch)
+        assert submission.intake is Intake.KNOWN
+        (effect,) = submission.effects
         assert isinstance(effect, Refused)
         assert (effect.sender, effect.reason) == (None, Reason.REPLAYED)
 
@@ -185,15 +187,15 @@ def test_abandoned_blocks_leave_the_store() -> None:
 class Miscounting(Counter):
     """Computes another state from the third block with batches on."""
 
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         outcome = super().apply(block, batches, state)
         if block.height < 5:
             return outcome
-        return Outcome(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
+        return Results(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
 
 
 def test_a_replica_that_computes_another_state_stops_voting_and_reports_while_the_others_go_on_p2() -> None:
-    cluster = Cluster(applications={3: Miscounting()}).start()
+    cluster = Cluster(applications={3: counting(Miscounting())}).start()
     wrong = cluster.members[3]
     cluster.run_until(lambda: bool(wrong.halts))
     assert "state is wrong" in wrong.halts[0].why
@@ -212,7 +214,7 @@ def test_a_replica_that_computes_another_state_stops_voting_and_reports_while_th
 
 
 def test_a_diverged_replica_says_so_again_after_a_restart_and_still_does_not_vote() -> None:
-    cluster = Cluster(applications={3: Miscounting()}).start()
+    cluster = Cluster(applications={3: counting(Miscounting())}).start()
     wrong = cluster.members[3]
     cluster.run_until(lambda: bool(wrong.halts))
     cluster.restart(3)

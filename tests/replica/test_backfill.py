@@ -8,10 +8,13 @@ from tests.replica.care import audit, care, carry, copied, flipped, names
 from tests.replica.driver import Cluster, Member
 from tests.replica.test_caretaker import lie, tampering
 
+from parley.application.keeping import Keeper
+from parley.application.machine import Machine
+from parley.applications import DATA_SHARD
 from parley.crypto.encoding import u64
 from parley.ledger import layout
-from parley.pubsub.application import PubSub
 from parley.replica import wire
+from parley.replica.ports import Mounted
 from parley.sync.messages import Records, RecordsRequest
 
 KEPT = 8  # blocks below the snapshot that consensus needs
@@ -113,13 +116,15 @@ def test_liars_are_passed_over() -> None:
 
 
 def test_bodies_that_are_not_kept_any_more_are_not_asked_for() -> None:
-    class Forgetful(PubSub):
+    class Forgetful(Keeper):
         def keeps(self, leaf: bytes, state: object) -> bool:
             del leaf, state
             return False
 
     cluster = copied()
-    cluster.members[0].application = Forgetful(cluster.members[0].application._genesis)  # type: ignore[attr-defined]
+    machine, _ = cluster.members[0].application
+    assert isinstance(machine, Machine)
+    cluster.members[0].application = Mounted(machine, Forgetful(DATA_SHARD, machine))
     member = joined(cluster)
     care(cluster, 0, lambda: is_filled(member))
     assert not list(member.store.scan(b"b/"))

@@ -6,19 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import pytest
+from tests.application.world import World, tagged
 from tests.ledger.shard import ALICE, GENESIS, KEYS, Shard, told
-from tests.pubsub.world import World, tagged
 from tests.replica.care import audit, care, copied, flipped, names, passes, running
 from tests.replica.driver import Cluster, Member
 
+from parley.application.keeping import RECEIPTS, TO_ERASE
+from parley.application.machine import Machine
+from parley.application.module import AnyTable
+from parley.applications import DATA_SHARD
 from parley.consensus.types import Block, Vote
 from parley.crypto.encoding import u64
 from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
-from parley.ledger.application import KeyValue, Outcome
+from parley.ledger.application import KeyValue, Results
 from parley.ledger.erasure import remains_of
 from parley.model.batches import open_batch
-from parley.pubsub.application import PubSub
+from parley.modules.publishing.tables import OFFSETS
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.retention.tables import LOGS_TO_ERASE
+from parley.modules.subscriptions.tables import ORDER_LEAVES
 from parley.replica import evidence, wire
 from parley.replica.ports import Send
 from parley.replica.records import MAX_ANSWER
@@ -29,6 +36,11 @@ Keys = Callable[[Member], list[bytes]]
 
 def under(prefix: bytes) -> Keys:
     return lambda member: [key for key, _ in member.store.scan(prefix)]
+
+
+def within(table: AnyTable) -> Keys:
+    """The entries of one table, whether it is of the state or an index."""
+    return under(layout.APPLICATION + table.places())
 
 
 def level(least: int, most: int) -> Keys:
@@ -51,9 +63,9 @@ KINDS: dict[str, Keys] = {
     "body": under(b"b/"),
     "state entry": under(b"s/k"),
     "node of the state map": under(b"s/n"),
-    "index of offsets": under(b"s/io"),
-    "index of orders": under(b"s/ip"),
-    "index of receipts": under(b"s/id"),
+    "index of offsets": within(OFFSETS),
+    "index of orders": within(ORDER_LEAVES),
+    "index of receipts": within(RECEIPTS),
     "head": lambda _: [layout.HEAD],
 }
 
@@ -198,6 +210,36 @@ def test_what_stayed_of_an_erased_batch_is_checked() -> None:
     assert key not in member.store.entries
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        TO_ERASE.place(bytes(32)),
+        TO_ERASE.places() + b"no digest",
+        LOGS_TO_ERASE.place("wards", 0),
+        LOGS_TO_ERASE.places() + b"no partition",
+    ],
+    ids=layout.name,
+)
+def test_what_cannot_be_read_of_the_lists_of_what_is_to_be_erased_goes(entry: bytes) -> None:
+    cluster = running()
+    member = cluster.members[0]
+    key = layout.APPLICATION + entry
+    member.store.entries[key] = b"garbage"
+    care(cluster, 0, lambda: key not in member.store.entries)
+    assert names(member, mended=False) == names(member, mended=True) <= {layout.name(key)}
+    assert audit(member).first_fault is None
+
+
+def test_a_sound_entry_of_the_lists_of_what_is_to_be_erased_stays() -> None:
+    cluster = running()
+    member = cluster.members[0]
+    key = layout.APPLICATION + TO_ERASE.place(bytes(32))
+    member.store.entries[key] = u64(2**40)
+    care(cluster, 0, passes(member, 2))
+    assert member.store.entries[key] == u64(2**40)
+    assert not member.found
+
+
 def test_evidence_that_proves_nothing_goes_and_the_rest_stays() -> None:
     cluster = running()
     member = cluster.members[0]
@@ -249,7 +291,7 @@ def lie(message: object) -> object:
             raise AssertionError
 
 
-@pytest.mark.parametrize("prefix", [b"e/", b"s/kc"])
+@pytest.mark.parametrize("prefix", [b"e/", layout.APPLICATION + CLIENTS.places()])
 def test_what_liars_send_is_refused_and_the_next_member_is_asked(prefix: bytes) -> None:
     cluster = running()
     member = cluster.members[0]
@@ -265,7 +307,7 @@ def test_what_liars_send_is_refused_and_the_next_member_is_asked(prefix: bytes) 
 def test_an_entry_that_nobody_has_makes_the_broker_rejoin_and_silence_does_not() -> None:
     cluster = running()
     member = cluster.members[0]
-    key = under(b"s/kc")(member)[0]
+    key = within(CLIENTS)(member)[0]
     member.store.entries[key] = flipped(member.store.entries[key], -1)
     cluster.absent = {1, 2, 3}
     steps = iter(range(400))
@@ -337,17 +379,18 @@ def test_damage_of_the_map_that_cannot_be_mended_makes_the_broker_rejoin() -> No
     assert member.store.entries[layout.JOINING] == u64(0)
 
 
-class Broken(PubSub):
+class Broken(Machine):
     """It fails at the next block."""
 
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         del block, batches, state
         raise ZeroDivisionError
 
 
 def failing(cluster: Cluster) -> Member:
     member = cluster.members[0]
-    member.application = member.replica._application = Broken(GENESIS)
+    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS))
+    member.replica._state_machine = member.application.machine
     return member
 
 

@@ -9,8 +9,8 @@ from parley.consensus.types import Roots
 from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.ledger import history
-from parley.ledger.proofs import history_leaf
-from parley.replica.counter import encode_batch
+from parley.ledger.proofs import history_leaf_of
+from parley.sim.counter import encode_batch
 
 
 def loaded() -> Cluster:
@@ -48,6 +48,6 @@ def test_any_receipt_can_be_proven_from_the_newest_certified_header() -> None:
         block = member.blocks()[height]
         leaves = msgspec.msgpack.decode(member.store.entries[b"e/" + u64(height)], type=tuple[bytes, ...])
         proof = history.prove(lambda node: member.store.get(b"h/" + node), height - 1, header.executed_height)
-        leaf = history_leaf(height, block.id, merkle.root(leaves))
+        leaf = history_leaf_of(height, block.id, leaves)
         assert merkle.verify(header.history_root, leaf, proof)
         assert len(leaves) == len(block.batches)

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from tests.replica.driver import MemoryStore
 
 from parley.consensus.types import Block, Instance, genesis_block
+from parley.ledger.application import AdmittedBatch, Erasure
+from parley.ledger.bodies import kept_batches
+from parley.mempool.messages import MAX_BATCH_BYTES
 from parley.mempool.pool import batch_digest
-from parley.replica.counter import Counter, encode_batch
-from parley.replica.ports import Outcome, Write
+from parley.model.refusals import Oversized
+from parley.replica.ports import Results, Write
+from parley.sim.counter import Counter, encode_batch, mounted
 
-BLOCK: Block = genesis_block(Instance(bytes(32), 0, 0, 4), bytes(32), 0)
+BLOCK: Block = genesis_block(Instance(bytes(32), 0, 0, 4, 1), bytes(32), 0)
 
 
 class Ledger:
@@ -25,7 +29,7 @@ class Ledger:
         self.store = MemoryStore()
         self.root = self._take(Counter().genesis())
 
-    def apply(self, *bodies: bytes) -> Outcome:
+    def apply(self, *bodies: bytes) -> Results:
         outcome = Counter().apply(BLOCK, [(batch_digest(body), body) for body in bodies], self.store)
         self.root = self._take(outcome)
         return outcome
@@ -34,7 +38,7 @@ class Ledger:
         names = {batch_digest(body): body for body in bodies}
         return {names[receipt.batch]: receipt.code for receipt in self.apply(*bodies).receipts}
 
-    def _take(self, outcome: Outcome) -> bytes:
+    def _take(self, outcome: Results) -> bytes:
         self.store.write(Write(outcome.writes, sync=True))
         return outcome.state_root
 
@@ -85,10 +89,37 @@ def test_a_malformed_batch_counts_nothing_and_is_settled(size: int) -> None:
     assert ledger.root == root
 
 
+@pytest.mark.parametrize("size", [0, MAX_BATCH_BYTES + 1])
+def test_a_batch_of_no_size_that_a_broker_stores_is_not_admitted(size: int) -> None:
+    with pytest.raises(Oversized) as refused:
+        Counter().admit(bytes(size))
+    assert refused.value.fields == {"size": size, "limit": MAX_BATCH_BYTES}
+
+
+def test_every_body_is_kept_and_nothing_is_indexed() -> None:
+    ledger, (machine, keeper) = Ledger(), mounted()
+    body = batch(0, 0)
+    (leaf,) = ledger.apply(body).leaves
+    admitted = machine.admit(body)
+    assert admitted == AdmittedBatch(batch_digest(body), b"", body)
+    assert keeper.is_body(body, admitted.digest)
+    assert not any(keeper.is_body(other, admitted.digest) for other in (b"", body[:-1], batch(0, 1)))
+    assert keeper.keeps(leaf, ledger.store)
+    assert keeper.receipt(leaf) is None
+    assert keeper.receipt_height(admitted.digest, ledger.store) is None
+    assert keeper.indices(1, [leaf], ledger.store) == ()
+    assert keeper.passing() == ()
+    assert keeper.erase(ledger.store, 10**6, 100) == Erasure((), ())
+    block = Block(BLOCK.header, (admitted.digest,))
+    assert kept_batches(block, [leaf], keeper, ledger.store, highest=10**6) == block.batches
+    with pytest.raises(ValueError, match="no known kind"):
+        keeper.height_of(b"ireceipt/" + admitted.digest, b"")
+
+
 def test_an_empty_block_changes_nothing() -> None:
     ledger = Ledger()
     root = ledger.root
-    assert ledger.apply() == Outcome((), root, (), frozenset())
+    assert ledger.apply() == Results((), root, (), frozenset())
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

@@ -13,8 +13,8 @@ from parley.mempool.pool import batch_digest
 from parley.replica import wire
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Send, Write
+from parley.sim.counter import Counter, encode_batch
 
 
 class Durable:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMINS, ORGANISATIONS, Signed, registration
 from tests.ledger.shard import ALICE, GENESIS, Shard
-from tests.pubsub.world import ADMINS, ORGANISATIONS, Signed, registration
 from tests.replica.care import audit, flipped, names
 from tests.replica.driver import Member, MemoryStore
 
+from parley.application.keeping import TO_ERASE
 from parley.consensus.types import Block
 from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.ledger import layout
 from parley.ledger.erasure import check_remains
-from parley.ledger.indices import body_to_erase_key
 from parley.ledger.layout import StoredBlock
-from parley.model.operations import CreateTopic, Policy
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica.chain import Chain, Mark
 from parley.replica.eraser import Eraser
 from parley.replica.overlay import Overlay
@@ -114,12 +114,12 @@ NEEDED: dict[str, Callable[[Member, bytes], tuple[bytes, bytes]]] = {
 def test_an_erased_body_that_came_back_stays_if(because: str, shard: tuple[Shard, Signed, Signed]) -> None:
     network, over, _ = shard
     member = network.cluster.members[3]
-    key, listed = layout.batch(over.digest), b"s/" + body_to_erase_key(over.digest)
+    key, listed = layout.batch(over.digest), layout.APPLICATION + TO_ERASE.place(over.digest)
     reason, value = NEEDED[because](member, over.digest)
     store = MemoryStore({**member.store.entries, key: over.body, listed: u64(0), reason: value}.items())
 
     def eraser() -> Eraser:
-        return Eraser(Overlay(store), member.application, member.replica._caretaker._memory)
+        return Eraser(Overlay(store), member.application.keeper, member.replica._caretaker._memory)
 
     assert key not in dict(eraser().erase()[0])
     assert not eraser().meet(Outdated(over.digest), network.cluster.now, filling=False)

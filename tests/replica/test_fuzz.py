@@ -19,8 +19,8 @@ from parley.consensus.machine import WINDOW
 from parley.mempool.fetch import MAX_FETCHES
 from parley.mempool.pool import SLACK, Limits
 from parley.replica import wire
-from parley.replica.counter import encode_batch
 from parley.replica.ports import Effect, Refused
+from parley.sim.counter import encode_batch
 from parley.sync.messages import BlocksResponse
 
 INPUTS = 10_000 if os.environ.get("PARLEY_LONG") else 1_000

@@ -8,36 +8,38 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from tests.application.world import ADMINS, ORGANISATIONS, registration
 from tests.ledger.shard import ALICE, GENESIS, Shard
-from tests.pubsub.world import ADMINS, ORGANISATIONS, registration
-from tests.replica.driver import Cluster, Committee, Member, MemoryStore
+from tests.replica.driver import Cluster, Committee, Member, MemoryStore, counting
 
+from parley.applications import DATA_SHARD
 from parley.consensus.errors import Reason, SafetyRecordError
 from parley.consensus.types import Block
 from parley.crypto.encoding import u64
 from parley.ledger import layout
 from parley.ledger.layout import Joins, StoredBlock
 from parley.mempool.pool import Limits
-from parley.model.operations import CreateTopic, Policy, Subscribe
-from parley.pubsub.application import PubSub
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica import fetching, snapshots, wire
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.joining import Joiner, _Search, _Sources
 from parley.replica.ports import (
     Broadcast,
     Effect,
     Halt,
     KeyValue,
-    Outcome,
+    Mounted,
     Refused,
     Restart,
+    Results,
     Send,
     SetTimer,
     Write,
 )
 from parley.replica.rejoining import Patience
+from parley.sim.counter import Counter, encode_batch
 from parley.sync.messages import (
     BlocksRequest,
     BlocksResponse,
@@ -68,7 +70,7 @@ class Network(Cluster):
     def __init__(
         self,
         patience: Patience = IMPATIENT,
-        applications: dict[int, Counter] | None = None,
+        applications: dict[int, Mounted] | None = None,
         depth: int = 2,
         size: int = 4,
     ) -> None:
@@ -256,17 +258,17 @@ class Miscounting(Counter):
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         outcome = super().apply(block, batches, state)
         if block.height < 5 or not self.times:
             return outcome
         self.times -= 1
-        return Outcome(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
+        return Results(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
 
 
 def test_a_diverged_replica_reports_it_and_comes_back_by_itself_without_a_vote_in_between() -> None:
     application = Miscounting(1)
-    network = Network(applications={ME: application})
+    network = Network(applications={ME: counting(application)})
     network.run_until(lambda: bool(network.me.restarts))
     (found,) = network.me.found
     assert found.entry.startswith("the state of height")
@@ -310,7 +312,7 @@ def test_a_damaged_state_map_is_noticed_when_it_is_read_and_the_state_fetched_ag
 class Broken(Counter):
     """A fault of the program: every member meets it at the same block."""
 
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         if block.height == 5:
             raise ValueError("a fault of the program")
         return super().apply(block, batches, state)
@@ -318,7 +320,7 @@ class Broken(Counter):
 
 def test_a_fault_of_the_program_does_not_make_all_members_give_their_state_up() -> None:
     """Then there would be nobody left to offer a snapshot."""
-    network = Network(applications={index: Broken() for index in range(4)})
+    network = Network(applications={index: counting(Broken()) for index in range(4)})
     with pytest.raises(ValueError, match="a fault of the program"):
         network.run(100)
     assert not any(member.restarts for member in network.members)
@@ -326,7 +328,7 @@ def test_a_fault_of_the_program_does_not_make_all_members_give_their_state_up() 
 
 
 def test_a_replica_that_diverges_again_and_again_stops_for_good_with_advice() -> None:
-    network = Network(applications={ME: Miscounting(1_000)})
+    network = Network(applications={ME: counting(Miscounting(1_000))})
     network.run_until(lambda: bool(network.me.halts), rounds=6_000)
     assert joins(network.me) == IMPATIENT.joins
     assert "state is wrong" in network.me.halts[0].why
@@ -986,11 +988,11 @@ def test_a_broker_joins_with_the_state_of_topics_and_subscriptions_and_goes_on_n
     shard.publish(ALICE, "wards", b"one", b"three")
     me, other = cluster.members[ME], cluster.members[0]
     me.store.entries.clear()
-    me.application = PubSub(GENESIS)
+    me.application = DATA_SHARD.mount(GENESIS)
     cluster.restart(ME)
     shard.publish(ALICE, "wards", b"one", b"three")
     cluster.run_until(lambda: joins(me) == 1)
-    me.application = PubSub(GENESIS)  # a new life has a new one
+    me.application = DATA_SHARD.mount(GENESIS)  # a new life has a new one
     cluster.restart(ME)
     shard.publish(ALICE, "wards", b"one", b"three")
     cluster.run_until(

@@ -29,9 +29,20 @@ from parley.consensus.types import Proposal, Vote
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
-from parley.replica.counter import Counter, encode_batch
-from parley.replica.ports import Broadcast, Certified, Effect, Halt, Refused, Send, Timer, Write
+from parley.replica.ports import (
+    AdmittedBatch,
+    Broadcast,
+    Certified,
+    Effect,
+    Halt,
+    Refused,
+    Send,
+    Submission,
+    Timer,
+    Write,
+)
 from parley.replica.replica import Replica
+from parley.sim.counter import encode_batch, mounted
 
 GARBAGE = b"no message"
 
@@ -144,8 +155,10 @@ class Recorder:
     def receive(self, now: int, sender: int, data: bytes) -> list[Effect]:
         return self._note(Input(now, sender, data), self._replica.receive(now, sender, data))
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
-        return self._note(Input(now, None, batch), self._replica.submit(now, batch))
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
+        submission = self._replica.submit(now, batch)
+        self._note(Input(now, None, batch.body), submission.effects)
+        return submission
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._note(Input(now, timer=timer), self._replica.fire(now, timer))
@@ -187,7 +200,7 @@ def recorded() -> tuple[list[list[Input]], list[Member]]:
 
 def replayed(steps: list[Input], index: int, sizes: Iterator[int]) -> Member:
     """The same inputs, but messages that came at one moment from one sender in parcels of these sizes."""
-    member, outbox = Member(Committee(), index, Counter()), Outbox()
+    member, outbox = Member(Committee(), index, mounted()), Outbox()
     parcel: list[Input] = []
     room = next(sizes)
 
@@ -206,7 +219,7 @@ def replayed(steps: list[Input], index: int, sizes: Iterator[int]) -> Member:
                 case Input(timer=None, data=b""):
                     member.execute(member.replica.start(step.now), outbox)
                 case Input(timer=None):
-                    member.execute(member.replica.submit(step.now, step.data), outbox)
+                    member.execute(member.submit(step.now, step.data).effects, outbox)
                 case _:
                     assert step.timer is not None
                     member.execute(member.replica.fire(step.now, step.timer), outbox)

@@ -99,7 +99,7 @@ def boot(cluster: Cluster, index: int, nonce: bytes = NONCE) -> None:
 def lose(cluster: Cluster, index: int = LOST, *, store: bool = True, nonce: bytes = NONCE) -> None:
     """The safety record is gone, and the store as well; the member starts with what `parley node recover` makes."""
     member = cluster.members[index]
-    records, genesis = provision(cluster.committee.config(index), member.application, abstaining=True)
+    records, genesis = provision(cluster.committee.config(index), member.application.machine, abstaining=True)
     member.slots = list(records)
     if store:
         member.store = MemoryStore()

@@ -30,8 +30,8 @@ from parley.mempool.pool import FIRST_HOLD, Limits, batch_digest
 from parley.replica import budget, wire
 from parley.replica.beginning import provision
 from parley.replica.budget import BLOCKS_QUESTION, BURST, RATE, Budget
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import PersistSafety, Refused, Send
+from parley.sim.counter import Counter, encode_batch
 from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 LONG = 2 * MAX_UNCERTIFIED  # failed views: more blocks than are kept in memory, whoever misses some of them

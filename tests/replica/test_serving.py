@@ -7,8 +7,8 @@ from tests.replica.driver import Cluster, Committee, Member, batches
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.mempool.pool import Limits, batch_digest
 from parley.replica import wire
-from parley.replica.counter import encode_batch
 from parley.replica.ports import Effect, Send
+from parley.sim.counter import encode_batch
 from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
 

@@ -8,8 +8,8 @@ from tests.replica.driver import Committee, Member, Outbox
 from parley.consensus.forest import MAX_UNCERTIFIED
 from parley.consensus.types import QC, TC, Block, Certificates, Proposal, genesis_qc
 from parley.replica import wire
-from parley.replica.counter import Counter
 from parley.replica.ports import Send
+from parley.sim.counter import mounted
 from parley.sync.messages import BlocksRequest, BlocksResponse
 
 ME = 3
@@ -21,7 +21,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self.committee = Committee()
-        self.member = Member(self.committee, ME, Counter())
+        self.member = Member(self.committee, ME, mounted())
         self.outbox = Outbox()
         self.member.execute(self.member.replica.start(0), self.outbox)
         self.genesis = self.member.blocks()[0]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batches
+from tests.replica.driver import Cluster, Committee, Member, MemoryStore, batches, counting
 
 from parley.consensus.errors import SafetyRecordError
 from parley.ledger import layout
 from parley.ledger.layout import Head, StoredBlock
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError, Unusable
-from parley.replica.counter import Counter
-from parley.replica.ports import Outcome
+from parley.replica.ports import Results
 from parley.replica.replica import Replica
+from parley.sim.counter import Counter, mounted
 
 
 def after_a_run() -> Member:
@@ -33,7 +33,7 @@ def boot_with_record_of(other: Member, *, into: Member) -> Replica:
         committee.config(into.index),
         committee.authority.signer(into.index),
         committee.authority.scheme(),
-        Counter(),
+        mounted(),
         record=other.record(),
         store=into.store,
     )
@@ -42,32 +42,32 @@ def boot_with_record_of(other: Member, *, into: Member) -> Replica:
 @pytest.mark.parametrize(
     "other",
     [
-        Member(Committee(), 2, Counter()),
-        Member(Committee(chain=bytes(32)), 3, Counter()),
-        Member(Committee(epoch=1), 3, Counter()),
+        Member(Committee(), 2, mounted()),
+        Member(Committee(chain=bytes(32)), 3, mounted()),
+        Member(Committee(epoch=1), 3, mounted()),
     ],
     ids=["member", "chain", "epoch"],
 )
 def test_a_record_of_another_member_chain_or_epoch_is_refused_with_advice(other: Member) -> None:
-    own = Member(Committee(), 3, Counter())
+    own = Member(Committee(), 3, mounted())
     with pytest.raises(SafetyRecordError, match="its own data directory"):
         boot_with_record_of(other, into=own)
 
 
 class OtherGenesis(Counter):
-    def genesis(self) -> Outcome:
+    def genesis(self) -> Results:
         outcome = super().genesis()
-        return Outcome(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
+        return Results(outcome.writes, bytes(32), outcome.receipts, outcome.settled)
 
 
 def test_a_record_of_another_genesis_is_refused_with_advice() -> None:
-    own = Member(Committee(), 3, OtherGenesis())
+    own = Member(Committee(), 3, counting(OtherGenesis()))
     with pytest.raises((SafetyRecordError, StoreError)):
-        boot_with_record_of(own, into=Member(Committee(), 3, Counter()))
+        boot_with_record_of(own, into=Member(Committee(), 3, mounted()))
 
 
 def test_a_store_of_another_chain_is_refused_with_advice() -> None:
-    own, other = Member(Committee(), 3, Counter()), Member(Committee(chain=bytes(32)), 3, Counter())
+    own, other = Member(Committee(), 3, mounted()), Member(Committee(chain=bytes(32)), 3, mounted())
     own.store = other.store
     with pytest.raises(StoreError):
         own.boot()
@@ -75,7 +75,7 @@ def test_a_store_of_another_chain_is_refused_with_advice() -> None:
 
 def test_a_first_block_that_names_another_chain_is_damage_if_the_last_one_does_not() -> None:
     member = after_a_run()
-    foreign = Member(Committee(chain=bytes(32)), 3, Counter())
+    foreign = Member(Committee(chain=bytes(32)), 3, mounted())
     member.store.entries[layout.committed(0)] = foreign.store.entries[layout.committed(0)]
     with pytest.raises(Unusable, match="is not the block of the genesis file"):
         member.boot()

@@ -17,10 +17,10 @@ from parley.consensus.types import (
 )
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Receipt
 from parley.sim import checkers
 from parley.sim.checkers import Checker, Checkers
+from parley.sim.counter import Counter, encode_batch
 from parley.sim.entries import Entries
 from parley.sim.observations import (
     Applied,
@@ -40,7 +40,7 @@ from parley.sim.observations import (
 )
 from parley.sim.results import EqualResults
 
-INSTANCE = Instance(bytes(32), 0, 0, 4)
+INSTANCE = Instance(bytes(32), 0, 0, 4, 1)
 GENESIS = genesis_block(INSTANCE, Counter().genesis().state_root, 0)
 QC = genesis_qc(INSTANCE, GENESIS)
 DATA = encode_batch(1, 0, b"payload")

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from parley.crypto import simulated
-from parley.model.records import ClientRecord
-from parley.registry.standing import Standing
+from parley.model.principals import Principal
+from parley.model.refusals import Refused
 from parley.replica.ports import PersistSafety
 from parley.replica.scrub import Scrub
 from parley.sim import scenario
@@ -90,12 +90,14 @@ def test_damage_that_nobody_looks_for_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_revocation_that_is_not_enforced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_client = Standing.require_client
+    reason_to_refuse = Principal.reason_to_refuse
 
-    def trusting(standing: Standing) -> ClientRecord:
-        return require_client(standing) if standing.client is None else standing.client
+    def trusting(principal: Principal) -> Refused | None:
+        return reason_to_refuse(principal) if principal.client is None else None
 
-    known = property(lambda standing: standing.administers is not None or standing.client is not None)
-    monkeypatch.setattr(Standing, "require_client", trusting)
-    monkeypatch.setattr(Standing, "is_live", known)
+    known = property(lambda principal: principal.administers is not None or principal.client is not None)
+    readable = property(lambda principal: None if principal.client is None else principal.client.readable())
+    monkeypatch.setattr(Principal, "reason_to_refuse", trusting)
+    monkeypatch.setattr(Principal, "is_live", known)
+    monkeypatch.setattr(Principal, "attributes", readable)
     assert "revocation" in noticed(range(2), damages=0, wipes=0)

@@ -10,7 +10,7 @@ from parley.consensus.types import Instance, genesis_block, genesis_qc
 from parley.replica.ports import PersistSafety, Write
 from parley.sim.disk import Disk
 
-INSTANCE = Instance(bytes(32), 0, 0, 4)
+INSTANCE = Instance(bytes(32), 0, 0, 4, 1)
 STATE: SafetyState = initial_state(INSTANCE, 0, genesis_qc(INSTANCE, genesis_block(INSTANCE, bytes(32), 0)))
 
 

@@ -10,26 +10,26 @@ import pytest
 from msgspec.structs import replace
 from tests.sim.test_checkers import GENESIS, verdicts
 
+from parley.application.keeping import RECEIPTS
+from parley.application.operations import Operation, encode_operation
+from parley.application.tables import encode_value
 from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
 from parley.model.batches import CONTROL, STAGED, Message, MessageHeader, encode
-from parley.model.errors import Code
-from parley.model.operations import CommitStage, DeleteTopic, Operation, RevokeClient, encode_operation
-from parley.model.receipts import (
-    BatchReceipt,
-    Closed,
-    Done,
-    Leaf,
-    Match,
-    Published,
-    Refused,
-    Staged,
-    encode_leaf,
-)
-from parley.model.records import PartitionRecord, encode_record, partition_key
-from parley.pubsub.records import staged_key
+from parley.model.receipts import BatchReceipt, Done, Leaf, Outcome, Rejected, encode_leaf
+from parley.model.refusals import Revoked
+from parley.modules.publishing.receipts import Published, first_offset
+from parley.modules.publishing.tables import OFFSETS
+from parley.modules.registry.operations import RevokeClient
+from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.receipts import Staged
+from parley.modules.staging.tables import STAGED as STAGED_BATCHES
+from parley.modules.subscriptions.receipts import Closed, Match
+from parley.modules.subscriptions.tables import ORDER_LEAVES
+from parley.modules.topics.operations import DeleteTopic
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.sim.chance import stream
 from parley.sim.entries import Entries
 from parley.sim.network import Network
@@ -127,7 +127,7 @@ def control(batch: Submitted, by: Person) -> BatchReceipt:
     return BatchReceipt(batch.batch, by.key, "", "", 0, 1, Done())
 
 
-def use(number: int, outcome: Published | Refused) -> BatchReceipt:
+def use(number: int, outcome: Outcome) -> BatchReceipt:
     return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", 0, 1, outcome)
 
 
@@ -147,7 +147,7 @@ def revocation(*after: BatchReceipt, numbered: Iterable[BatchReceipt] = ()) -> l
 
 
 def test_revocation_holds_when_the_key_is_refused_from_then_on() -> None:
-    assert revocation(use(3, Refused(Code.REVOKED, "", 0))) == []
+    assert revocation(use(3, Rejected.of(Revoked(), 0))) == []
 
 
 def test_a_revoked_key_that_is_accepted_is_seen() -> None:
@@ -234,7 +234,7 @@ def test_the_body_of_a_staged_batch_may_go_when_it_is_not_staged_any_more(kept: 
     disk = Entries()
     disk.write([(layout.committed(1), msgspec.msgpack.encode(StoredBlock.of(block)))])
     if kept:
-        disk.write([(layout.state(staged_key(batch.batch)), b"")])
+        disk.write([(layout.state(STAGED_BATCHES.key(batch.batch)), b"")])
     assert bool(verdicts(NothingLost(Agreed()), [*history, Opened(0, disk)])) == kept
 
 
@@ -285,7 +285,18 @@ def test_a_sound_disk_is_found_to_be_sound() -> None:
     assert judged(NothingLost(Agreed()), told().disk) == []
 
 
-@pytest.mark.parametrize("kind", [b"c/", b"e/", b"r/", b"h/", b"s/k", b"s/n", b"s/io", b"s/ip", b"s/id"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        b"c/",
+        b"e/",
+        b"r/",
+        b"h/",
+        b"s/k",
+        b"s/n",
+        *(layout.INDEX + table.prefix() for table in (OFFSETS, ORDER_LEAVES, RECEIPTS)),
+    ],
+)
 @pytest.mark.parametrize("change", [flipped, gone])
 def test_a_damaged_or_missing_record_is_seen(kind: bytes, change: Callable[[bytes], bytes | None]) -> None:
     assert len(judged(SoundDisks(Agreed()), changed(kind, change))) == 1
@@ -306,7 +317,7 @@ def accepted() -> Iterable[BatchReceipt]:
     highest = max(event.height for event in told().history if isinstance(event, Certified))
     for height in range(1, highest + 1):
         for leaf in agreed.leaves(height):
-            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
+            if isinstance(leaf, BatchReceipt) and first_offset(leaf) is not None:
                 yield leaf
 
 
@@ -321,16 +332,17 @@ def test_a_lost_or_changed_body_is_seen(body: bytes | None) -> None:
 @pytest.mark.parametrize("over", [True, False])
 def test_a_body_may_go_only_when_retention_has_ended_it(over: bool) -> None:
     receipt, disk = next(iter(accepted())), told().disk.copy()
-    assert isinstance(receipt.outcome, Published)
+    first = first_offset(receipt)
+    assert first is not None
     body = disk.get(layout.batch(receipt.digest))
     assert body is not None
-    start = receipt.outcome.first_offset + receipt.count - (not over)
-    head = encode_record(PartitionRecord(100, start))
+    start = first + receipt.count - (not over)
+    head = encode_value(PartitionRecord(100, start))
     disk.write(
         [
             (layout.batch(receipt.digest), None),
             (layout.erased(receipt.digest), remains_of(body)),
-            (layout.state(partition_key(receipt.topic, receipt.partition)), head),
+            (layout.state(HEADS.key(receipt.topic, receipt.partition)), head),
         ]
     )
     assert bool(judged(NothingLost(Agreed()), disk)) == (not over)
@@ -338,12 +350,12 @@ def test_a_body_may_go_only_when_retention_has_ended_it(over: bool) -> None:
 
 def test_a_stub_that_is_not_of_the_erased_batch_is_seen() -> None:
     receipt, disk = next(iter(accepted())), told().disk.copy()
-    head = encode_record(PartitionRecord(100, 100))
+    head = encode_value(PartitionRecord(100, 100))
     disk.write(
         [
             (layout.batch(receipt.digest), None),
             (layout.erased(receipt.digest), b"something else"),
-            (layout.state(partition_key(receipt.topic, receipt.partition)), head),
+            (layout.state(HEADS.key(receipt.topic, receipt.partition)), head),
         ]
     )
     assert len(judged(NothingLost(Agreed()), disk)) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from parley.ledger.audit import verify_store
 from parley.sim.faults import TROUBLES, stir
-from parley.sim.pubsub.setting import Cramped, Publishing
+from parley.sim.pubsub.setting import SHARD, Publishing
 from parley.sim.report import Report, describe
 from parley.sim.scenario import Simulation, run
 
@@ -81,6 +81,6 @@ def test_an_auditor_finds_nothing_on_the_disks_of_correct_brokers(seed: int) -> 
     assert isinstance(simulation.setting, Publishing)
     genesis = simulation.setting.people.genesis
     for host in simulation.world.hosts:
-        verdict = verify_store(host.disk, genesis, Cramped(genesis))
+        verdict = verify_store(host.disk, genesis, SHARD.mount(genesis))
         assert verdict.first_fault is None
         assert verdict.publications > 0

@@ -9,16 +9,27 @@ from parley.consensus.events import ViewTimer
 from parley.consensus.record import SafetyState
 from parley.consensus.types import Instance
 from parley.replica.beginning import ReplicaConfig, provision
-from parley.replica.counter import Counter
-from parley.replica.ports import Broadcast, Effect, Halt, LocalStore, Send, SetTimer, Timer, Write
+from parley.replica.ports import (
+    AdmittedBatch,
+    Broadcast,
+    Effect,
+    Halt,
+    LocalStore,
+    Send,
+    SetTimer,
+    Submission,
+    Timer,
+    Write,
+)
 from parley.sim.chance import stream
+from parley.sim.counter import Counter
 from parley.sim.disk import Disk
-from parley.sim.host import Host
+from parley.sim.host import Host, Running
 from parley.sim.network import Network, Weather
 from parley.sim.observations import Failed, Observation, Sent
 from parley.sim.world import World
 
-INSTANCE = Instance(bytes(32), 0, 0, 3)
+INSTANCE = Instance(bytes(32), 0, 0, 3, 1)
 TIMER = ViewTimer(1, 1)
 
 
@@ -40,7 +51,7 @@ class Scripted:
         self._heard.extend(messages)
         return []
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:  # noqa: ARG002
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:  # noqa: ARG002
         raise RuntimeError("a bad input")
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:  # noqa: ARG002
@@ -64,8 +75,8 @@ def world_of(script: list[Effect]) -> tuple[World, list[list[bytes]], list[Obser
 
 def _launcher(
     script: list[Effect], heard: list[bytes]
-) -> Callable[[tuple[int, SafetyState], LocalStore], Scripted]:
-    return lambda _record, _store: Scripted(script, heard)
+) -> Callable[[tuple[int, SafetyState], LocalStore], Running]:
+    return lambda _record, _store: Running(Scripted(script, heard), Counter())
 
 
 def started(world: World) -> World:
@@ -120,7 +131,7 @@ def test_messages_to_a_replica_that_is_down_are_lost() -> None:
 
 def test_an_exception_stops_the_replica_and_is_reported() -> None:
     world, _, seen = world_of([])
-    started(world).submit(0, b"")
+    started(world).submit(0, b"a batch")
     assert not world.hosts[0].up
     (failure,) = (event for event in seen if isinstance(event, Failed))
     assert "RuntimeError in submit" in failure.why
@@ -137,4 +148,4 @@ def test_an_error_of_a_liar_is_an_error_of_the_simulator() -> None:
     world, _, _ = world_of([])
     started(world).hosts[0].correct = False
     with pytest.raises(RuntimeError, match="a bad input"):
-        world.submit(0, b"")
+        world.submit(0, b"a batch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.ledger.shard import GENESIS, Shard, told
 
+from parley.applications import DATA_SHARD
 from parley.client.ledger import VerifiedBlock
 from parley.ledger import layout
 from parley.model.batches import open_batch
@@ -31,6 +32,7 @@ def verified(shard: Shard | None = None) -> list[VerifiedBlock]:
                 tuple(bodies),
                 tuple(open_batch(body, GENESIS.chain)[1] for body in bodies),
                 (None,) * len(bodies),
+                DATA_SHARD.decode_leaf,
             )
         )
     return found

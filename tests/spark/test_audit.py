@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 from pyarrow import parquet
+from tests.application.world import ORGANISATIONS, actor
 from tests.cli.commands import flat, parley
 from tests.ledger.shard import GENESIS, staged, told
 from tests.node.network import LocalNetwork
-from tests.pubsub.world import ORGANISATIONS, actor
 from tests.replica.driver import MemoryStore
 from tests.spark.ledger import verified
 from tests.spark.sinks import create_topic
 
+from parley.applications import DATA_SHARD
 from parley.cli.output import ExitCode
 from parley.client.ledger import VerifiedBlock
-from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf_of
 from parley.ledger.store import Store, StoreInUse
 from parley.model.genesis import encode_genesis, sign_genesis
-from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
+from parley.model.receipts import BatchReceipt, encode_leaf
+from parley.modules.publishing.receipts import Published
 from parley.node.provision import provision_network
-from parley.pubsub.application import PubSub
 from parley.spark import audit
 from parley.spark.audit import audit_store, examined, pieces_of
-from parley.spark.audit_pieces import Job, Result, look
+from parley.spark.audit_pieces import Job, Result, look, mounted
 from parley.spark.findings import Report, write
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
@@ -64,7 +64,7 @@ def copy() -> MemoryStore:
 def in_pieces(store: MemoryStore, *, replay: bool = False) -> Report:
     """As `audit_store` does it, with a loop in the place of Spark."""
     try:
-        highest = Audit(store, GENESIS, None).begin().height
+        highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
     except Fault as fault:
         return audit._stopped(fault, 0.0)
     job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=replay))
@@ -72,11 +72,11 @@ def in_pieces(store: MemoryStore, *, replay: bool = False) -> Report:
 
 
 def _each(store: MemoryStore, job: Job) -> list[Result]:
-    return [look(job, piece, store, PubSub) for piece in reversed(job.pieces)][::-1]
+    return [look(job, piece, store, mounted) for piece in reversed(job.pieces)][::-1]
 
 
 def alone(store: MemoryStore, *, replay: bool = False) -> Verdict:
-    return verify_store(store, GENESIS, PubSub(GENESIS), replay=replay)
+    return verify_store(store, GENESIS, mounted(GENESIS), replay=replay)
 
 
 def same(report: Report, verdict: Verdict) -> bool:
@@ -134,6 +134,19 @@ def test_whatever_is_damaged_or_missing_the_first_fault_is_the_same(kind: bytes,
     assert faulty
 
 
+def test_indices_of_no_known_kind_are_found_in_the_order_of_their_keys_wherever_tasks_meet() -> None:
+    store = copy()
+    inside, around = (
+        audit.RECEIPTS + bytes(31),
+        [audit.RECEIPTS[: len(audit.RECEIPTS) - cut] for cut in range(4)],
+    )
+    planted = sorted([layout.INDEX, inside, *around, audit.RECEIPTS[:-1] + b"0", layout.INDEX + b"\xff/"])
+    store.entries.update(dict.fromkeys(planted, b"stray"))
+    report = in_pieces(store)
+    assert [finding.entry for finding in report.findings] == planted
+    assert same(report, alone(store))
+
+
 @pytest.mark.parametrize("kind", KINDS[:5], ids=lambda kind: kind.decode())
 def test_one_damaged_entry_is_one_finding(kind: bytes) -> None:
     """What follows from it is not told as if it were damaged as well, but for indices that lead to it."""
@@ -180,7 +193,7 @@ def test_a_damaged_node_above_many_blocks_accuses_nothing_else() -> None:
         asked.append(len(job.pieces))
         return _each(store, job)
 
-    highest = Audit(store, GENESIS, None).begin().height
+    highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
     job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=False))
     report = examined(job, run_all, 0.0)
     assert [finding.entry for finding in report.findings] == [key]
@@ -192,7 +205,7 @@ def forged() -> tuple[MemoryStore, int]:
     """Receipts that place publications elsewhere, with a history that fits them: only executing the blocks shows it."""
     store = copy()
     for key, value in store.scan(b"e/"):
-        leaves = [decode_leaf(leaf) for leaf in layout.decode_receipts(value)]
+        leaves = [DATA_SHARD.decode_leaf(leaf) for leaf in layout.decode_receipts(value)]
         for at, leaf in enumerate(leaves):
             if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
                 moved = msgspec.structs.replace(leaf, outcome=Published(leaf.outcome.first_offset + 7))
@@ -251,7 +264,7 @@ class Told:
         before = MountainRange()
         for height in range(1, first):
             block = self._blocks[height]
-            before.append(history_leaf(height, block.id, merkle.root(block.raw_leaves)))
+            before.append(history_leaf_of(height, block.id, block.raw_leaves))
         for height in range(first, last + 1):
             block = self._blocks[height]
             if not bodies:
@@ -270,7 +283,7 @@ def shown(blocks: list[VerifiedBlock], *, replay: bool = False) -> Report:
 
     def run_all(job: Job) -> list[Result]:
         return [
-            look(job, piece, ShownStore(ledger, piece.first, piece.last, highest), PubSub)
+            look(job, piece, ShownStore(ledger, piece.first, piece.last, highest), mounted)
             for piece in job.pieces
         ]
 
@@ -330,14 +343,14 @@ def on_disk(store: MemoryStore, path: Path) -> Path:
 
 def test_tasks_of_spark_give_the_verdict_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
     store = copy()
-    sound = audit_store(spark, on_disk(store, tmp_path / "sound"), GENESIS, PubSub, replay=True, at_once=2)
+    sound = audit_store(spark, on_disk(store, tmp_path / "sound"), GENESIS, replay=True, at_once=2)
     assert (sound.valid, sound.publications, sound.replayed) == (True, 15, True)
     batches = [key for key, _ in store.scan(b"b/")]
     planted = [layout.receipts(9), layout.history_node(2, 0), batches[3], layout.roots(14)]
     for key in planted:
         value = store.entries[key]
         store.entries[key] = value[:-1] + bytes([value[-1] ^ 1])
-    found = audit_store(spark, on_disk(store, tmp_path / "damaged"), GENESIS, PubSub, at_once=2)
+    found = audit_store(spark, on_disk(store, tmp_path / "damaged"), GENESIS, at_once=2)
     assert same(found, alone(store))
     assert {finding.entry for finding in found.findings} == set(planted)
 
@@ -350,7 +363,7 @@ def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == b"open\n"
         with pytest.raises(StoreInUse):
-            audit_store(cast("SparkSession", None), path, GENESIS, PubSub)
+            audit_store(cast("SparkSession", None), path, GENESIS)
         other.communicate(b"")
 
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from parley.model.errors import Code
+from parley.model.refusals import OK, Invalid, SequenceReused
+from parley.modules.topics.refusals import UnknownTopic
 from parley.spark.detect import Job, Watch, alerts_of
 from parley.spark.detect_rules import Alert, Thresholds
 from parley.spark.detect_table import read_alerts
@@ -58,7 +59,7 @@ class Files:
         for name in ("operations", "votes"):
             (directory / name).mkdir(parents=True)
 
-    def add(self, operations: Sequence[tuple[int, str, Code, str]], votes: Sequence[tuple[int, str]]) -> None:
+    def add(self, operations: Sequence[tuple[int, str, str, str]], votes: Sequence[tuple[int, str]]) -> None:
         self._written += 1
         rows = [
             {
@@ -66,7 +67,7 @@ class Files:
                 "position": place,
                 "time": _time(height),
                 "client": client,
-                "code": code.value,
+                "code": code,
                 "topic": topic,
                 "digest": b"%d/%d" % (height, place),
             }
@@ -118,17 +119,17 @@ def test_alerts_are_written_once_though_the_job_is_restarted(
     )
     first, *others = network.names
     files.add(
-        [(1, "alpha/mallory", Code.INVALID, "")] * 3 + [(1, "alpha/alice", Code.OK, "notes")],
+        [(1, "alpha/mallory", Invalid.code, "")] * 3 + [(1, "alpha/alice", OK, "notes")],
         [(1, name) for name in network.names],
     )
     assert run(few, files, watch) == []
     # The fourth refusal comes after a restart, which remembers three; the end of it comes in a micro-batch of its own.
     files.add(
-        [(2, "alpha/mallory", Code.UNKNOWN_TOPIC, "secrets"), (2, "beta/bob", Code.SEQUENCE_REUSED, "notes")],
+        [(2, "alpha/mallory", UnknownTopic.code, "secrets"), (2, "beta/bob", SequenceReused.code, "notes")],
         [(height, name) for height in range(2, 10) for name in others],
     )
     files.add(
-        [(40, "alpha/alice", Code.OK, "notes")],
+        [(40, "alpha/alice", OK, "notes")],
         [(height, name) for height in (40, 41) for name in network.names],
     )
     told = run(few, files, watch)

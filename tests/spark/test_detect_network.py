@@ -22,9 +22,11 @@ from parley.cli.network import INTERRUPTED
 from parley.client.ledger import CertifiedHead
 from parley.crypto.qc import voters
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
-from parley.model.errors import Code
-from parley.model.operations import CommitStage, Subscribe
 from parley.model.receipts import BatchReceipt, Leaf
+from parley.model.refusals import DUPLICATE, OK, SequenceReused
+from parley.modules.staging.operations import CommitStage
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.refusals import UnknownTopic
 from parley.node.faults.settings import write_faults
 from parley.node.provision import identity_path
 from parley.spark.auditing import Ledger
@@ -74,7 +76,7 @@ def watch_from(network: LocalNetwork, ledger: Ledger, limits: Thresholds, direct
 async def publish(alice: RawClient, count: int = 1) -> None:
     for number in range(count):
         receipt = await alice.submit(alice.publication(TOPIC, message(b"%d" % number)))
-        assert receipt.code is Code.OK
+        assert receipt.code == OK
 
 
 @pytest.mark.long
@@ -90,8 +92,8 @@ def test_a_network_that_is_well_raises_no_alert(
             assert await alice.submit(batch) == await alice.submit(batch)
             await alice.subscribe(TOPIC)
             # What everybody may do wrong once.
-            assert (await alice.submit(alice.publication("nowhere", message(b"")))).code is Code.UNKNOWN_TOPIC
-            assert (await alice.operate(Subscribe("elsewhere", ""))).code is Code.UNKNOWN_TOPIC
+            assert (await alice.submit(alice.publication("nowhere", message(b"")))).code == UnknownTopic.code
+            assert (await alice.operate(Subscribe("elsewhere", ""))).code == UnknownTopic.code
 
     asyncio.run(story())
     told: list[Alert] = []
@@ -139,20 +141,20 @@ def test_misbehaviour_is_told_of_those_who_did_it(
     # What the alerts say can be looked up.
     reused = next(alert for alert in told if alert.kind is Kind.REUSED)
     codes = [leaf.code for leaf in block_of(ledger, reused.evidence[-1]) if isinstance(leaf, BatchReceipt)]
-    assert Code.SEQUENCE_REUSED in codes
+    assert SequenceReused.code in codes
 
 
 async def misbehave(alice: RawClient) -> None:
     for number in range(8):
         receipt = await alice.submit(alice.publication(f"secret{number % 4}", message(b"%d" % number)))
-        assert receipt.code is Code.UNKNOWN_TOPIC
+        assert receipt.code == UnknownTopic.code
     writer = os.urandom(16)
     for number in range(7):
         receipt = await alice.operate(CommitStage(TOPIC, writer, 1, ()))
-        assert receipt.code is (Code.DUPLICATE if number else Code.OK)
+        assert receipt.code == (DUPLICATE if number else OK)
     await publish(alice)
     receipt = await alice.submit(again(alice))
-    assert receipt.code is Code.SEQUENCE_REUSED
+    assert receipt.code == SequenceReused.code
 
 
 def again(alice: RawClient) -> tuple[bytes, bytes]:

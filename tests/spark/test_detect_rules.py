@@ -10,11 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
+from tests.application.world import make_genesis
 
-from parley.model.errors import Code
 from parley.model.genesis import Broker
+from parley.model.refusals import (
+    DUPLICATE,
+    Busy,
+    Expired,
+    Invalid,
+    LimitExceeded,
+    OutOfSequence,
+    PermissionDenied,
+    SequenceReused,
+    UnknownClient,
+)
+from parley.modules.topics.refusals import UnknownTopic
 from parley.spark.detect_processor import BROKERS, CLIENT, Detector
-from parley.spark.detect_rules import COUNTED, MAX_ENTRIES, ClientState, Kind, Thresholds
+from parley.spark.detect_rules import MAX_ENTRIES, ClientState, Kind, Thresholds, counted
 
 SECOND = 1_000
 LIMITS = Thresholds(
@@ -23,17 +35,18 @@ LIMITS = Thresholds(
 MEMBERS = tuple(
     Broker(f"{name}-1", name, bytes(32), "127.0.0.1:1") for name in ("alpha", "beta", "gamma", "delta")
 )
+GENESIS = msgspec.structs.replace(make_genesis(), brokers=MEMBERS)
 ALICE = CLIENT + "alpha/alice"
 
 
 def watching() -> TwsTester:
     return TwsTester(
-        Detector(MEMBERS, LIMITS), timeMode="EventTime", eventTimeExtractor=lambda row: int(row.at)
+        Detector(GENESIS, LIMITS), timeMode="EventTime", eventTimeExtractor=lambda row: int(row.at)
     )
 
 
 def operation(
-    height: int, code: Code, *, topic: str = "", position: int = 0, digest: str = "", what: str = "publish"
+    height: int, code: str, *, topic: str = "", position: int = 0, digest: str = "", what: str = "publish"
 ) -> Row:
     """A block a second, for short."""
     return Row(
@@ -41,7 +54,7 @@ def operation(
         height=height,
         position=position,
         at=height * SECOND,
-        word=code.value,
+        word=code,
         topic=topic,
         digest=digest or f"{height}/{position}",
         operation=what,
@@ -69,7 +82,7 @@ def told(rows: Iterable[Row]) -> list[tuple[str, str, str, int]]:
 
 
 def test_a_burst_of_refusals_is_told_once_and_again_at_ten_times_as_much() -> None:
-    rows = [operation(7, Code.INVALID, position=place) for place in range(45)]
+    rows = [operation(7, Invalid.code, position=place) for place in range(45)]
     found = watching().test(ALICE, rows)
     assert told(found) == [("refusals", "began", "warning", 4), ("refusals", "grew", "critical", 40)]
     first = found[0]
@@ -86,24 +99,24 @@ def test_a_burst_of_refusals_is_told_once_and_again_at_ten_times_as_much() -> No
 
 
 def test_refusals_that_are_spread_over_time_are_no_burst() -> None:
-    assert watching().test(ALICE, [operation(height * 4, Code.INVALID) for height in range(1, 50)]) == []
+    assert watching().test(ALICE, [operation(height * 4, Invalid.code) for height in range(1, 50)]) == []
 
 
-@pytest.mark.parametrize("code", [Code.OUT_OF_SEQUENCE, Code.BUSY])
-def test_what_decides_nothing_is_not_counted(code: Code) -> None:
+@pytest.mark.parametrize("code", [OutOfSequence.code, Busy.code])
+def test_what_decides_nothing_is_not_counted(code: str) -> None:
     rows = [operation(1, code, position=place) for place in range(100)]
-    assert code.value not in COUNTED
+    assert code not in counted()
     assert watching().test(ALICE, rows) == []
 
 
 def test_many_topics_are_probing_and_one_topic_many_times_is_not() -> None:
-    same = [operation(height, Code.UNKNOWN_TOPIC, topic="notes") for height in range(1, 4)]
+    same = [operation(height, UnknownTopic.code, topic="notes") for height in range(1, 4)]
     assert watching().test(ALICE, same) == []
     topics = [
-        operation(1, Code.UNKNOWN_TOPIC, topic="a"),
-        operation(2, Code.PERMISSION_DENIED, topic="b\x1b[2J"),
+        operation(1, UnknownTopic.code, topic="a"),
+        operation(2, PermissionDenied.code, topic="b\x1b[2J"),
     ]
-    found = watching().test(ALICE, [*topics, operation(3, Code.UNKNOWN_TOPIC, topic="c")])
+    found = watching().test(ALICE, [*topics, operation(3, UnknownTopic.code, topic="c")])
     assert told(found) == [("probing", "began", "warning", 3)]
     assert list(found[0].evidence) == [1, 2, 3]
     assert "\x1b" not in found[0].words
@@ -111,35 +124,35 @@ def test_many_topics_are_probing_and_one_topic_many_times_is_not() -> None:
 
 def test_refusals_without_a_topic_probe_nothing() -> None:
     found = watching().test(
-        ALICE, [operation(1, Code.PERMISSION_DENIED, position=place) for place in range(4)]
+        ALICE, [operation(1, PermissionDenied.code, position=place) for place in range(4)]
     )
     assert {row.kind for row in found} == {"refusals"}
 
 
 def test_replays_are_told_in_numbers_only_and_blame_nobody() -> None:
-    few = [operation(height, Code.DUPLICATE) for height in range(1, 5)]
+    few = [operation(height, DUPLICATE) for height in range(1, 5)]
     assert watching().test(ALICE, few) == []
-    found = watching().test(ALICE, [*few, operation(5, Code.EXPIRED)])
+    found = watching().test(ALICE, [*few, operation(5, Expired.code)])
     assert told(found) == [("replays", "began", "warning", 5)]
     assert "or somebody who holds its batches" in found[0].words
 
 
 def test_refused_stages_are_no_burst_because_anybody_can_have_them_refused_again() -> None:
-    rows = [operation(1, Code.LIMIT_EXCEEDED, position=place, what="stage") for place in range(20)]
+    rows = [operation(1, LimitExceeded.code, position=place, what="stage") for place in range(20)]
     assert watching().test(ALICE, rows) == []
 
 
 def test_a_reused_sequence_is_told_at_once_and_its_replay_is_not() -> None:
     watched = watching()
-    reused = operation(1, Code.SEQUENCE_REUSED, digest="one")
+    reused = operation(1, SequenceReused.code, digest="one")
     assert told(watched.test(ALICE, [reused])) == [("reused-sequences", "began", "warning", 1)]
-    again = [operation(2, Code.SEQUENCE_REUSED, digest="one", position=place) for place in range(50)]
+    again = [operation(2, SequenceReused.code, digest="one", position=place) for place in range(50)]
     assert watched.test(ALICE, again) == []
 
 
 def test_the_end_is_told_when_block_time_passes_and_then_nothing_is_remembered() -> None:
     watched = watching()
-    watched.test(ALICE, [operation(height, Code.INVALID) for height in range(1, 6)])
+    watched.test(ALICE, [operation(height, Invalid.code) for height in range(1, 6)])
     assert watched.setWatermark(10 * SECOND) == []
     assert watched.peekValueState("watched", ALICE) is not None
     found = watched.setWatermark(16 * SECOND)
@@ -149,13 +162,13 @@ def test_the_end_is_told_when_block_time_passes_and_then_nothing_is_remembered()
 
 
 def test_strangers_share_one_key_and_are_named_as_such() -> None:
-    rows = [operation(1, Code.UNKNOWN_CLIENT, position=place) for place in range(4)]
+    rows = [operation(1, UnknownClient.code, position=place) for place in range(4)]
     found = watching().test(CLIENT, rows)
     assert [(row.subject, row.organisation) for row in found] == [("unregistered keys", "")]
 
 
-@pytest.mark.parametrize("code", [Code.INVALID, Code.SEQUENCE_REUSED, Code.UNKNOWN_TOPIC, Code.DUPLICATE])
-def test_what_is_remembered_of_a_client_has_a_limit(code: Code) -> None:
+@pytest.mark.parametrize("code", [Invalid.code, SequenceReused.code, UnknownTopic.code, DUPLICATE])
+def test_what_is_remembered_of_a_client_has_a_limit(code: str) -> None:
     watched = watching()
     rows = [
         Row(
@@ -163,7 +176,7 @@ def test_what_is_remembered_of_a_client_has_a_limit(code: Code) -> None:
             height=n,
             position=0,
             at=SECOND + n,
-            word=code.value,
+            word=code,
             topic=f"t{n}",
             digest=f"d{n}",
             operation="publish",
@@ -229,7 +242,7 @@ _OPERATIONS = st.lists(
     st.builds(
         operation,
         st.integers(1, 60),
-        st.sampled_from([Code.INVALID, Code.UNKNOWN_TOPIC, Code.DUPLICATE, Code.SEQUENCE_REUSED]),
+        st.sampled_from([Invalid.code, UnknownTopic.code, DUPLICATE, SequenceReused.code]),
         topic=st.sampled_from(["a", "b", "c", "d"]),
         position=st.integers(0, 40),
         digest=st.sampled_from(["x", "y", "z"]),

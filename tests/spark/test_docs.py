@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.docs import test_snippets as snippets
 
+from parley.applications import DATA_SHARD
 from parley.spark import options
 from parley.spark.errors import ParleySparkError
 from parley.spark.java import INSTALL
@@ -41,7 +42,7 @@ def test_every_option_is_told() -> None:
 
 
 def test_every_table_column_and_error_is_told() -> None:
-    assert [name for name in options.TABLES if f"`{name}`" not in TEXT] == []
+    assert [name for name in options.tables_of(DATA_SHARD) if f"`{name}`" not in TEXT] == []
     assert [name for name in COLUMNS if f"`{name}`" not in TEXT] == []
     conditions = {ParleySparkError.condition, *(kind.condition for kind in ParleySparkError.__subclasses__())}
     assert set(re.findall(r"^\| `(PARLEY_[A-Z_]+)` \|", TEXT, re.MULTILINE)) == conditions

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.spark.errors import BackwardOffset
-from parley.spark.offsets import Offsets, Place, Spot, decode, encode, split, split_fairly
+from parley.spark.offsets import Offsets, Place, TopicPartition, decode, encode, split, split_fairly
 
 BLOCK = "ab" * 32
 
@@ -68,7 +68,7 @@ waiting = st.dictionaries(
 
 @given(waiting, st.integers(1, 3_000), st.integers(0, 100))
 def test_a_limit_is_used_up_and_nobody_gets_more_than_waits(
-    waits: dict[Spot, int], limit: int, turn: int
+    waits: dict[TopicPartition, int], limit: int, turn: int
 ) -> None:
     taken = split_fairly(waits, limit, turn)
     assert sum(taken.values()) == min(limit, sum(waits.values()))
@@ -77,7 +77,7 @@ def test_a_limit_is_used_up_and_nobody_gets_more_than_waits(
 
 @given(waiting, st.integers(1, 3_000), st.integers(0, 100))
 def test_who_waits_for_less_than_a_fair_share_gets_all_of_it(
-    waits: dict[Spot, int], limit: int, turn: int
+    waits: dict[TopicPartition, int], limit: int, turn: int
 ) -> None:
     taken = split_fairly(waits, limit, turn)
     served = [spot for spot in waits if waits[spot]]
@@ -99,7 +99,7 @@ ranges = st.lists(
 
 @given(ranges, st.none() | st.integers(1, 50))
 def test_pieces_cover_their_ranges_without_a_gap(
-    given_ranges: list[tuple[Spot, int, int]], least: int | None
+    given_ranges: list[tuple[TopicPartition, int, int]], least: int | None
 ) -> None:
     wanted = [(spot, at) for spot, start, end in given_ranges for at in range(start, end)]
     pieces = split(given_ranges, least)

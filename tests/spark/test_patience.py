@@ -19,7 +19,7 @@ from tests.spark.ledger import verified
 
 from parley.client.errors import Stalled
 from parley.client.observing import BlockName
-from parley.model.records import PartitionRecord
+from parley.modules.topics.tables import PartitionRecord
 from parley.node.provision import provision_network
 from parley.spark import auditing, detect, gateway, heads, planning, reader
 from parley.spark.auditing import Ledger
@@ -114,10 +114,11 @@ def test_a_list_that_leaves_out_a_topic_does_not_make_it_vanish() -> None:
     async def nothing() -> list[object]:
         return []
 
-    async def me() -> object:
-        return SimpleNamespace(attributes={}, organisation="alpha", name="alice")
+    async def unknown(_keys: object) -> object:
+        return SimpleNamespace(values=(None,))
 
-    stub.client.topics, stub.client.client_record = nothing, me
+    stub.client.topics, stub.client.observer.entries = nothing, unknown
+    stub.client.key, stub.client.organisation, stub.client.name = bytes(32), "alpha", "alice"
     pattern = read_options({**WHERE, "subscribePattern": "n.*"}, stream=True)
     watch = heads.Watch(cast("gateway.Gateway", stub), pattern)
     assert asyncio.run(watch._topics()) == ()

@@ -16,8 +16,8 @@ from tests.node.network import LocalNetwork
 from tests.spark.sources import admin, batch_rows, options, publish, rows_of, stream, topic
 
 import parley
-from parley.ledger.publication import check_publication, decode_publication
 from parley.model.credentials import issue_credential
+from parley.modules.publishing.proof import check_publication, decode_publication
 from parley.node.keys import read_key
 from parley.spark.errors import (
     BackwardOffset,

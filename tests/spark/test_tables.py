@@ -21,13 +21,14 @@ from tests.spark.ledger import verified
 from tests.spark.sinks import client, create_topic
 
 import parley
+from parley.applications import DATA_SHARD
 from parley.client.ledger import VerifiedBlock
-from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Refused, encode_leaf
+from parley.model.receipts import BatchReceipt, Rejected, encode_leaf
+from parley.model.refusals import Invalid
 from parley.node.provision import identity_path
 from parley.spark import ledger_columns, tables
 from parley.spark.errors import BackwardOffset, BadOption, NotAllowed
-from parley.spark.ledger_columns import TABLES, record_batches
+from parley.spark.ledger_columns import ledger_tables, record_batches
 from parley.spark.options import table_options
 from parley.spark.tables import Heights, TableStreamReader, split
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "ledgered"
+TABLES = ledger_tables(DATA_SHARD)
 
 
 # -- rows of blocks, without a network -------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ def arrow(batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 
 
 def rows(table: str, blocks: list[VerifiedBlock]) -> list[dict[str, Any]]:
-    batches = record_batches(TABLES[table], blocks, GENESIS)
+    batches = record_batches(TABLES[table], blocks, GENESIS, DATA_SHARD)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -74,9 +76,9 @@ def test_operations_have_the_receipts_that_the_ledger_gave() -> None:
 
 def test_a_record_batch_is_of_few_blocks_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = verified()
-    (whole,) = record_batches(TABLES["operations"], blocks, GENESIS)
+    (whole,) = record_batches(TABLES["operations"], blocks, GENESIS, DATA_SHARD)
     monkeypatch.setattr(ledger_columns, "BYTES", 1)
-    parts = list(record_batches(TABLES["operations"], blocks, GENESIS))
+    parts = list(record_batches(TABLES["operations"], blocks, GENESIS, DATA_SHARD))
     assert len(parts) == len({row["height"] for row in whole.to_pylist()}) > 1
     assert pa.Table.from_batches(parts).to_pylist() == whole.to_pylist()
 
@@ -85,7 +87,7 @@ def test_whatever_a_client_can_sign_is_a_row() -> None:
     """Also what was refused: one batch with a strange number would otherwise end every audit of this ledger."""
     most = 2**32 - 1
     receipt = BatchReceipt(
-        bytes(32), bytes(32), "", "\x1b[2J'; --", most, 10_000, Refused(Code.INVALID, "\x00", 0)
+        bytes(32), bytes(32), "", "\x1b[2J'; --", most, 10_000, Rejected(Invalid.code, "\x00", (), 0)
     )
     strange = [replace(block, raw_leaves=(encode_leaf(receipt),)) for block in verified()[:1]]
     for table in ("operations", "receipts"):
@@ -131,6 +133,7 @@ def test_an_erased_body_leaves_its_receipt() -> None:
             (None,) * len(block.batches),
             (None,) * len(block.batches),
             (None,) * len(block.batches),
+            block.decode_leaf,
         )
         for block in verified()
     ]

@@ -11,8 +11,8 @@ from tests.replica.driver import Cluster, Committee, Member, Outbox
 from parley.consensus.types import QC, Block, Certificates
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.replica import wire
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Effect, Send, SetTimer
+from parley.sim.counter import encode_batch, mounted
 from parley.sync.blocks import SyncTimer, answer
 from parley.sync.messages import BlocksRequest, BlocksResponse
 
@@ -54,7 +54,7 @@ class Laggard:
     """Member 3, fresh from its genesis, driven by hand."""
 
     def __init__(self) -> None:
-        self.member = Member(recorded().committee, ME, Counter())
+        self.member = Member(recorded().committee, ME, mounted())
         self.questions: list[tuple[int, BlocksRequest]] = []
         self.wishes: list[tuple[int, BatchesRequest]] = []
         self.timers: list[SyncTimer] = []

@@ -19,7 +19,7 @@ from parley.client import Client, connect
 from parley.client.errors import ParleyError
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis, Limits
-from parley.model.operations import Policy
+from parley.modules.topics.operations import Policy
 from parley.node.config import load
 from parley.node.processes import free_addresses, local_brokers, stop
 from parley.node.provision import create_identity, identity_path, provision_network

@@ -22,7 +22,6 @@ from parley.bench.figures import spread
 from parley.bench.measure import enough_in_flight, measure, publisher_jobs
 from parley.bench.network import Network
 from parley.node.config import load
-from parley.pubsub.application import PubSub
 from parley.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ def _audit(network: Network, plan: Plan, cores: int, advance: Callable[[], None]
     taken, publications = [], 0
     with _session(cores) as spark:
         for _ in range(plan.audits):
-            report = audit_store(spark, path, network.genesis, PubSub)
+            report = audit_store(spark, path, network.genesis)
             if not report.valid:
                 raise Unavailable(f"The ledger that was measured is not sound: {report.first_fault}.")
             publications = report.publications

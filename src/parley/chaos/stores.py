@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from parley.applications import application_of
 from parley.chaos.history import Audited, Chain
 from parley.consensus.types import Roots
 from parley.ledger import layout
@@ -15,7 +16,6 @@ from parley.ledger.audit import verify_store
 from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.store import Store, StoreError
 from parley.model.genesis import Genesis
-from parley.pubsub.application import PubSub
 
 __all__ = ["examine"]
 
@@ -41,7 +41,7 @@ def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[C
             state, history = ("", "") if roots is None else _shown(_roots.decode(roots))
             yield Chain(at, name, blocks, common, state, history)
             if heads[name] <= MAX_AUDITED:
-                verdict = verify_store(store, genesis, PubSub(genesis))
+                verdict = verify_store(store, genesis, application_of(genesis).mount(genesis))
                 yield Audited(at, name, verdict.heights, verdict.first_fault or "")
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from parley import __version__
+from parley.application.application import VersionError
+from parley.applications import ApplicationError
 from parley.cli import (
     ceremony_commands,
     clients,
@@ -76,11 +78,12 @@ app.add_typer(ceremony_commands.genesis_app, name="genesis", rich_help_panel=_MA
 app.add_typer(ceremony_commands.node_app, name="node", rich_help_panel=_MACHINES)
 
 _WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
+_WRONG_APPLICATION = (ApplicationError, VersionError)
 
 
 def main() -> None:
     """The process: how it takes signals and writes; then the command line."""
-    # Whoever reads the output may stop reading: that is no error of ours, and not exit code 1.
+    # The reader of the output may stop reading: that is no error of ours, and not exit code 1.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -100,6 +103,9 @@ def run_command() -> None:
         _complain(error)
         wrong = isinstance(error, _WRONG_USE)
         sys.exit(output.ExitCode.WRONG_USE if wrong else output.ExitCode.DOES_NOT_HOLD)
+    except _WRONG_APPLICATION as error:
+        _complain(error)
+        sys.exit(output.ExitCode.WRONG_USE)
     except OSError as error:
         where = "the result cannot be written" if error.filename is None else error.filename
         output.note(f"parley: {where}: {error.strerror}")

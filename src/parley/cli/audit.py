@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from parley.applications import application_of
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.lazy import Later, later
@@ -105,11 +106,11 @@ def _chosen(
 def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> Result:
     from parley.ledger.audit import verify_store  # noqa: PLC0415 - an extra
     from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415
-    from parley.pubsub.application import PubSub  # noqa: PLC0415
 
+    mounted = application_of(genesis).mount(genesis)
     try:
         with Store.open(data, create=False) as opened, _Bar() as bar:
-            verdict = verify_store(opened, genesis, PubSub(genesis), bar.reached, replay=replay)
+            verdict = verify_store(opened, genesis, mounted, bar.reached, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return Result(False, 0, 0, _helped(error, way_back), False, str(data))
     except StoreError as error:

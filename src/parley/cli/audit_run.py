@@ -97,7 +97,6 @@ def _chosen(
     """The audit that is meant, and what it is of."""
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
-    from parley.pubsub.application import PubSub  # noqa: PLC0415 - heavy
     from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
     from parley.spark.auditing import Ledger  # noqa: PLC0415
     from parley.spark.options import Network  # noqa: PLC0415
@@ -116,17 +115,16 @@ def _chosen(
     network = Network(where.get("context"), where.get("directory"), identity=identity)
     with ending(chosen=chosen):
         Ledger(network).block(1)  # who may not read the ledger hears of it before Spark starts
-    return lambda session: audit_network(session, network, PubSub, replay=replay), chosen.source
+    return lambda session: audit_network(session, network, replay=replay), chosen.source
 
 
 def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
     from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
-    from parley.pubsub.application import PubSub  # noqa: PLC0415
     from parley.spark.audit import audit_store  # noqa: PLC0415
     from parley.spark.findings import unreadable  # noqa: PLC0415
 
     try:
-        return audit_store(session, path, genesis, PubSub, replay=replay)
+        return audit_store(session, path, genesis, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return unreadable(str(error))
     except StoreError as error:

@@ -28,11 +28,12 @@ from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.ledger.application import StateMachine
 from parley.mempool.pool import Limits
 from parley.replica.beginning import ReplicaConfig, provision
-from parley.replica.counter import Counter, encode_batch
 from parley.replica.ports import Applied, Broadcast, Effect, Send, Write
 from parley.replica.replica import Replica
+from parley.sim import counter
 
 __all__ = ["app"]
 
@@ -98,12 +99,13 @@ class _Network:
     """Replicas joined by one queue: messages arrive in order, at once, and no timer ever fires."""
 
     def __init__(self, nodes: int, batch_bytes: int) -> None:
-        instance = Instance(digest("bench/chain"), 0, 0, nodes)
+        instance = Instance(digest("bench/chain"), 0, 0, nodes, 1)
         keys = [SecretKey.from_seed(digest("bench/key", bytes([i]))) for i in range(nodes)]
         scheme = Ed25519List(tuple(key.public for key in keys))
         self._payload = bytes(batch_bytes)
         self._stores = [Memory(2) for _ in range(nodes)]
         self._replicas: list[Replica] = []
+        self._machines: list[StateMachine] = []
         self._queue: deque[tuple[int, int, bytes]] = deque()
         self._submitted = 0
         self._applied = 0
@@ -111,12 +113,14 @@ class _Network:
         limits = Limits(block_bytes=len(self._batch()))  # one batch fills a block
         for i, key in enumerate(keys):
             config = ReplicaConfig(instance, i, limits=limits)
-            records, genesis = provision(config, Counter())
+            mounted = counter.mounted()
+            self._machines.append(mounted.machine)
+            records, genesis = provision(config, mounted.machine)
             self._stores[i].write(genesis.entries)
             record = recover_record([[copy] * COPIES for copy in records], "memory")
             signer = Ed25519Signer(i, key)
             self._replicas.append(
-                Replica(config, signer, scheme, Counter(), record=record, store=self._stores[i])
+                Replica(config, signer, scheme, mounted, record=record, store=self._stores[i])
             )
         for i, replica in enumerate(self._replicas):
             self._execute(i, replica.start(0))
@@ -135,12 +139,13 @@ class _Network:
 
     def _batch(self) -> bytes:
         author, sequence = self._submitted % len(self._stores), self._submitted // len(self._stores)
-        return encode_batch(author, sequence, self._payload)
+        return counter.encode_batch(author, sequence, self._payload)
 
     def _submit(self) -> None:
         to, batch = self._submitted % len(self._stores), self._batch()
         self._submitted += 1
-        self._execute(to, self._replicas[to].submit(self._submitted, batch))
+        admitted = self._machines[to].admit(batch)
+        self._execute(to, self._replicas[to].submit(self._submitted, admitted).effects)
 
     def _execute(self, i: int, effects: list[Effect]) -> None:
         for effect in effects:

@@ -14,6 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.table import Table
 
+from parley.application.operations import Operation, encode_operation
+from parley.applications import DATA_SHARD, VERSION
 from parley.cli import output
 from parley.cli.bench_memory import Memory
 from parley.consensus.types import Block, Instance, genesis_block
@@ -30,17 +32,12 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import prove_registration
-from parley.model.genesis import APPLICATION, Broker, Genesis, Limits, Organisation, Timeouts
-from parley.model.operations import (
-    CreateTopic,
-    Operation,
-    Policy,
-    RegisterClient,
-    Subscribe,
-    encode_operation,
-)
-from parley.pubsub.application import PubSub
-from parley.pubsub.budget import MAX_COMPARED_PER_BLOCK
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.refusals import OK
+from parley.modules.publishing.budget import MAX_COMPARED_PER_BLOCK
+from parley.modules.registry.operations import RegisterClient
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import CreateTopic, Policy
 
 __all__ = ["match", "measure"]
 
@@ -130,9 +127,9 @@ class _Chain:
         )
         genesis = _genesis(self._admin.public, max(subscriptions, 1))
         self._chain = genesis.chain
-        self._application = PubSub(genesis)
+        self._machine = DATA_SHARD.mount(genesis).machine
         self._store = Memory(4)
-        self._first = genesis_block(Instance(self._chain, 0, 0, 1), bytes(32), 0).header
+        self._first = genesis_block(Instance(self._chain, 0, 0, 1, VERSION), bytes(32), 0).header
         self._height = 0
         self._controls = defaultdict[bytes, Iterator[int]](count)
         self._published = 0
@@ -182,22 +179,22 @@ class _Chain:
 
     def _apply(self, batches: list[tuple[bytes, bytes]]) -> float:
         for _, body in batches:
-            self._application.admit(body)
+            self._machine.admit(body)
         self._height += 1
         header = replace(self._first, height=self._height, time=self._height)
-        block = Block(header, tuple(name for name, _ in batches))
+        block = Block(header, tuple(digest for digest, _ in batches))
         begin = time.process_time()
-        outcome = self._application.apply(block, batches, self._store)
+        results = self._machine.apply(block, batches, self._store)
         taken = time.process_time() - begin
-        assert all(receipt.code == "Ok" for receipt in outcome.receipts)
-        self._store.write(outcome.writes)
+        assert all(receipt.code == OK for receipt in results.receipts)
+        self._store.write(results.writes)
         return taken
 
 
 def _genesis(admin: bytes, subscriptions: int) -> Genesis:
     return Genesis(
         format=1,
-        application=APPLICATION,
+        application=VERSION,
         network="bench",
         start_time=0,
         depth=2,

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from parley.applications import VERSION
 from parley.crypto import ed25519
 from parley.crypto.encoding import enc
 from parley.model.genesis import (
-    APPLICATION,
     FORMAT,
     MAX_BROKERS,
     MAX_GENESIS,
@@ -124,7 +124,7 @@ def combine(parts: Mapping[str, Part], settings: Settings) -> Genesis:
     _check_brokers(brokers)
     return Genesis(
         FORMAT,
-        APPLICATION,
+        VERSION,
         settings.network,
         max(part.created for part in ordered),
         settings.depth,

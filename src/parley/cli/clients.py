@@ -22,7 +22,7 @@ from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import ClientExists, Refused
 from parley.model.credentials import issue_credential, registration
 from parley.model.names import is_name
-from parley.model.operations import Right
+from parley.model.principals import Right
 
 __all__ = ["app"]
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import parley
+from parley.applications import application_of
 from parley.cli import contexts
 from parley.cli.network import observing, states
 from parley.client import Client, Subscription
@@ -230,7 +231,7 @@ def _proof(stage: _Stage) -> Proof | None:
     """What lies in the stores of the others, checked as a stranger would who has the genesis file only."""
     from parley.ledger.store import Store  # noqa: PLC0415 - needs the extra `node`
 
-    verifier = Trust(stage.genesis).verifier
+    verifier = Trust(stage.genesis, application_of(stage.genesis).decode_leaf).verifier
     held_by: dict[int, list[str]] = {}
     verified = True
     for broker in stage.brokers:

@@ -20,13 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 import parley
+from parley.applications import application_of
 from parley.cli import contexts
 from parley.cli.network import observing, states
 from parley.client import Client, Message, Receipt
 from parley.client.contexts import read_identity
 from parley.ledger.proofs import Trust
-from parley.ledger.publication import check_publication
 from parley.model.genesis import Genesis, Timeouts
+from parley.modules.publishing.proof import check_publication
 from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 
 __all__ = ["STEPS", "Outcome", "all_ready", "play", "tell"]
@@ -253,7 +254,8 @@ def _number(value: str) -> int:
 
 
 def _proves(receipt: Receipt, genesis: Genesis) -> bool:
-    check_publication(receipt.proof(), Trust(genesis))  # raises if it does not
+    trust = Trust(genesis, application_of(genesis).decode_leaf)
+    check_publication(receipt.proof(), trust)  # raises if it does not
     return True
 
 

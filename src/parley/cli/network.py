@@ -16,10 +16,12 @@ import typer
 from parley.cli.contexts import Chosen, dir_option, meant
 from parley.cli.output import note
 from parley.cli.pubsub_values import choice
+from parley.cli.texts import TEXTS
 from parley.client.client import Client, connect
 from parley.client.contexts import read_genesis
 from parley.client.errors import ParleyError, Stalled, UnknownTopic, Unreachable
 from parley.client.messages import Level
+from parley.model.texts import add_texts
 from parley.node.processes import local_brokers
 
 __all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "starting", "states", "write"]
@@ -31,6 +33,8 @@ STALLED_SECONDS = 30.0  # after which a command gives up on brokers that answer 
 UNREAD = 141  # and of one whose reader has gone away
 
 T = TypeVar("T")
+
+add_texts(TEXTS)
 
 Verify = Annotated[
     str,
@@ -55,11 +59,11 @@ async def connected(
     async with _reached(chosen, _client(chosen, who, admin=admin, verify=verify)) as client:
         try:
             yield client
-        except UnknownTopic as error:
+        except UnknownTopic:
             if topic is None:
                 raise
             known = [one.name for one in await client.topics()]
-            raise UnknownTopic(f"{error.detail}{meant(topic, known)}") from None
+            raise UnknownTopic("command", topic=topic, ending=meant(topic, known)) from None
 
 
 @asynccontextmanager
@@ -83,7 +87,7 @@ def starting(chosen: Chosen) -> str:
     try:
         here = local_brokers(chosen.directory, genesis)
         stopped = [broker.name for broker in here if broker.pid() is None]
-    except PermissionError:  # they are somebody else's
+    except PermissionError:  # they belong to another user
         return ""
     if not stopped:
         return ""
@@ -153,7 +157,7 @@ def run(command: Coroutine[None, None, T]) -> T:
 
 
 def write(line: bytes) -> None:
-    """Write to stdout at once. When nobody reads it any more, the command ends as if the signal had ended it."""
+    """Write to stdout at once. When its reader is gone, the command ends as if the signal had ended it."""
     try:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()

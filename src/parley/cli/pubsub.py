@@ -18,7 +18,7 @@ from parley.cli.pubsub_values import Topic, check_constraint, check_topic, parse
 from parley.client.errors import Invalid
 from parley.client.messages import Message
 from parley.client.position import Position
-from parley.ledger.publication import encode_publication
+from parley.modules.publishing.proof import encode_publication
 
 __all__ = ["fetch", "read", "sub"]
 
@@ -164,7 +164,7 @@ class _Note(Protocol):
 
 
 class _Printer:
-    """Writes each message at once: whoever reads a pipe wants it now."""
+    """Writes each message at once: the reader of a pipe wants it now."""
 
     def __init__(self, form: str | None, *, show_empty: bool, as_json: bool) -> None:
         if form is not None and as_json:

@@ -14,7 +14,7 @@ from parley.cli import output
 from parley.cli.contexts import FILE, Chosen
 from parley.client.contexts import read_genesis
 from parley.client.messages import Receipt
-from parley.ledger.publication import encode_publication
+from parley.modules.publishing.proof import encode_publication
 
 __all__ = ["Receipts"]
 

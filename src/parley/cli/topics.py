@@ -13,7 +13,7 @@ from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import connected, run
 from parley.cli.pubsub_values import Topic, check_rule
 from parley.client.administration import TopicInfo
-from parley.model.operations import MAX_PARTITIONS
+from parley.model.names import MAX_PARTITIONS
 
 __all__ = ["app", "parse_retention"]
 

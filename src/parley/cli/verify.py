@@ -10,15 +10,22 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from parley.applications import application_of
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find_genesis
 from parley.cli.pubsub_format import visible
 from parley.client.contexts import read_genesis
+from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
-from parley.ledger.publication import MAX_PROOF, PublicationProof, check_publication, decode_publication
 from parley.model.batches import decode_message_header
 from parley.model.genesis import Genesis
+from parley.model.refusals import DUPLICATE, is_final
+from parley.modules.publishing.proof import (
+    MAX_PROOF,
+    PublicationProof,
+    check_publication,
+)
 
 __all__ = ["Verdict", "judge", "verify"]
 
@@ -42,6 +49,11 @@ class Verdict(Struct, omit_defaults=True):
     time: int | None = None
     certified_height: int | None = None
     signers: list[str] | None = None
+    operation: str | None = None
+    code: str | None = None
+    table: str | None = None
+    key: list[object] | None = None
+    found: bool | None = None
 
 
 def verify(
@@ -66,32 +78,46 @@ def verify(
         raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
-def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, PublicationProof | None]:
-    """Whether the bytes prove a publication in the network of this genesis file."""
+def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
+    """Whether the bytes prove a publication, an operation or an entry in the network of this genesis file."""
+    application = application_of(genesis)
+    application.require_version(genesis)
+    trust = Trust(genesis, application.decode_leaf)
+    what = "publication"
     try:
-        proof = decode_publication(data)
-        check_publication(proof, Trust(genesis))
+        proof = decode_proof(data)
+        if isinstance(proof, PublicationProof):
+            check_publication(proof, trust)
+        else:
+            what = "operation" if isinstance(proof, OperationProof) else "entry"
+            proof.check(trust, application)
     except ProofError as error:
-        return Verdict(False, "publication", None, str(error), path, genesis.network), None
+        return Verdict(False, what, None, str(error), path, genesis.network), None
     bitmap = proof.anchor.qc.votes.bitmap
-    signers = [genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()]
     verdict = Verdict(
         valid=True,
-        what="publication",
+        what=what,
         height=proof.height,
         reason=None,
         genesis=path,
         network=genesis.network,
-        topic=proof.topic,
-        partition=proof.partition,
-        offset=proof.offset,
-        count=proof.count,
-        publisher=proof.publisher,
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
-        signers=signers,
+        signers=[genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()],
     )
-    return verdict, proof
+    return _with_summary(verdict, proof), proof
+
+
+def _with_summary(verdict: Verdict, proof: Proof) -> Verdict:
+    match proof:
+        case PublicationProof():
+            verdict.topic, verdict.partition = proof.topic, proof.partition
+            verdict.offset, verdict.count, verdict.publisher = proof.offset, proof.count, proof.publisher
+        case OperationProof():
+            verdict.operation, verdict.code, verdict.publisher = proof.operation, proof.code, proof.client
+        case EntryProof():
+            verdict.table, verdict.key, verdict.found = proof.table, list(proof.key), proof.found
+    return verdict
 
 
 def _read(file: str) -> bytes:
@@ -102,21 +128,44 @@ def _read(file: str) -> bytes:
         return stream.read(MAX_PROOF + 1)
 
 
-def _tell(verdict: Verdict, proof: PublicationProof | None) -> str:
+def _tell(verdict: Verdict, proof: Proof | None) -> str:
     used = f"Checked against {verdict.genesis}, the genesis file of network {verdict.network}."
     if proof is None or verdict.signers is None:
         return f"NOT VALID: {verdict.reason}\n{used}"
-    last = proof.offset + proof.count - 1
-    what = f"message {proof.offset}" if proof.count == 1 else f"messages {proof.offset} to {last}"
-    moment = datetime.fromtimestamp(proof.time / 1000, UTC)
-    lines = [
-        f"Valid: {proof.publisher} published {what} of topic {proof.topic}, partition {proof.partition}.",
-        f"It stands in block {proof.height} of {moment:%Y-%m-%d %H:%M:%S} UTC, signed by its publisher.",
-        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}.",
-        *_content(proof),
-        used,
-    ]
-    return "\n".join(lines)
+    certified = f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}."
+    content = _content(proof) if isinstance(proof, PublicationProof) else []
+    return "\n".join([*_said(proof), certified, *content, used])
+
+
+def _said(proof: Proof) -> list[str]:
+    moment = f"{datetime.fromtimestamp(proof.time / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    match proof:
+        case PublicationProof():
+            last = proof.offset + proof.count - 1
+            what = f"message {proof.offset}" if proof.count == 1 else f"messages {proof.offset} to {last}"
+            return [
+                f"Valid: {proof.publisher} published {what} of topic {proof.topic}, partition {proof.partition}.",
+                f"It stands in block {proof.height} of {moment}, signed by its publisher.",
+            ]
+        case OperationProof():
+            # A key that is no client's is an administrator's or a stranger's: the receipt does not say which.
+            who = proof.client or f"key {proof.batch.publisher.hex()[:16]}"
+            said = [
+                f"Valid: {who} asked for {proof.operation}, and the outcome was {proof.code}.",
+                f"It stands in block {proof.height} of {moment}, signed by the key that asked for it.",
+            ]
+            if proof.code == DUPLICATE or not is_final(proof.code):
+                said.append(
+                    "This outcome decides nothing: the operation may have taken effect in another block."
+                )
+            return said
+        case EntryProof():
+            there = "holds this entry" if proof.found else "has no such entry"
+            key = visible(" ".join(map(str, proof.key)).encode())
+            return [
+                f"Valid: table {proof.table} {there}: {key}.",
+                f"So it was at height {proof.height}, {moment}.",
+            ]
 
 
 def _content(proof: PublicationProof) -> list[str]:

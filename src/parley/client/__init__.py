@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parley.client.administration import Advertisement, BrokerStatus, ClientInfo, PartitionInfo, TopicInfo
+    from parley.client.administration import BrokerStatus, ClientInfo, PartitionInfo, TopicInfo
+    from parley.client.advertisements import Advertisement
     from parley.client.blocking import (
         BlockingClient,
         BlockingPublisher,
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     )
     from parley.client.client import Client, connect
     from parley.client.ledger import CertifiedHead, VerifiedBlock
-    from parley.client.messages import Message, Receipt, Receipts
+    from parley.client.messages import Message, OperationReceipt, Receipt, Receipts
     from parley.client.position import Position
     from parley.client.publisher import Pending, Publisher
     from parley.client.subscription import Subscription
@@ -30,6 +31,7 @@ __all__ = [
     "Client",
     "ClientInfo",
     "Message",
+    "OperationReceipt",
     "PartitionInfo",
     "Pending",
     "Position",
@@ -48,6 +50,7 @@ _MODULES = (
     "position",
     "ledger",
     "administration",
+    "advertisements",
     "publisher",
     "subscription",
     "client",
@@ -57,7 +60,7 @@ _MODULES = (
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        # Whoever wants only the errors, or only the contexts, does not wait for the rest.
+        # A program that wants only the errors, or only the contexts, does not wait for the rest.
         if name in __all__:
             for module in _MODULES:
                 found = import_module(f"parley.client.{module}")

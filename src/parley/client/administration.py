@@ -1,49 +1,27 @@
-"""The network's records as a client may see them: topics, advertisements, clients, and how the brokers are."""
+"""The network's records as a client may see them: topics, clients, and how the brokers are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-from msgspec import Struct
-
-from parley.client.asking import ANSWER_SECONDS, Panel, Request
-from parley.client.beliefs import Belief, check_entries, record_of
 from parley.client.connection import Declined, Gone
-from parley.client.errors import (
-    ParleyError,
-    PermissionDenied,
-    UnknownClient,
-    UnknownTopic,
-    Unreachable,
-    refused,
-)
+from parley.client.errors import ParleyError, PermissionDenied, UnknownClient, UnknownTopic
 from parley.client.history import History
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient
+from parley.client.state import StateReader
 from parley.ledger.proofs import ProofError
-from parley.model.names import Value
-from parley.model.operations import Right
-from parley.model.records import (
-    TOPICS,
-    AdvertisementRecord,
-    ClientRecord,
-    TopicRecord,
-    advertisement_prefix,
-    client_key,
-    name_key,
-    organisation_prefix,
-    topic_key,
-)
-from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven, Status, StatusRequest
+from parley.model.names import Value, is_topic
+from parley.model.principals import ClientRecord, Right
+from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.modules.topics.tables import TOPICS, TopicRecord
+from parley.net.messages import Status, StatusRequest
 
-__all__ = ["Advertisement", "BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
+__all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
 
-MAX_LISTED = 100_000  # keys that are taken from one broker
 PARTITIONS_SECONDS = 60.0  # for which a topic's number of partitions is remembered
 MAX_REMEMBERED = 10_000  # topics
-
-T = TypeVar("T", bound=Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +62,6 @@ class ClientInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Advertisement:
-    client: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """A broker's own word on how it is; `status` is None and `problem` says why if it does not answer.
 
@@ -105,10 +77,11 @@ class BrokerStatus:
 
 
 class Records:
-    """Entries of the certified state. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
+    """Topics and clients as the certified state has them."""
 
-    def __init__(self, panel: Panel, history: History) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, state: StateReader, history: History) -> None:
+        self._quorum = quorum
+        self._state = state
         self._history = history
         self._partitions: dict[str, tuple[int, float]] = {}
 
@@ -126,7 +99,7 @@ class Records:
         )
 
     async def topics(self) -> list[TopicInfo]:
-        records = await self._listed(TOPICS, TopicRecord)
+        records = await self._state.entries(TOPICS)
         return [_topic_info(record) for _, record in records if not record.deleted]
 
     async def partitions(self, topic: str) -> int:
@@ -138,130 +111,45 @@ class Records:
         try:
             found = (await self._topic(topic)).partitions
         except PermissionDenied:
-            # Whoever may not see the topic may not publish either: the receipt will say so, with the rule.
+            # A client that may not see the topic may not publish either: the receipt will say so, with the rule.
             return 1
         if len(self._partitions) >= MAX_REMEMBERED:
             self._partitions.clear()
         self._partitions[topic] = (found, now)
         return found
 
-    async def advertisements(self, topic: str) -> list[Advertisement]:
-        records = await self._listed(advertisement_prefix(topic), AdvertisementRecord)
-        return sorted(
-            (Advertisement(record.client, record.text) for _, record in records), key=lambda ad: ad.client
-        )
-
     async def _topic(self, name: str) -> TopicRecord:
-        (value,) = await self.prove([topic_key(name)])
-        record = record_of(TopicRecord, value)
+        # Brokers prove nothing of a key that no topic can have, such as one with a zero byte in the name.
+        if not is_topic(name):
+            raise UnknownTopic(topic=name)
+        record = await self._state.entry(TOPICS, name)
         if record is None or record.deleted:
-            raise UnknownTopic(f"there is no topic {name}")
+            raise UnknownTopic(topic=name)
         return record
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
     async def client(self, organisation: str, name: str) -> ClientInfo:
-        (key,) = await self.prove([name_key(organisation, name)])
-        record = None if key is None else await self.client_of(key)
-        if record is None:
-            raise UnknownClient(f"there is no client {organisation}/{name}")
-        return _client_info(record)
-
-    async def client_of(self, key: bytes) -> ClientRecord | None:
-        (value,) = await self.prove([client_key(key)])
-        return record_of(ClientRecord, value)
+        key = await self._state.entry(NAMES, organisation, name)
+        if key is not None:
+            record = await self._state.entry(CLIENTS, key)
+            if record is not None:
+                return _client_info(record)
+        raise UnknownClient("name", client=f"{organisation}/{name}")
 
     async def clients(self, organisation: str) -> list[ClientInfo]:
-        names = await self._list(organisation_prefix(organisation))
-        keys = [key for key in await self._prove_all(names) if key is not None]
-        values = await self._prove_all([client_key(key) for key in keys])
-        records = [record_of(ClientRecord, value) for value in values]
+        keys = [(key,) for _, key in await self._state.entries(NAMES, organisation)]
+        records = await self._state.records(CLIENTS, keys)
         return sorted((_client_info(one) for one in records if one is not None), key=lambda info: info.name)
-
-    # -- entries -----------------------------------------------------------------------------------------------------
-
-    async def prove(self, keys: Sequence[bytes]) -> tuple[bytes | None, ...]:
-        """The values under these keys as they are now."""
-        return await self._panel.ask(self._request(keys, fresh=True))
-
-    async def greet(self, keys: Sequence[bytes]) -> None:
-        """Look at these entries as they were last certified, once: whether anybody answers at all."""
-        await self._panel.ask(self._request(keys, fresh=False), patience=0)
-
-    def _request(self, keys: Sequence[bytes], *, fresh: bool) -> Request[Proven, tuple[bytes | None, ...]]:
-        floor = self._panel.height
-
-        def read(belief: Belief, answer: Proven) -> tuple[bytes | None, ...]:
-            values = check_entries(belief, answer, keys, floor)
-            if fresh:
-                self._history.require_fresh(belief)
-            return values
-
-        return Request("looking at the state", Prove(0, tuple(keys)), Proven, read)
-
-    async def _prove_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = []
-        for first in range(0, len(keys), MAX_KEYS):
-            values += await self.prove(keys[first : first + MAX_KEYS])
-        return values
-
-    async def _listed(self, prefix: bytes, kind: type[T]) -> list[tuple[bytes, T]]:
-        keys = await self._list(prefix)
-        records = [
-            (key, record_of(kind, value))
-            for key, value in zip(keys, await self._prove_all(keys), strict=True)
-        ]
-        return [(key, record) for key, record in records if record is not None]
-
-    async def _list(self, prefix: bytes) -> list[bytes]:
-        """What f+1 brokers list, or all that can be reached."""
-        found: set[bytes] = set()
-        problems: dict[str, str] = {}
-        refusals: list[Declined] = []
-        heard = 0
-        for name in self._panel.candidates():
-            if heard >= self._panel.faults + 1:
-                break
-            try:
-                found.update(await self._list_of(name, prefix))
-                heard += 1
-            except Declined as declined:
-                refusals.append(declined)
-                if len(refusals) >= self._panel.enough_to_refuse:
-                    break
-            except (Gone, TimeoutError) as error:
-                self._panel.brokers.failed(name)
-                problems[name] = str(error) or "it does not answer"
-            except ProofError as error:
-                self._panel.brokers.distrust(name, str(error))
-        if not heard and refusals:
-            raise refused(refusals[0].code, refusals[0].detail)
-        if not heard:
-            raise Unreachable(problems, self._panel.brokers.addresses)
-        return sorted(found)
-
-    async def _list_of(self, name: str, prefix: bytes) -> list[bytes]:
-        connection = await self._panel.brokers.connection(name)
-        keys: list[bytes] = []
-        while True:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await connection.ask(ListKeys(0, prefix, keys[-1] if keys else b""), Listed)
-            if any(not key.startswith(prefix) for key in answer.keys) or (answer.more and not answer.keys):
-                raise ProofError("it lists what was not asked for")
-            keys += answer.keys
-            if not answer.more:
-                return keys
-            if len(keys) > MAX_LISTED:
-                raise ProofError(f"it lists more than {MAX_LISTED} entries")
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     async def status(self) -> list[BrokerStatus]:
-        brokers = self._panel.brokers
+        brokers = self._quorum.brokers
         return list(await asyncio.gather(*(self._status(name) for name in brokers.addresses)))
 
     async def _status(self, name: str) -> BrokerStatus:
-        brokers = self._panel.brokers
+        brokers = self._quorum.brokers
         organisation, address = brokers.organisation(name), str(brokers.addresses[name])
         try:
             async with asyncio.timeout(ANSWER_SECONDS):

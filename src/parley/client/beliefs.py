@@ -1,51 +1,52 @@
-"""What a client believes of one answer (P7), before it looks at what the answer says.
+"""What a client takes one answer to show (P7), before it looks at what the answer says.
 
-`Certified` believes what a quorum's certificate covers. `Unproven` takes an answer at its word, for readers that compare
-the answers of several brokers instead.
+`Certified` shows what a quorum's certificate covers. `UnverifiedView` takes an answer at its word, for readers that
+compare the answers of several brokers instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, TypeVarTuple
 
-from msgspec import Struct
-
+from parley.application.tables import Table
 from parley.client.messages import Level
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
 from parley.model.batches import Withheld
 from parley.model.codec import DECODE_ERRORS
 from parley.model.expressions import ExpressionError, parse_rule
 from parley.model.names import Value
-from parley.model.receipts import BatchReceipt, Leaf, decode_leaf
-from parley.model.records import ClientRecord, client_key, decode_record
+from parley.model.principals import ClientRecord, Principal
+from parley.model.receipts import BatchReceipt, Leaf, receipt_of
+from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Proven, Receipted
 
 __all__ = [
-    "Belief",
     "Ordered",
     "Reader",
     "Stale",
-    "Unproven",
+    "UnverifiedView",
+    "VerifiedView",
     "check_entries",
     "check_receipt",
     "check_receipts",
     "is_fresh",
-    "receipt_of",
     "record_of",
     "require_hidden",
     "require_recent",
+    "shown_receipt",
 ]
 
-T = TypeVar("T", bound=Struct)
+R = TypeVar("R")
+K = TypeVarTuple("K")
 
 
 class Stale(Exception):  # noqa: N818 - it names the condition
     """What the broker shows may be true but is old; another one may be further on."""
 
 
-class Belief(Protocol):
+class VerifiedView(Protocol):
     """What one answer is taken to show; `Certified` is one."""
 
     @property
@@ -63,10 +64,11 @@ class Belief(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unproven:
+class UnverifiedView:
     """An answer at its word."""
 
     anchor: Anchor
+    decode_leaf: Callable[[bytes], Leaf] = field(compare=False, repr=False)
 
     @property
     def height(self) -> int:
@@ -78,7 +80,7 @@ class Unproven:
 
     def leaves(self, proof: BlockProof) -> tuple[Leaf, ...]:
         try:
-            return tuple(map(decode_leaf, proof.leaves))
+            return tuple(map(self.decode_leaf, proof.leaves))
         except ValueError as error:
             raise ProofError(f"a receipt of block {proof.header.height} cannot be read: {error}") from None
 
@@ -90,26 +92,40 @@ class Unproven:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads, and what it takes for it to believe: `certified` checks every proof, the others compare answers."""
+    """The client that reads, and what it takes for it to believe an answer.
+
+    `certified` checks every proof, the other levels compare answers. `organisation` and `name` are those of the
+    credential.
+    """
 
     trust: Trust
     key: bytes
     level: Level
+    organisation: str = ""
+    name: str = ""
 
-    def believe(self, anchor: Anchor) -> Belief:
-        return self.trust.certified(anchor) if self.level == "certified" else Unproven(anchor)
+    def view(self, anchor: Anchor) -> VerifiedView:
+        """What an answer with this header shows. Raises `ProofError`."""
+        if self.level == "certified":
+            return self.trust.certified(anchor)
+        return UnverifiedView(anchor, self.trust.decode_leaf)
 
-    def attributes(self, belief: Belief, entry: StateEntry | None, floor: int) -> Mapping[str, Value] | None:
+    def principal(self, client: ClientRecord | None) -> Principal:
+        """This reader as those see it who decide what it may read; `client` is its record in the registry."""
+        return Principal(self.key, None, client, self.organisation, self.name)
+
+    def attributes(
+        self, view: VerifiedView, entry: StateEntry | None, floor: int
+    ) -> Mapping[str, Value] | None:
         """What rules see of this reader, None if it is no live client; judged no earlier than `floor` (P7)."""
         if entry is None:
             raise ProofError("messages are withheld without a proof of what this reader may see")
-        require_recent(belief, floor)
-        record = record_of(ClientRecord, belief.value(entry, client_key(self.key)))
-        return None if record is None or record.revoked else record.readable()
+        require_recent(view, floor)
+        return self.principal(record_of(CLIENTS, view.value(entry, CLIENTS.key(self.key)))).attributes
 
 
 def require_hidden(content: Withheld, attributes: Mapping[str, Value] | None) -> None:
-    """That the rule of an empty hides it from this reader indeed."""
+    """That the rule of a redacted message hides it from this reader indeed."""
     try:
         rule = parse_rule(content.rule)
     except ExpressionError as error:
@@ -120,14 +136,14 @@ def require_hidden(content: Withheld, attributes: Mapping[str, Value] | None) ->
         )
 
 
-def is_fresh(belief: Belief, now: int, freshness: int) -> bool:
+def is_fresh(view: VerifiedView, now: int, freshness: int) -> bool:
     """Whether the header is new. One ahead of the clock is: no quorum signs times that are far ahead of theirs (P5)."""
-    return now - belief.time <= freshness
+    return now - view.time <= freshness
 
 
-def require_recent(belief: Belief, floor: int) -> None:
-    if belief.height < floor:
-        raise Stale(f"it is at height {belief.height}, and height {floor} was certified before")
+def require_recent(view: VerifiedView, floor: int) -> None:
+    if view.height < floor:
+        raise Stale(f"it is at height {view.height}, and height {floor} was certified before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,44 +158,45 @@ class Ordered:
     at: int = field(default=0, compare=False, repr=False)  # which leaf of the proof it is
 
 
-def check_receipts(belief: Belief, answer: Receipted) -> dict[bytes, Ordered]:
+def check_receipts(view: VerifiedView, answer: Receipted) -> dict[bytes, Ordered]:
     """The receipts that an answer shows, by the digests of their batches."""
-    leaves = belief.leaves(answer.proof)
+    leaves = view.leaves(answer.proof)
     if len(leaves) != 1 + len(answer.others):
         raise ProofError("the answer to a batch is not one receipt")
     header, proof, anchor = answer.proof.header, answer.proof, answer.anchor
     found: dict[bytes, Ordered] = {}
     for at, leaf in enumerate(leaves):
-        if not isinstance(leaf, BatchReceipt):
+        if (receipt := receipt_of(leaf)) is None:
             raise ProofError("the answer to a batch is not one receipt")
-        found[leaf.digest] = Ordered(leaf, header.height, header.time, proof, anchor, at)
+        found[receipt.digest] = Ordered(receipt, header.height, header.time, proof, anchor, at)
     return found
 
 
-def check_receipt(belief: Belief, answer: Receipted, name: bytes) -> Ordered:
-    """The receipt of the batch whose digest is `name`."""
-    return receipt_of(check_receipts(belief, answer), name)
+def check_receipt(view: VerifiedView, answer: Receipted, digest: bytes) -> Ordered:
+    """The receipt of the batch with this digest."""
+    return shown_receipt(check_receipts(view, answer), digest)
 
 
-def receipt_of(receipts: Mapping[bytes, Ordered], name: bytes) -> Ordered:
-    if (found := receipts.get(name)) is None:
+def shown_receipt(receipts: Mapping[bytes, Ordered], digest: bytes) -> Ordered:
+    """The receipt of the batch with this digest, which must be among those that were shown."""
+    if (found := receipts.get(digest)) is None:
         raise ProofError("the receipt is that of another batch")
     return found
 
 
 def check_entries(
-    belief: Belief, answer: Proven, keys: Sequence[bytes], floor: int
+    view: VerifiedView, answer: Proven, keys: Sequence[bytes], floor: int
 ) -> tuple[bytes | None, ...]:
     """The values under these keys, None where there is none; never from before what was seen already."""
-    require_recent(belief, floor)
+    require_recent(view, floor)
     if len(answer.entries) != len(keys):
         raise ProofError(f"{len(answer.entries)} entries were shown where {len(keys)} were asked for")
-    return tuple(belief.value(entry, key) for entry, key in zip(answer.entries, keys, strict=True))
+    return tuple(view.value(entry, key) for entry, key in zip(answer.entries, keys, strict=True))
 
 
-def record_of(kind: type[T], value: bytes | None) -> T | None:
-    """An entry's record; that it cannot be read is the fault of whoever showed it."""
+def record_of(table: Table[R, *K], value: bytes | None) -> R | None:
+    """An entry's record; that it cannot be read is the fault of the broker that showed it."""
     try:
-        return None if value is None else decode_record(kind, value)
+        return None if value is None else table.decode(value)
     except DECODE_ERRORS as error:
-        raise ProofError(f"a {kind.__name__} cannot be read: {error}") from None
+        raise ProofError(f"a {table.record.__name__} cannot be read: {error}") from None

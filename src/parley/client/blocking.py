@@ -19,6 +19,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
+from parley.application.application import Application
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
 from parley.client.errors import ClientClosed, LyingBroker, ParleyError
@@ -53,6 +54,7 @@ def connect_blocking(
     trusted: int = 1,
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
+    application: Application | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
     client = connect(
@@ -65,6 +67,7 @@ def connect_blocking(
         trusted=trusted,
         timeout=timeout,
         on_stalled=on_stalled,
+        application=application,
     )
     return BlockingClient(client)
 
@@ -90,7 +93,7 @@ class Thread:
         """Wait for the result here, while it is worked out there; if waiting is interrupted, so is the work."""
         if self._loop is None:
             if asyncio.iscoroutine(work):
-                work.close()  # or Python would complain that nobody ran it
+                work.close()  # or Python would complain that it was never run
             raise ClientClosed("The client is not open; use it inside `with`.")
         future = asyncio.run_coroutine_threadsafe(_coroutine(work), self._loop)
         try:
@@ -147,6 +150,10 @@ class BlockingClient:
     evidence = _blocking(Client.evidence)
     advise = _blocking(Client.advise)
     advertisements = _blocking(Client.advertisements)
+    operate = _blocking(Client.operate)
+    entry = _blocking(Client.entry)
+    entries = _blocking(Client.entries)
+    entry_proof = _blocking(Client.entry_proof)
     create_topic = _blocking(Client.create_topic)
     alter_topic = _blocking(Client.alter_topic)
     delete_topic = _blocking(Client.delete_topic)
@@ -201,6 +208,10 @@ class BlockingClient:
     @property
     def genesis(self) -> Genesis:
         return self.client.genesis
+
+    @property
+    def application(self) -> Application:
+        return self.client.application
 
     @property
     def height(self) -> int:

@@ -6,24 +6,21 @@ import asyncio
 import json
 import logging
 import os
-import re
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar, TypeVarTuple
 
 from msgspec.structs import astuple
 
-from parley.client.administration import (
-    Advertisement,
-    BrokerStatus,
-    ClientInfo,
-    Records,
-    TopicInfo,
-)
-from parley.client.asking import Panel
+from parley.application.application import Application, VersionError
+from parley.application.operations import Operation, encode_operation
+from parley.application.tables import Table
+from parley.applications import ApplicationError, application_of
+from parley.client.administration import BrokerStatus, ClientInfo, Records, TopicInfo
+from parley.client.advertisements import Advertising
 from parley.client.beliefs import Reader
 from parley.client.brokers import Brokers
 from parley.client.columns import PAGE_BYTES as COLUMN_BYTES
@@ -31,18 +28,22 @@ from parley.client.columns import ColumnPage, Columns
 from parley.client.compose import MAX_CONTENT, canonical_rule, compose, constraint, partition_of
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, renewed, resolve
-from parley.client.errors import LyingBroker, Malformed, ParleyError
+from parley.client.errors import ContextError, LyingBroker, ParleyError
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
 from parley.client.ledger import PAGE_BYTES, CertifiedHead, LedgerReader, VerifiedBlock
-from parley.client.lines import Applied, Author, Line
-from parley.client.messages import Level, Message, Receipt
+from parley.client.messages import Level, Message, OperationReceipt, Receipt
 from parley.client.observing import Observer
+from parley.client.operating import Operating
 from parley.client.position import Position
+from parley.client.proofs import EntryProof
 from parley.client.publisher import Publisher, Publishing, publish_one
+from parley.client.quorum import QuorumClient
 from parley.client.readers import ReaderStatus, advise, readers_of
+from parley.client.sequences import Applied, Author, ProducerSequence
 from parley.client.staging import VALID, StagedBatch, Stager, Staging
+from parley.client.state import StateReader
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import faults
 from parley.ledger.proofs import Trust
@@ -50,31 +51,27 @@ from parley.model.advisories import Advisory, Standpoint
 from parley.model.batches import CONTROL, PUBLISH, MessageHeader, encode
 from parley.model.batches import Message as BatchMessage
 from parley.model.credentials import Identity
-from parley.model.errors import Refusal
 from parley.model.genesis import Genesis
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import (
-    Advertise,
+from parley.model.principals import Right
+from parley.modules.registry.operations import (
     AlterClient,
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
     GrantRight,
-    Operation,
-    Policy,
     RegisterClient,
     RevokeClient,
     RevokeRight,
-    Right,
-    decode_operation,
-    encode_operation,
 )
-from parley.model.records import StageRecord, client_key
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.staging.tables import StageRecord
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 
 __all__ = ["Client", "connect"]
 
-MAX_LINES = 10_000  # partitions that one client publishes to at a time
+MAX_SEQUENCES = 10_000  # partitions that one client publishes to at a time
 SALT_SIZE = 16
+
+R = TypeVar("R")
+K = TypeVarTuple("K")
 
 
 log = logging.getLogger("parley.client")
@@ -91,16 +88,24 @@ def connect(
     trusted: int = 1,
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
+    application: Application | None = None,
 ) -> Client:
     """A client of the network that a context, a directory or files name: use it with `async with`.
 
     `brokers` changes addresses (a mapping) or says which brokers to use (names, in order of preference). `verify` is
     what it takes to believe an answer: `certified` checks every proof, `quorum` compares f+1 answers, `trusted` compares
     `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
-    hears of it.
+    hears of it. `application` is what the network's brokers run, if it is not the one that this package brings.
     """
     found = resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers)
-    return Client(found, verify=verify, trusted=trusted, timeout=timeout, on_stalled=on_stalled)
+    return Client(
+        found,
+        verify=verify,
+        trusted=trusted,
+        timeout=timeout,
+        on_stalled=on_stalled,
+        application=application,
+    )
 
 
 def _log_stalled(trouble: ParleyError) -> None:
@@ -111,7 +116,10 @@ def _clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Client:
+class Client(
+    Advertising,
+    Operating,
+):
     """Made by `connect`. Everything it returns was verified; what did not verify is in `misbehaviour`."""
 
     def __init__(
@@ -122,10 +130,12 @@ class Client:
         trusted: int = 1,
         timeout: float | None = None,
         on_stalled: Callable[[ParleyError], None] | None = None,
+        application: Application | None = None,
         clock: Callable[[], int] = _clock,
         rng: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.genesis = context.genesis
+        self.application = _application(context.genesis, application)
         self.name = context.identity.credential.name
         self.organisation = context.identity.credential.organisation
         self.credential_ends = (
@@ -136,8 +146,8 @@ class Client:
         self._rng = rng
         self._clock = clock
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
-        self._lines: dict[tuple[str, int], Line] = {}
-        self._interests: Counter[tuple[str, bytes]] = Counter()
+        self._sequences: dict[tuple[str, int], ProducerSequence] = {}
+        self._subscriptions: Counter[tuple[str, bytes]] = Counter()
         preference = _preference(context, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
         f = faults(len(self.genesis.brokers))
@@ -145,9 +155,10 @@ class Client:
         self._brokers = Brokers(
             Dialler(self.genesis, context.identity, clock, context.file), context.brokers, preference
         )
-        self._panel = Panel(
+        trust = Trust(self.genesis, self.application.decode_leaf)
+        self._quorum = QuorumClient(
             self._brokers,
-            Reader(Trust(self.genesis), self._key.public, verify),
+            Reader(trust, self._key.public, verify, self.organisation, self.name),
             self.genesis.timeouts,
             needed=needed,
             faults=f,
@@ -155,21 +166,22 @@ class Client:
             timeout=timeout,
             on_stalled=on_stalled or _log_stalled,
         )
-        self._history = History(self._panel, clock)
-        self._records = Records(self._panel, self._history)
-        self._ledger = LedgerReader(self._panel, clock)
-        self._columns = Columns(self._panel, self._history, clock)
-        self.observer = Observer(self._panel, self._history)
+        self._history = History(self._quorum, clock)
+        self._state = StateReader(self._quorum, self._history)
+        self._records = Records(self._quorum, self._state, self._history)
+        self._ledger = LedgerReader(self._quorum, clock)
+        self._columns = Columns(self._quorum, self._history, clock)
+        self.observer = Observer(self._quorum, self._history)
         self._author = Author(self.genesis.chain, self._key, rng)
-        self._control = Line(self._panel, self._author, CONTROL)
-        self._publishing = Publishing(self._panel, rng, self._line, self._records.partitions)
-        self._staging = Staging(self._panel, self._author, self._records.prove, self._operate)
+        self._control = ProducerSequence(self._quorum, self._author, CONTROL)
+        self._publishing = Publishing(self._quorum, rng, self._sequence, self._records.partitions)
+        self._staging = Staging(self._quorum, self._author, self._state, self._operate)
         self._subscribing = Subscribing(self._history, self._operate, self._enter, self._leave)
 
     async def __aenter__(self) -> Self:
         try:
             # Batches are signed for a range of heights, so one certified height has to be known first.
-            await self._records.greet([client_key(self._key.public)])
+            await self._state.greet(CLIENTS, self._key.public)
         except BaseException:
             await self.close()
             raise
@@ -185,14 +197,14 @@ class Client:
 
     async def close(self) -> None:
         """Cut all connections; whatever has no receipt yet fails with `ClientClosed`."""
-        for line in (self._control, *self._lines.values()):
-            line.close()
+        for sequence in (self._control, *self._sequences.values()):
+            sequence.close()
         await self._brokers.close()
 
     @property
     def height(self) -> int:
         """The highest certified height that was seen."""
-        return self._panel.height
+        return self._quorum.height
 
     @property
     def key(self) -> bytes:
@@ -201,7 +213,7 @@ class Client:
 
     @property
     def verify(self) -> Level:
-        return self._panel.reader.level
+        return self._quorum.reader.level
 
     @property
     def misbehaviour(self) -> tuple[LyingBroker, ...]:
@@ -233,7 +245,7 @@ class Client:
                 partition, self._turn = self._turn % partitions, self._turn + 1
             else:
                 partition = partition_of(key.encode() if isinstance(key, str) else key, partitions)
-        return await publish_one(self._panel, self._line(topic, partition), message)
+        return await publish_one(self._quorum, self._sequence(topic, partition), message)
 
     async def publish_json(
         self,
@@ -291,7 +303,7 @@ class Client:
         *,
         valid: int = VALID,
     ) -> StagedBatch:
-        """Store a batch that nobody sees until its stage is committed, within `valid` heights from now."""
+        """Store a batch that stays invisible until its stage is committed, within `valid` heights from now."""
         return await self._staging.stage(topic, partition, messages, writer, stage, valid=valid)
 
     def stager(
@@ -322,7 +334,7 @@ class Client:
         if isinstance(start, Position):
             start.require(self.genesis.chain, topic, wanted.text)
         return Subscription(
-            self._subscribing, Subject(self._panel, self._clock, topic, wanted), start, keep=keep
+            self._subscribing, Subject(self._quorum, self._clock, topic, wanted), start, keep=keep
         )
 
     async def fetch(
@@ -356,12 +368,39 @@ class Client:
         """
         return await self._columns.page(topic, partition, offset, floor=floor, max_bytes=max_bytes)
 
-    async def advertise(self, topic: str, text: str) -> int:
-        """Say what one publishes, to whoever may subscribe; an empty text withdraws it."""
-        return await self._done(Advertise(topic, text))
+    # -- operations and tables of any module -------------------------------------------------------------------------
 
-    async def advertisements(self, topic: str) -> list[Advertisement]:
-        return await self._records.advertisements(topic)
+    async def operate(self, operation: Operation) -> OperationReceipt:
+        """Order an operation of the network's application and wait for its certified receipt.
+
+        Raises the operation's refusal. If waiting is given up, the operation may take effect all the same.
+        """
+        applied = await self._operate(operation)
+        ordered = applied.ordered
+        return OperationReceipt(
+            operation,
+            ordered.height,
+            ordered.time,
+            ordered.receipt.client,
+            self.verify,
+            ordered.receipt,
+            partial(applied.operation_proof, self._quorum.reader.trust, self.application),
+        )
+
+    async def entry(self, table: Table[R, *K], *key: *K) -> R | None:
+        """The certified record under a key of a table, None if there is certainly none."""
+        return await self._state.entry(table, *key)
+
+    async def entries(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
+        """The certified entries of a table whose key begins with these values, as pairs of key and record.
+
+        Each is proven. That the list is complete is the word of f+1 brokers, one of which is honest.
+        """
+        return await self._state.entries(table, *leading)
+
+    async def entry_proof(self, table: Table[R, *K], *key: *K) -> EntryProof:
+        """What a third party can check of an entry, or of there being none; its `save` writes it to a file."""
+        return await self._state.proof(table, *key)
 
     # -- the ledger itself -------------------------------------------------------------------------------------------
 
@@ -380,7 +419,7 @@ class Client:
 
     async def evidence(self) -> list[ProvenMisbehaviour]:
         """The proofs that brokers hold against each other, each of them checked. Only for auditors."""
-        return await gather(self._panel)
+        return await gather(self._quorum)
 
     async def advise(
         self, query: str, topic: str, positions: Mapping[int, tuple[int, int]], *, run: str = ""
@@ -392,7 +431,7 @@ class Client:
         standpoints = tuple(Standpoint(partition, *place) for partition, place in sorted(positions.items()))
         credential = self._identity().credential
         await advise(
-            self._panel, Advisory(credential, query, run, topic, standpoints, self._clock()), self._key
+            self._quorum, Advisory(credential, query, run, topic, standpoints, self._clock()), self._key
         )
 
     def readers(self, answers: Iterable[BrokerStatus]) -> list[ReaderStatus]:
@@ -490,35 +529,33 @@ class Client:
     async def _operate(self, operation: Operation, *, repeats: bool = False) -> Applied:
         """Order an operation and wait for its certified receipt."""
         payload = encode_operation(operation)
-        try:
-            decode_operation(payload)
-        except Refusal as refusal:
-            raise Malformed(refusal.detail) from None
+        self.application.decode_operation(payload)  # brokers would refuse what cannot be read
         message = BatchMessage(self._rng(SALT_SIZE), _EMPTY_HEADER, "", payload)
         what = _words(operation)
         done = self._control.submit((message,), what, repeats=repeats)
-        finished, _ = await asyncio.wait([done], timeout=self._panel.timeout)
+        finished, _ = await asyncio.wait([done], timeout=self._quorum.timeout)
         if not finished:
             raise self._control.unanswered(f"{what} (it may still take effect)")
         return done.result()
 
-    def _line(self, topic: str, partition: int) -> Line:
-        found = self._lines.get((topic, partition))
+    def _sequence(self, topic: str, partition: int) -> ProducerSequence:
+        found = self._sequences.get((topic, partition))
         if found is None:
-            if len(self._lines) >= MAX_LINES:
-                self._lines = {place: line for place, line in self._lines.items() if not line.is_idle}
-            found = self._lines[topic, partition] = Line(self._panel, self._author, PUBLISH, topic, partition)
+            if len(self._sequences) >= MAX_SEQUENCES:
+                self._sequences = {place: one for place, one in self._sequences.items() if not one.is_idle}
+            found = ProducerSequence(self._quorum, self._author, PUBLISH, topic, partition)
+            self._sequences[topic, partition] = found
         return found
 
     def _enter(self, subject: Subject) -> None:
-        self._interests[subject.topic, subject.constraint.id] += 1
+        self._subscriptions[subject.topic, subject.constraint.id] += 1
 
     def _leave(self, subject: Subject) -> bool:
-        interest = (subject.topic, subject.constraint.id)
-        self._interests[interest] -= 1
-        last = not self._interests[interest]
+        subscription = (subject.topic, subject.constraint.id)
+        self._subscriptions[subscription] -= 1
+        last = not self._subscriptions[subscription]
         if last:
-            del self._interests[interest]
+            del self._subscriptions[subscription]
         return last
 
 
@@ -527,8 +564,18 @@ _EMPTY_HEADER = encode(MessageHeader())
 
 def _words(operation: Operation) -> str:
     """For errors: the operation, and the client or topic that it is about."""
-    verb = re.sub(r"(?<!^)(?=[A-Z])", " ", type(operation).__name__).lower()
-    return f"the operation '{verb} {astuple(operation)[0]}'"
+    verb = operation.name_of().replace("_", " ")
+    return f"the operation '{' '.join([verb, *map(str, astuple(operation)[:1])])}'"
+
+
+def _application(genesis: Genesis, given: Application | None) -> Application:
+    """The application of the network. Raises `ContextError` if this program does not have it."""
+    try:
+        application = application_of(genesis) if given is None else given
+        application.require_version(genesis)
+    except (ApplicationError, VersionError) as error:
+        raise ContextError(f"The network cannot be used: {error}.") from error
+    return application
 
 
 def _organisation(genesis: Genesis, broker: str) -> str:

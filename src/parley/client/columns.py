@@ -14,21 +14,21 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from parley.client.asking import Panel, Request
-from parley.client.beliefs import Belief, Reader, record_of, require_hidden, require_recent
+from parley.client.beliefs import Reader, VerifiedView, record_of, require_hidden, require_recent
 from parley.client.denials import Judge
+from parley.client.errors import Refused
 from parley.client.history import History
 from parley.client.messages import Evidence
-from parley.client.verification import Question, evidence_of, published, require_next
+from parley.client.quorum import QuorumClient, Request
+from parley.client.verification import Question, evidence_of, published_in, require_next
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
-from parley.ledger.publication import PublicationProof
 from parley.model.batches import MAX_MESSAGES, Message, MessageHeader, Withheld, decode_message_header
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Refusal
 from parley.model.leaves import leaves_of_columns
 from parley.model.names import RuleText, Salt, Value
 from parley.model.receipts import BatchReceipt
-from parley.model.records import PartitionRecord, partition_key
+from parley.modules.publishing.proof import PublicationProof
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import (
     Fetch,
     FetchedBatch,
@@ -102,8 +102,8 @@ class ColumnPage:
 class Columns:
     """Pages of a partition, from as many brokers as must agree."""
 
-    def __init__(self, panel: Panel, history: History, clock: Callable[[], int]) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, history: History, clock: Callable[[], int]) -> None:
+        self._quorum = quorum
         self._history = history
         self._clock = clock
         self._headers: dict[bytes, MessageHeader] = {}
@@ -112,16 +112,16 @@ class Columns:
         self, topic: str, partition: int, offset: int, *, floor: int = 0, max_bytes: int = PAGE_BYTES
     ) -> ColumnPage:
         """The batches from `offset` on; nothing is hidden or ended as of before height `floor`."""
-        panel = self._panel
-        question = Question(topic, partition, offset, max(panel.height, floor))
+        quorum = self._quorum
+        question = Question(topic, partition, offset, max(quorum.height, floor))
         if len(self._headers) > MAX_HEADERS or sum(map(len, self._headers)) > MAX_HEADER_BYTES:
             self._headers = {}
 
-        def read(belief: Belief, answer: PackedFetched) -> ColumnPage:
-            page = check_packed(belief, answer, panel.reader, question, self._headers)
+        def read(view: VerifiedView, answer: PackedFetched) -> ColumnPage:
+            page = check_packed(view, answer, quorum.reader, question, self._headers)
             # Where the partition ends, and what this reader may not see, is so now only if the header is new.
             if not page.batches or any(rows.hidden for rows in page.batches):
-                self._history.require_fresh(belief)
+                self._history.require_fresh(view)
             return page
 
         request = Request(
@@ -130,32 +130,31 @@ class Columns:
             PackedFetched,
             read,
             _common,
-            Judge(panel, self._clock, topic, partition, offset),
+            Judge(quorum, self._clock, topic, partition, offset),
         )
-        return await panel.ask(request)
+        return await quorum.ask(request)
 
 
 def check_packed(
-    belief: Belief,
+    view: VerifiedView,
     answer: PackedFetched,
     reader: Reader,
     question: Question,
     headers: dict[bytes, MessageHeader] | None = None,
 ) -> ColumnPage:
     """The batches, each as its publisher signed it and where its receipt puts it. `headers` remembers what was read."""
-    key = partition_key(question.topic, question.partition)
-    head = record_of(PartitionRecord, belief.value(answer.head, key))
+    head = record_of(HEADS, view.value(answer.head, HEADS.key(question.topic, question.partition)))
     if head is None:
         raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
-    check = _Check(belief, reader, answer.reader, question, {} if headers is None else headers)
+    check = _Check(view, reader, answer.reader, question, {} if headers is None else headers)
     found: list[Rows] = []
     expected = question.offset
     for block in answer.blocks:
-        leaves = belief.leaves(block.proof)
+        leaves = view.leaves(block.proof)
         if len(leaves) != len(block.batches):
             raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
         for at, batch in enumerate(block.batches):
-            receipt, first = published(leaves[at], question.topic, question.partition)
+            receipt, first = published_in(leaves[at], question.topic, question.partition)
             require_next(first, receipt.count, question.offset, expected)
             found.append(check.rows(batch, receipt, first, (block.proof, at)))
             expected = first + receipt.count
@@ -164,7 +163,7 @@ def check_packed(
             raise ProofError(
                 f"there are offsets up to {head.next_offset}, and none from {question.offset} on is shown"
             )
-        require_recent(belief, question.floor)
+        require_recent(view, question.floor)
     return ColumnPage(tuple(found), head, check.headers)
 
 
@@ -172,7 +171,7 @@ def check_packed(
 class _Check:
     """Of the batches of one answer; what is hidden is so only where this reader's own attributes call for it."""
 
-    belief: Belief
+    view: VerifiedView
     reader: Reader
     entry: StateEntry | None
     question: Question
@@ -238,20 +237,20 @@ class _Check:
         self, batch: PackedBatch, leaves: list[bytes], receipt: BatchReceipt, proof: tuple[BlockProof, int]
     ) -> Evidence:
         signed = (batch.header, tuple(leaves), batch.signature)
-        return evidence_of(self.belief, self.reader, signed, receipt, proof)
+        return evidence_of(self.view, self.reader, signed, receipt, proof)
 
     def _read_headers(self, headers: Sequence[bytes]) -> None:
         for data in set(headers).difference(self.headers):
             try:
                 self.headers[data] = decode_message_header(data)
-            except Refusal as refusal:
-                raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
+            except Refused as refused:
+                raise ProofError(f"a message's header cannot be read: {refused.detail}") from None
 
     def _require_hidden(self, contents: Mapping[str, Withheld]) -> None:
         if not contents:
             return
         attributes: Mapping[str, Value] | None = self.reader.attributes(
-            self.belief, self.entry, self.question.floor
+            self.view, self.entry, self.question.floor
         )
         for content in contents.values():
             require_hidden(content, attributes)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from parley.client.errors import InvalidConstraint, InvalidMessage, InvalidRule, Oversized
+from parley.client.errors import InvalidConstraint, InvalidMessage, InvalidRule, Oversized, Refused
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_BATCH_BYTES, Message, MessageHeader, decode_message_header, encode
-from parley.model.errors import Refusal
 from parley.model.expressions import Constraint, ExpressionError, parse_constraint, parse_rule
 from parley.model.names import MAX_PAIRS, Value, sorted_pairs
 
@@ -47,8 +46,8 @@ class Composer:
             self._header = encode(MessageHeader(self.key, sorted_pairs(_tags(tags)), _headers(headers)))
             try:
                 decode_message_header(self._header)
-            except Refusal as refusal:
-                raise InvalidMessage(f"The message cannot be published: {refusal.detail}.") from None
+            except Refused as refused:
+                raise InvalidMessage(f"The message cannot be published: {refused.detail}.") from None
         self._overhead = OVERHEAD + len(self._header) + len(self.rule.encode())
 
     def message(self, value: bytes | str) -> Message:
@@ -95,9 +94,7 @@ class Composer:
     def _require_small(self, payload: bytes) -> None:
         size = self._overhead + len(payload)
         if size > MAX_CONTENT:
-            raise Oversized(
-                f"the message takes {size} bytes with its header; at most {MAX_CONTENT} can be published"
-            )
+            raise Oversized("message", size=size, limit=MAX_CONTENT)
 
 
 def compose(

@@ -8,15 +8,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
 from parley.client.contexts import renewed
 from parley.ledger.proofs import ProofError
 from parley.model.credentials import Identity, possession
-from parley.model.errors import Code
 from parley.model.genesis import Broker, Genesis
+from parley.model.refusals import Refusal, Refused, class_of
 from parley.model.text import unsteering
 from parley.net import tls
 from parley.net.frames import MAX_LIMIT, FrameError, FrameStream
@@ -52,7 +52,7 @@ from parley.net.messages import (
     encode,
 )
 
-__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "Stream", "Told"]
+__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "OnAnswer", "Stream"]
 
 CONNECT_SECONDS = 5.0  # for TCP and TLS
 OPENING_SECONDS = 5.0  # for the broker to take the credential
@@ -63,7 +63,7 @@ MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last on
 CREDIT = 1_000  # messages that a broker may push ahead of their reader
 
 A = TypeVar("A", bound=Answer)
-Asked = (
+ClientQuestion = (
     Submit
     | Fetch
     | Prove
@@ -75,7 +75,7 @@ Asked = (
     | Advise
     | ReadHeader
 )
-Told = Callable[[Answer | Exception], None]  # hears the answer, or why there will be none
+OnAnswer = Callable[[Answer | Exception], None]  # called with the answer, or with why there will be none
 
 
 class Gone(Exception):  # noqa: N818 - it names what happened
@@ -85,14 +85,27 @@ class Gone(Exception):  # noqa: N818 - it names what happened
 class Declined(Exception):  # noqa: N818 - it names what happened
     """One broker's word, without proof, that it cannot or will not answer."""
 
-    def __init__(self, code: Code, detail: str) -> None:
-        self.code = code
-        self.detail = unsteering(detail)  # it ends up in logs and on terminals
-        super().__init__(f"{code.value}: {self.detail}")
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(str(refusal.error()))
+
+    @classmethod
+    def of(cls, failure: Failure) -> Self:
+        """What the broker wrote ends up in logs and on terminals, so it is made harmless first."""
+        fields = tuple(
+            (unsteering(name), unsteering(value) if isinstance(value, str) else value)
+            for name, value in failure.fields
+        )
+        return cls(Refusal(unsteering(failure.code), unsteering(failure.reason), fields))
+
+    @property
+    def kind(self) -> type[Refused]:
+        """The class of its code, which says what the code means."""
+        return class_of(self.refusal.code)
 
 
 class Leaving:
-    """Connections that are being closed; nobody waits for them until the client itself is."""
+    """Connections that are being closed; they are waited for only when the client itself is closed."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -126,7 +139,7 @@ class Dialler:
             context = tls.client_context(organisation.tls_ca)
             stream = await tls.connect(address, context, name, timeout=CONNECT_SECONDS)
         except tls.ConnectError as error:
-            raise Gone(error.problem) from error  # whoever tells of it names the broker and its address
+            raise Gone(error.problem) from error  # the caller names the broker and its address
         except tls.ContextError as error:
             raise Gone(str(error)) from error
         try:
@@ -151,7 +164,7 @@ class Dialler:
             raise Gone("it belongs to another network; compare the genesis files")
         assert stream.peer_certificate is not None, "TLS clients see the server's certificate"
         certificate = tls.certificate_hash(stream.peer_certificate)
-        # Over the broker's own certificate: nobody in between can use the answer (P4).
+        # Over the broker's own certificate, so that the answer is of no use to a machine in between (P4).
         identity = renewed(self.identity, self.file)
         signature = identity.key().sign(possession(chain, challenge.nonce, certificate))
         stream.write(encode(Authenticate(identity.credential, signature)))
@@ -165,8 +178,8 @@ async def _opening(stream: FrameStream) -> Challenge | Welcome:
     if frame is None:
         raise Gone("it closed the connection before it took the credential")
     match decode_opening(frame):
-        case Failure(code=code, detail=detail):
-            raise Declined(code, detail)
+        case Failure() as failure:
+            raise Declined.of(failure)
         case Challenge() | Welcome() as opening:
             return opening
         case _:
@@ -181,7 +194,7 @@ class Connection:
         self._stream = stream
         self._clock = clock
         self._last_id = 0
-        self._pending: dict[int, Told] = {}
+        self._pending: dict[int, OnAnswer] = {}
         self._streams: dict[int, Stream] = {}
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._lost: Exception | None = None
@@ -197,7 +210,7 @@ class Connection:
         """Of what the broker showed when this was opened; ms since 1970."""
         return self._stream.peer_certificate_ends
 
-    async def ask(self, question: Asked, kind: type[A]) -> A:
+    async def ask(self, question: ClientQuestion, kind: type[A]) -> A:
         """The answer. Raises `Declined` for a failure, `Gone`, and `ProofError` for an answer of another kind."""
         async with self._room:
             number = self._number()
@@ -211,20 +224,20 @@ class Connection:
             finally:
                 self._pending.pop(number, None)
         if isinstance(answer, Failure):
-            raise Declined(answer.code, answer.detail)
+            raise Declined.of(answer)
         if kind is Fetched and isinstance(answer, PackedFetched):
             answer = _opened(answer)
         if not isinstance(answer, kind):
             raise ProofError(f"it answered a {type(question).__name__} with a {type(answer).__name__}")
         return answer
 
-    def post(self, batch: bytes, told: Told) -> bool:
-        """Submit a batch and wait for nothing: `told` will hear what came of it. False: there is no room for it now."""
+    def post(self, batch: bytes, on_answer: OnAnswer) -> bool:
+        """Submit a batch without waiting; `on_answer` is called with what came of it. False: there is no room now."""
         full = len(self._pending) >= MAX_IN_FLIGHT or self._stream.write_buffer_bytes > MAX_UNSENT
         if self._lost is not None or full:
             return False
         number = self._number()
-        self._pending[number] = told
+        self._pending[number] = on_answer
         self._stream.write(encode(Submit(number, batch)))
         return True
 
@@ -260,7 +273,7 @@ class Connection:
             if self._last_id not in self._pending and self._last_id not in self._streams:
                 return self._last_id
 
-    async def _send(self, question: Asked | OpenStream) -> None:
+    async def _send(self, question: ClientQuestion | OpenStream) -> None:
         self._stream.write(encode(question))
         try:
             await self._stream.drain()
@@ -289,20 +302,20 @@ class Connection:
         elif answer.id in self._pending:
             self._tell(answer.id, answer)
         elif answer.id == 0 and isinstance(answer, Failure):
-            self._word = str(Declined(answer.code, answer.detail))
+            self._word = str(Declined.of(answer))
         # Anything else answers a question that was given up.
 
     def _tell(self, number: int, answer: Answer) -> None:
-        if (told := self._pending.pop(number, None)) is not None:
-            told(answer)
+        if (on_answer := self._pending.pop(number, None)) is not None:
+            on_answer(answer)
 
     def _lose(self, reason: Exception) -> None:
         if self._lost is not None:
             return
         self._lost = reason
         pending, self._pending = self._pending, {}
-        for told in pending.values():
-            told(reason)
+        for on_answer in pending.values():
+            on_answer(reason)
         for stream in self._streams.values():
             stream.lose(reason)
         self._stream.close()
@@ -363,7 +376,7 @@ class Stream:
                     self._queue.pop()
                 self._queue.append((answer, self._clock()))
             case Failure():
-                self._end = Declined(answer.code, answer.detail)
+                self._end = Declined.of(answer)
             case _:
                 raise ProofError(f"it sent a {type(answer).__name__} where a stream was open")
         if len(self._queue) > MAX_QUEUED:

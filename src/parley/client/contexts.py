@@ -27,6 +27,7 @@ __all__ = [
     "context_names",
     "context_path",
     "current_context",
+    "find_genesis",
     "read_context",
     "read_genesis",
     "read_identity",
@@ -93,6 +94,17 @@ def resolve(
     return Context(network, holder, _addresses(network, overrides, brokers), chosen, file)
 
 
+def find_genesis(
+    context: str | None = None,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    genesis: str | os.PathLike[str] | None = None,
+) -> Genesis:
+    """The genesis file that `resolve` would read, without an identity."""
+    found = _file(context, directory, incomplete=False).genesis if genesis is None else genesis
+    return read_genesis(Path(found))
+
+
 def config_home() -> Path:
     """Where contexts are saved: $XDG_CONFIG_HOME/parley, by default ~/.config/parley."""
     base = os.environ.get("XDG_CONFIG_HOME")
@@ -141,7 +153,7 @@ def read_genesis(path: Path) -> Genesis:
 
 
 def read_identity(path: Path) -> Identity:
-    """A client's secret: nobody but its owner may read the file."""
+    """An identity file. It holds a secret, so only its owner may be able to read it."""
     try:
         data = _read(path, MAX_IDENTITY, private=True)
     except ContextError as error:

@@ -1,57 +1,46 @@
-"""What can go wrong for an application, as exceptions whose messages say what happened and what to do."""
+"""What can go wrong for a program that uses the client, as exceptions whose messages say what happened and what to do.
+
+Refusals of the network are the classes of `parley.model.refusals` and of the modules' own `refusals`. A module of one's
+own brings its own classes; they need not be named here.
+"""
+
+# ruff: noqa: PLC0414 - an alias of the same name is what type checkers take for an export
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import ClassVar
 
-from parley.model.errors import Code
+from parley.client.texts import TEXTS
+from parley.model.refusals import BadSignature as BadSignature
+from parley.model.refusals import Busy as Busy
+from parley.model.refusals import Expired as Expired
+from parley.model.refusals import Invalid as Invalid
+from parley.model.refusals import LimitExceeded as LimitExceeded
+from parley.model.refusals import Malformed as Malformed
+from parley.model.refusals import NotAuthenticated as NotAuthenticated
+from parley.model.refusals import NotFound as NotFound
+from parley.model.refusals import NotReady as NotReady
+from parley.model.refusals import OutOfSequence as OutOfSequence
+from parley.model.refusals import Oversized as Oversized
+from parley.model.refusals import ParleyError as ParleyError
+from parley.model.refusals import PermissionDenied as PermissionDenied
+from parley.model.refusals import Refused as Refused
+from parley.model.refusals import Revoked as Revoked
+from parley.model.refusals import SequenceReused as SequenceReused
+from parley.model.refusals import UnknownClient as UnknownClient
+from parley.model.refusals import Unsupported as Unsupported
+from parley.model.refusals import WrongChain as WrongChain
+from parley.model.texts import add_texts
+from parley.modules.registry.refusals import ClientExists as ClientExists
+from parley.modules.retention.refusals import Pruned as Pruned
+from parley.modules.staging.refusals import NotStaged as NotStaged
+from parley.modules.staging.refusals import StageOver as StageOver
+from parley.modules.subscriptions.refusals import NotSubscribed as NotSubscribed
+from parley.modules.topics.refusals import TopicExists as TopicExists
+from parley.modules.topics.refusals import UnknownPartition as UnknownPartition
+from parley.modules.topics.refusals import UnknownTopic as UnknownTopic
 
-__all__ = [
-    "BadSignature",
-    "Busy",
-    "ClientClosed",
-    "ClientExists",
-    "ContextError",
-    "Expired",
-    "IdentityError",
-    "Invalid",
-    "InvalidConstraint",
-    "InvalidMessage",
-    "InvalidRule",
-    "LimitExceeded",
-    "LyingBroker",
-    "Malformed",
-    "NotAuthenticated",
-    "NotFound",
-    "NotReady",
-    "NotStaged",
-    "NotSubscribed",
-    "OutOfSequence",
-    "Overloaded",
-    "Oversized",
-    "ParleyError",
-    "PermissionDenied",
-    "Pruned",
-    "Refused",
-    "Revoked",
-    "SequenceReused",
-    "StageOver",
-    "Stalled",
-    "TopicExists",
-    "UnknownClient",
-    "UnknownPartition",
-    "UnknownTopic",
-    "Unreachable",
-    "Unsupported",
-    "WrongChain",
-    "refused",
-]
-
-
-class ParleyError(Exception):
-    """Anything that `parley.client` raises on purpose."""
+add_texts(TEXTS)
 
 
 class ContextError(ParleyError):
@@ -150,149 +139,10 @@ def _grouped(reasons: Mapping[str, str], addresses: Mapping[str, object] | None 
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in groups.items())
 
 
-# -- refusals: one class per code ------------------------------------------------------------------------------------
-
-
-class Refused(ParleyError):  # noqa: N818 - it names what happened to the operation, as receipts do
-    """The network refused an operation. `code` is stable; `detail` is a sentence."""
-
-    code: ClassVar[Code]
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(f"{self.code.value}: {detail}")
-        self.detail = detail
-
-
-class PermissionDenied(Refused):
-    """A rule does not allow it; `rule` is its text, empty if the refusal did not name it."""
-
-    code = Code.PERMISSION_DENIED
-
-    def __init__(self, detail: str, rule: str | None = None) -> None:
-        super().__init__(detail)
-        self.rule = _named_rule(detail) if rule is None else rule
-
-
-class UnknownClient(Refused):
-    """The key is not registered; an administrator of its organisation has to do that."""
-
-    code = Code.UNKNOWN_CLIENT
-
-
-class Revoked(Refused):
-    code = Code.REVOKED
-
-
-class ClientExists(Refused):
-    code = Code.CLIENT_EXISTS
-
-
-class UnknownTopic(Refused):
-    code = Code.UNKNOWN_TOPIC
-
-
-class TopicExists(Refused):
-    code = Code.TOPIC_EXISTS
-
-
-class UnknownPartition(Refused):
-    code = Code.UNKNOWN_PARTITION
-
-
-class NotSubscribed(Refused):
-    code = Code.NOT_SUBSCRIBED
-
-
-class Unsupported(Refused):
-    code = Code.UNSUPPORTED
-
-
-class LimitExceeded(Refused):
-    code = Code.LIMIT_EXCEEDED
-
-
-class Invalid(Refused):
-    code = Code.INVALID
-
-
-class OutOfSequence(Refused):
-    code = Code.OUT_OF_SEQUENCE
-
-
-class SequenceReused(Refused):
-    """Another batch was published under this session and sequence: somebody else uses the same key and session."""
-
-    code = Code.SEQUENCE_REUSED
-
-
-class Expired(Refused):
-    code = Code.EXPIRED
-
-
-class StageOver(Refused):
-    """The writer has committed this stage, or a later one, already: what belongs to it is decided for ever (P23)."""
-
-    code = Code.STAGE_OVER
-
-
-class NotStaged(Refused):
-    """A commit names a batch that is not staged: it expired, or was dropped."""
-
-    code = Code.NOT_STAGED
-
-
-class Malformed(Refused):
-    code = Code.MALFORMED
-
-
-class Oversized(Refused):
-    code = Code.OVERSIZED
-
-
-class BadSignature(Refused):
-    code = Code.BAD_SIGNATURE
-
-
-class WrongChain(Refused):
-    """The broker belongs to another network: compare the genesis files."""
-
-    code = Code.WRONG_CHAIN
-
-
-class NotAuthenticated(Refused):
-    code = Code.NOT_AUTHENTICATED
-
-
-class Busy(Refused):
-    code = Code.BUSY
-
-
-class NotFound(Refused):
-    code = Code.NOT_FOUND
-
-
-class Pruned(Refused):
-    """The offsets existed and their retention is over."""
-
-    code = Code.PRUNED
-
-
-class NotReady(Refused):
-    code = Code.NOT_READY
-
-
-_CLASSES: dict[Code, type[Refused]] = {kind.code: kind for kind in Refused.__subclasses__()}
-
-
-def refused(code: Code, detail: str) -> Refused:
-    """The exception of a refusal's code."""
-    return _CLASSES[code](detail)
-
-
-_RULE = re.compile(r"rule '\w+' of topic \S+: (?P<rule>.*)", re.DOTALL)
-
-
-def _named_rule(detail: str) -> str:
-    """The rule in the sentence of a refusal, empty if it is not a topic's rule that refuses."""
-    found = _RULE.fullmatch(detail)
-    return found["rule"] if found else ""
+def names() -> list[str]:
+    """The exceptions that this module offers."""
+    return sorted(
+        name
+        for name, found in globals().items()
+        if isinstance(found, type) and issubclass(found, ParleyError)
+    )

@@ -1,4 +1,4 @@
-"""Proofs that brokers broke the rules, from whichever brokers hold them: each is checked here, and nobody's word counts."""
+"""Proofs that brokers broke the rules, from all brokers that hold some: each is checked here, and no broker's word counts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parley.client.asking import ANSWER_SECONDS, Panel
 from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, Unreachable, refused
+from parley.client.errors import ParleyError, Unreachable
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.consensus.errors import Refused
 from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_TOLD, EvidenceList, ReadEvidence
@@ -28,10 +28,10 @@ class ProvenMisbehaviour:
     held_by: tuple[str, ...]
 
 
-async def gather(panel: Panel) -> list[ProvenMisbehaviour]:
+async def gather(quorum: QuorumClient) -> list[ProvenMisbehaviour]:
     """What all brokers that can be reached hold: one of them alone may hide what concerns it."""
-    names = panel.candidates()
-    answers = await asyncio.gather(*(_records(panel, name) for name in names), return_exceptions=True)
+    names = quorum.candidates()
+    answers = await asyncio.gather(*(_records(quorum, name) for name in names), return_exceptions=True)
     found: dict[evidence.Accusation, ProvenMisbehaviour] = {}
     problems: dict[str, str] = {}
     refusals: list[Declined] = []
@@ -41,24 +41,24 @@ async def gather(panel: Panel) -> list[ProvenMisbehaviour]:
                 refusals.append(answer)
                 problems[name] = str(answer)
             case ProofError():
-                panel.brokers.distrust(name, str(answer))
+                quorum.brokers.distrust(name, str(answer))
                 problems[name] = f"it lies: {answer}"
             case Gone() | TimeoutError():
-                panel.brokers.failed(name)
+                quorum.brokers.failed(name)
                 problems[name] = str(answer) or "it does not answer"
             case BaseException():
                 raise answer
             case _:
-                _add(panel, found, name, answer)
+                _add(quorum, found, name, answer)
     if len(problems) == len(names):
-        raise _nobody(panel, problems, refusals)
+        raise _no_answer(quorum, problems, refusals)
     return sorted(found.values(), key=lambda one: (one.broker, one.view, one.kind))
 
 
-async def _records(panel: Panel, name: str) -> list[tuple[evidence.Accusation, bytes]]:
+async def _records(quorum: QuorumClient, name: str) -> list[tuple[evidence.Accusation, bytes]]:
     """Raises `ProofError` for a record that proves nothing, or more of them than brokers keep."""
-    connection = await panel.brokers.connection(name)
-    verifier = panel.reader.trust.verifier
+    connection = await quorum.brokers.connection(name)
+    verifier = quorum.reader.trust.verifier
     proven: list[tuple[evidence.Accusation, bytes]] = []
     while True:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -75,12 +75,12 @@ async def _records(panel: Panel, name: str) -> list[tuple[evidence.Accusation, b
 
 
 def _add(
-    panel: Panel,
+    quorum: QuorumClient,
     found: dict[evidence.Accusation, ProvenMisbehaviour],
     holder: str,
     records: Sequence[tuple[evidence.Accusation, bytes]],
 ) -> None:
-    brokers = panel.reader.trust.genesis.brokers
+    brokers = quorum.reader.trust.genesis.brokers
     for accused, record in records:
         known = found.get(accused)
         holders = (holder,) if known is None else (*known.held_by, holder)
@@ -90,7 +90,7 @@ def _add(
         )
 
 
-def _nobody(panel: Panel, problems: dict[str, str], refusals: Sequence[Declined]) -> ParleyError:
+def _no_answer(quorum: QuorumClient, problems: dict[str, str], refusals: Sequence[Declined]) -> ParleyError:
     if refusals:
-        return refused(refusals[0].code, refusals[0].detail)
-    return Unreachable(problems, panel.brokers.addresses)
+        return refusals[0].refusal.error()
+    return Unreachable(problems, quorum.brokers.addresses)

@@ -1,7 +1,7 @@
 """The live order of a subscription: pushed by as many brokers as must agree, each watched, each replaced when it fails.
 
 A broker that shows no fresh proof of completeness for `freshness` is left for another (P7). What was handed out is never
-handed out again, whoever pushes next.
+handed out again, whichever broker pushes next.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from parley.client.asking import PASSING, Panel, heed, pause
 from parley.client.beliefs import Stale, is_fresh
 from parley.client.connection import CREDIT, Declined, Gone, Stream
 from parley.client.denials import Judge
-from parley.client.errors import ParleyError, Stalled, Unreachable, refused
+from parley.client.errors import NotFound, NotSubscribed, ParleyError, Pruned, Stalled, Unreachable
 from parley.client.messages import Message
+from parley.client.quorum import QuorumClient, pause, swallow_result
 from parley.client.verification import Completeness, Ended, Order, Place
 from parley.ledger.proofs import ProofError
-from parley.model.errors import Code
 from parley.model.expressions import Constraint
+from parley.model.refusals import Refusal
 from parley.net.messages import Delivery, Head, OpenStream, StreamPosition
 
 __all__ = ["Feed", "Over", "Subject"]
@@ -29,13 +29,13 @@ MARGIN = 2.0  # seconds beyond `freshness` that a proof may take to arrive
 GRANT = CREDIT // 4  # messages for which credit is given back at once
 
 # What a broker says of an order that has ended or is not kept; subscribing again shows whether that is so.
-_ENDS = frozenset({Code.NOT_FOUND, Code.NOT_SUBSCRIBED, Code.PRUNED})
+_ENDS = (NotFound, NotSubscribed, Pruned)
 
 Piece = tuple[Message, ...] | Ended
 
 
 class Over(Exception):  # noqa: N818 - it names the condition
-    """An order has ended, or somebody says so (`suspect`): subscribe again to learn where it goes on.
+    """An order has ended, or a broker says so (`suspect`): subscribe again to learn where it goes on.
 
     `pruned`: what comes next in it is said to be not kept any more.
     """
@@ -50,7 +50,7 @@ class Over(Exception):  # noqa: N818 - it names the condition
 class Subject:
     """What is followed."""
 
-    panel: Panel
+    quorum: QuorumClient
     clock: Callable[[], int]
     topic: str
     constraint: Constraint
@@ -67,7 +67,7 @@ class Feed:
         self._votes: defaultdict[tuple[int, int], dict[Piece, dict[str, _Source]]] = defaultdict(dict)
         self._ready: deque[tuple[tuple[Message, ...], list[_Source]]] = deque()
         self._failed: dict[str, str] = {}  # brokers that were tried in this round, and why they did not do
-        self._denials: defaultdict[Code, dict[str, str]] = defaultdict(dict)
+        self._denials: defaultdict[str, dict[str, Refusal]] = defaultdict(dict)  # by code and broker
         self._reached = False
         self._round = 0
         self._extra = 0
@@ -75,7 +75,7 @@ class Feed:
         self._over: Over | None = None
         self._wake = asyncio.Event()
         self._fresh_at = self._asked_at = asyncio.get_running_loop().time()
-        self.floor = subject.panel.height
+        self.floor = subject.quorum.height
 
     async def next(self) -> list[Message]:
         """What the next blocks added, as many as are here.
@@ -110,7 +110,7 @@ class Feed:
         return tuple(self._sources)
 
     def interrupt(self) -> None:
-        """Make whoever waits subscribe again."""
+        """Make the subscription subscribe again."""
         self._over = Over()
         self._wake.set()
 
@@ -155,7 +155,7 @@ class Feed:
         if ps < self._expected[partition]:
             source.taken(_size(piece))  # others were faster
             return
-        if self._subject.panel.needed == 1 and ps == self._expected[partition]:
+        if self._subject.quorum.needed == 1 and ps == self._expected[partition]:
             self._accept(partition, piece, [source])  # its word is enough, and there is nothing to compare
         else:
             # By name: a broker that comes back has one voice all the same.
@@ -170,7 +170,7 @@ class Feed:
         """Whether enough brokers agree on what comes next in the partition; only that may come next."""
         ps = self._expected[partition]
         for piece, voters in self._votes.get((partition, ps), {}).items():
-            if len(voters) >= self._subject.panel.needed:
+            if len(voters) >= self._subject.quorum.needed:
                 del self._votes[partition, ps]
                 return self._accept(partition, piece, list(voters.values()))
         return False
@@ -187,7 +187,7 @@ class Feed:
         return True
 
     def _forget_votes(self, partition: int) -> None:
-        """For numbers that were given to others: somebody lied about how many come together."""
+        """Drop the votes for numbers that were given to others: a broker lied about how many come together."""
         passed = [key for key in self._votes if key[0] == partition and key[1] < self._expected[partition]]
         for key in passed:
             del self._votes[key]
@@ -196,13 +196,13 @@ class Feed:
 
     def _staffed(self) -> bool:
         """Start sources until there are enough; whether there are."""
-        wanted = self._subject.panel.needed + self._extra
-        for name in self._subject.panel.candidates():
+        wanted = self._subject.quorum.needed + self._extra
+        for name in self._subject.quorum.candidates():
             if len(self._sources) >= wanted:
                 break
             if name not in self._failed and name not in self._sources:
                 self._sources[name] = _Source(self, self._subject, name, self._wake.set)
-        return len(self._sources) >= self._subject.panel.needed
+        return len(self._sources) >= self._subject.quorum.needed
 
     def _bury(self) -> None:
         """Learn from the sources that have ended."""
@@ -212,7 +212,7 @@ class Feed:
                 self._note(name, source.task)
 
     def _note(self, name: str, task: asyncio.Task[None]) -> None:
-        brokers = self._subject.panel.brokers
+        brokers = self._subject.quorum.brokers
         try:
             task.result()
         except ProofError as error:
@@ -226,23 +226,23 @@ class Feed:
             self._failed[name] = str(error)
         except Declined as declined:
             self._failed[name] = str(declined)
-            if declined.code in _ENDS:
-                raise Over(name, pruned=declined.code is Code.PRUNED) from None
-            if declined.code not in PASSING:
-                self._deny(name, declined)
+            if declined.kind in _ENDS:
+                raise Over(name, pruned=declined.kind is Pruned) from None
+            if not declined.kind.passing:
+                self._deny(name, declined.refusal)
 
-    def _deny(self, name: str, declined: Declined) -> None:
-        said = self._denials[declined.code]
-        said[name] = declined.detail
-        if len(said) >= self._subject.panel.enough_to_refuse:
-            raise refused(declined.code, declined.detail)
+    def _deny(self, name: str, refusal: Refusal) -> None:
+        said = self._denials[refusal.code]
+        said[name] = refusal
+        if len(said) >= self._subject.quorum.enough_to_refuse:
+            raise refusal.error()
 
     async def _sleep(self) -> None:
         """Until something happens; if brokers disagree for too long, more of them are asked."""
-        panel, clock = self._subject.panel, asyncio.get_running_loop().time
-        ends = [self._waiting_since + panel.timeout] if panel.timeout is not None else []
+        quorum, clock = self._subject.quorum, asyncio.get_running_loop().time
+        ends = [self._waiting_since + quorum.timeout] if quorum.timeout is not None else []
         if self._undecided is not None:
-            ends.append(self._undecided + panel.timeouts.freshness / 1_000)
+            ends.append(self._undecided + quorum.timeouts.freshness / 1_000)
         try:
             async with asyncio.timeout_at(min(ends, default=None)):
                 await self._wake.wait()
@@ -253,14 +253,14 @@ class Feed:
             self._require_time()
 
     async def _rest(self) -> None:
-        """Nobody is left in this round: say so, wait a little, begin another."""
+        """No broker is left in this round: report it, wait a little, begin another."""
         # A certified reader is shown proof of a refusal, or it is one broker's word while the others have a bad moment.
-        if self._denials and not self._sources and self._subject.panel.reader.level != "certified":
-            code, said = max(self._denials.items(), key=lambda one: len(one[1]))
-            raise refused(code, next(iter(said.values())))
+        if self._denials and not self._sources and self._subject.quorum.reader.level != "certified":
+            said = max(self._denials.values(), key=len)
+            raise next(iter(said.values())).error()
         waited = asyncio.get_running_loop().time() - self._waiting_since
-        if waited > self._subject.panel.timeouts.freshness / 1_000:
-            self._subject.panel.report(self._trouble())
+        if waited > self._subject.quorum.timeouts.freshness / 1_000:
+            self._subject.quorum.report(self._trouble())
         self._require_time()
         self._round += 1
         self._failed.clear()
@@ -268,7 +268,7 @@ class Feed:
 
     def _require_time(self) -> None:
         """With a timeout, raise what is wrong when the reader waits for so long and nothing fresh is shown."""
-        timeout = self._subject.panel.timeout
+        timeout = self._subject.quorum.timeout
         if timeout is not None and asyncio.get_running_loop().time() - self._waiting_since >= timeout:
             raise self._trouble()
 
@@ -278,7 +278,7 @@ class Feed:
 
     def _trouble(self) -> ParleyError:
         if not self._reached and self._failed:
-            return Unreachable(self._failed, self._subject.panel.brokers.addresses)
+            return Unreachable(self._failed, self._subject.quorum.brokers.addresses)
         return Stalled(f"following {self._subject.topic}", self._failed)
 
 
@@ -293,7 +293,7 @@ class _Source:
         self.name = name
         self._feed = feed
         self._subject = subject
-        self._patience = subject.panel.timeouts.freshness / 1_000 + MARGIN
+        self._patience = subject.quorum.timeouts.freshness / 1_000 + MARGIN
         self._stream: Stream | None = None
         self._limit: asyncio.Timeout | None = None
         self._owed = 0
@@ -302,7 +302,7 @@ class _Source:
             int, int
         ] = {}  # by partition, ms behind the present when it was last seen to catch up
         self.task = asyncio.create_task(self._run())
-        self.task.add_done_callback(heed)
+        self.task.add_done_callback(swallow_result)
         self.task.add_done_callback(lambda _: ended())
 
     def taken(self, messages: int) -> None:
@@ -318,14 +318,14 @@ class _Source:
         self._owed = 0
 
     async def _run(self) -> None:
-        feed, subject, panel = self._feed, self._subject, self._subject.panel
+        feed, subject, quorum = self._feed, self._subject, self._subject.quorum
         places = list(feed.places.values())
-        order = Order(panel.reader, subject.topic, subject.constraint, places, feed.floor)
+        order = Order(quorum.reader, subject.topic, subject.constraint, places, feed.floor)
         positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
         question = OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
         try:
             async with asyncio.timeout_at(self._due):
-                connection = await panel.brokers.connection(self.name)
+                connection = await quorum.brokers.connection(self.name)
                 feed.reach()
                 self._stream = await connection.open(question)
         except TimeoutError:
@@ -333,39 +333,39 @@ class _Source:
         try:
             await self._follow(self._stream, order)
         except Declined as declined:
-            if declined.code not in PASSING | _ENDS:
+            if not declined.kind.passing and declined.kind not in _ENDS:
                 last = max(place.partition for place in places)
-                await Judge(panel, subject.clock, subject.topic, last)(connection, declined)
+                await Judge(quorum, subject.clock, subject.topic, last)(connection, declined)
             raise
         finally:
             self._stream.close()
 
     async def _follow(self, stream: Stream, order: Order) -> None:
-        panel = self._subject.panel
+        quorum = self._subject.quorum
         state = Completeness.BEHIND
         while True:
             piece, arrived = await self._next(stream, state)
-            belief = panel.reader.believe(piece.anchor)
+            view = quorum.reader.view(piece.anchor)
             if isinstance(piece, Delivery):
                 # What this reader may not see is so now only if the header is new.
-                if piece.reader is not None and not is_fresh(belief, arrived, panel.timeouts.freshness):
+                if piece.reader is not None and not is_fresh(view, arrived, quorum.timeouts.freshness):
                     raise Stale("it withholds messages under an old header")
-                self._feed.offer(self, shown := order.delivered(belief, piece))
+                self._feed.offer(self, shown := order.delivered(view, piece))
                 state = Completeness.BEHIND  # what the last head proved to be missing may have been this
                 if self._catches_up(shown, arrived):
                     self._due = self._deadline()
             else:
-                state = order.completeness(belief, piece)
+                state = order.completeness(view, piece)
                 if state is Completeness.ENDED:
-                    raise Declined(Code.NOT_SUBSCRIBED, "the order has ended")
-                if state is Completeness.COMPLETE and is_fresh(belief, arrived, panel.timeouts.freshness):
+                    raise Declined(NotSubscribed("ended").data)
+                if state is Completeness.COMPLETE and is_fresh(view, arrived, quorum.timeouts.freshness):
                     self._feed.show_fresh()
                     self._lags.clear()
                     # The older the header, the sooner the next one: a broker that shows one again has no new ones.
-                    self._due = self._deadline(max(0, arrived - belief.time))
-            if panel.reader.level == "certified":
+                    self._due = self._deadline(max(0, arrived - view.time))
+            if quorum.reader.level == "certified":
                 self._feed.floor = max(self._feed.floor, order.floor)
-                panel.height = max(panel.height, order.floor)
+                quorum.height = max(quorum.height, order.floor)
 
     def _catches_up(self, pieces: Iterable[Piece], arrived: int) -> bool:
         """Whether a broker that has much to tell, and no time for heads, comes closer to the present all the same."""
@@ -374,7 +374,7 @@ class _Source:
             if isinstance(piece, Ended):
                 continue
             partition, lag = piece[-1].partition, arrived - piece[-1].time
-            if lag <= self._lags.setdefault(partition, lag) - self._subject.panel.timeouts.freshness // 2:
+            if lag <= self._lags.setdefault(partition, lag) - self._subject.quorum.timeouts.freshness // 2:
                 self._lags[partition] = lag
                 found = True
         return found

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 
-from parley.client.asking import Panel, Request
-from parley.client.beliefs import Belief, Stale, check_entries, is_fresh, record_of
+from parley.client.beliefs import Stale, VerifiedView, check_entries, is_fresh, record_of
 from parley.client.denials import Judge
 from parley.client.errors import NotFound, UnknownPartition
 from parley.client.messages import Message
+from parley.client.quorum import QuorumClient, Request
 from parley.client.verification import Page, Question, check_fetched
-from parley.model.records import PartitionRecord, partition_key
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Fetch, Fetched, Prove, Proven
 
 __all__ = ["History"]
@@ -25,22 +25,22 @@ _Heads = tuple[PartitionRecord | None, ...]
 class History:
     """What was published, as far as it is kept."""
 
-    def __init__(self, panel: Panel, clock: Callable[[], int]) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, clock: Callable[[], int]) -> None:
+        self._quorum = quorum
         self._clock = clock
 
     async def page(
         self, topic: str, partition: int, offset: int, *, wait: int = 0, max_bytes: int = PAGE_BYTES
     ) -> Page:
         """The messages from `offset` on; none only if there was none a moment ago, or after `wait` ms."""
-        panel = self._panel
-        question = Question(topic, partition, offset, panel.height)
+        quorum = self._quorum
+        question = Question(topic, partition, offset, quorum.height)
 
-        def read(belief: Belief, answer: Fetched) -> Page:
-            page = check_fetched(belief, answer, panel.reader, question)
+        def read(view: VerifiedView, answer: Fetched) -> Page:
+            page = check_fetched(view, answer, quorum.reader, question)
             # Where the partition ends, and what this reader may not see, is so now only if the header is new.
             if not page.messages or any(message.empty for message in page.messages):
-                self.require_fresh(belief)
+                self.require_fresh(view)
             return page
 
         request = Request(
@@ -49,44 +49,44 @@ class History:
             Fetched,
             read,
             _common,
-            Judge(panel, self._clock, topic, partition, offset),
+            Judge(quorum, self._clock, topic, partition, offset),
         )
-        return await panel.ask(request)
+        return await quorum.ask(request)
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""
         return (await self.heads(topic, [partition]))[0]
 
     async def heads(self, topic: str, partitions: Sequence[int]) -> tuple[PartitionRecord, ...]:
-        panel = self._panel
-        keys = tuple(partition_key(topic, partition) for partition in partitions)
-        floor = panel.height
+        quorum = self._quorum
+        keys = tuple(HEADS.key(topic, partition) for partition in partitions)
+        floor = quorum.height
 
-        def read(belief: Belief, answer: Proven) -> _Heads:
-            values = check_entries(belief, answer, keys, floor)
-            self.require_fresh(belief)
-            return tuple(record_of(PartitionRecord, value) for value in values)
+        def read(view: VerifiedView, answer: Proven) -> _Heads:
+            values = check_entries(view, answer, keys, floor)
+            self.require_fresh(view)
+            return tuple(record_of(HEADS, value) for value in values)
 
         what = f"asking for the ends of {topic}"
-        found = await panel.ask(
-            Request(what, Prove(0, keys), Proven, read, _lowest, Judge(panel, self._clock, topic))
+        found = await quorum.ask(
+            Request(what, Prove(0, keys), Proven, read, _lowest, Judge(quorum, self._clock, topic))
         )
         for partition, record in zip(partitions, found, strict=True):
             if record is None:
-                raise UnknownPartition(f"topic {topic} has no partition {partition}")
+                raise UnknownPartition("number", topic=topic, partition=partition)
         return tuple(record for record in found if record is not None)
 
     async def read(self, topic: str, partition: int, offset: int) -> Message:
         page = await self.page(topic, partition, offset, max_bytes=1)
         if not page.messages:
-            raise NotFound(f"offset {offset} does not exist; partition {partition} of {topic} ends before it")
+            raise NotFound("offset", topic=topic, partition=partition, offset=offset)
         return page.messages[0]
 
     async def messages(
         self, topic: str, partition: int, start: int, limit: int | None, *, follow: bool
     ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
-        wait = self._panel.timeouts.freshness if follow else 0
+        wait = self._quorum.timeouts.freshness if follow else 0
         left = limit
         while left is None or left > 0:
             page = await self.page(topic, partition, start, wait=wait)
@@ -97,9 +97,9 @@ class History:
             start += len(page.messages)
             left = None if left is None else left - len(page.messages)
 
-    def require_fresh(self, belief: Belief) -> None:
-        if not is_fresh(belief, self._clock(), self._panel.timeouts.freshness):
-            age = self._clock() - belief.time
+    def require_fresh(self, view: VerifiedView) -> None:
+        if not is_fresh(view, self._clock(), self._quorum.timeouts.freshness):
+            age = self._clock() - view.time
             raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
 
 

@@ -11,19 +11,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from parley.client.asking import Panel, Request
-from parley.client.beliefs import Belief, Stale, is_fresh, require_recent
-from parley.client.errors import Malformed
+from parley.client.beliefs import Stale, VerifiedView, is_fresh, require_recent
+from parley.client.errors import Malformed, Refused
+from parley.client.quorum import QuorumClient, Request
 from parley.consensus.types import MAX_BATCHES, Header
 from parley.crypto import merkle
 from parley.crypto.merkle import MountainRange
 from parley.ledger.erasure import Remains, RemainsError, check_remains
 from parley.ledger.history import before_row
-from parley.ledger.proofs import Certified, ProofError, history_leaf
+from parley.ledger.proofs import Certified, ProofError, history_leaf_of
 from parley.model.batches import Batch, open_batch
-from parley.model.errors import Refusal
-from parley.model.receipts import Leaf, decode_leaf
-from parley.model.records import client_key
+from parley.model.receipts import Leaf
+from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import (
     MAX_ANSWER,
     Blocks,
@@ -56,6 +55,7 @@ class VerifiedBlock:
     """A block of the certified history. `bodies`, `opened` and `remains` are in the order of `batches`.
 
     A body is None if it was not asked for or is erased; then `remains` has what stays of it, if a broker still has that.
+    `decode_leaf` is that of the network's application.
     """
 
     header: Header
@@ -67,6 +67,7 @@ class VerifiedBlock:
         repr=False
     )  # the bodies, decoded and with their signatures checked
     remains: tuple[Remains | None, ...] = field(repr=False)
+    decode_leaf: Callable[[bytes], Leaf] = field(repr=False, compare=False)
     before: MountainRange | None = field(
         default=None, repr=False
     )  # the history up to it, of an answer's first block
@@ -78,7 +79,7 @@ class VerifiedBlock:
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """What applying it gave: receipts, then matches, then ends of orders."""
-        return tuple(map(decode_leaf, self.raw_leaves))
+        return tuple(map(self.decode_leaf, self.raw_leaves))
 
 
 _Checked = tuple[bytes | None, Batch | None, Remains | None]  # of one batch; only one of body and remains
@@ -88,32 +89,32 @@ _NOTHING: _Checked = (None, None, None)
 class LedgerReader:
     """Reads blocks as brokers keep them; they show these to auditors only (P22)."""
 
-    def __init__(self, panel: Panel, clock: Callable[[], int]) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, clock: Callable[[], int]) -> None:
+        self._quorum = quorum
         self._clock = clock
-        self._chain = panel.reader.trust.genesis.chain
+        self._chain = quorum.reader.trust.genesis.chain
 
     async def certified_head(self) -> CertifiedHead:
-        panel, floor = self._panel, self._panel.height
+        quorum, floor = self._quorum, self._quorum.height
 
-        def read(_: Belief, answer: Proven) -> CertifiedHead:
-            certified = panel.reader.trust.certified(answer.anchor)
+        def read(_: VerifiedView, answer: Proven) -> CertifiedHead:
+            certified = quorum.reader.trust.certified(answer.anchor)
             require_recent(certified, floor)
             self._require_fresh(certified)
             return CertifiedHead(certified.height, answer.anchor.header.id(), certified.time)
 
-        question = Prove(0, (client_key(panel.reader.key),))
-        return await panel.ask(Request("asking how far the ledger is", question, Proven, read), needed=1)
+        question = Prove(0, (CLIENTS.key(quorum.reader.key),))
+        return await quorum.ask(Request("asking how far the ledger is", question, Proven, read), needed=1)
 
     async def blocks(self, height: int, *, bodies: bool, max_bytes: int) -> list[VerifiedBlock]:
         if not 1 <= height <= MAX_HEIGHT:
-            raise Malformed(f"there is no block {height}; the first one has height 1")
+            raise Malformed("height", height=height)
         if not 1 <= max_bytes <= MAX_ANSWER:
-            raise Malformed(f"max_bytes is 1 to {MAX_ANSWER}, not {max_bytes}")
-        panel, floor = self._panel, self._panel.height
+            raise Malformed("max_bytes", limit=MAX_ANSWER, max_bytes=max_bytes)
+        quorum, floor = self._quorum, self._quorum.height
 
-        def read(_: Belief, answer: Blocks) -> list[VerifiedBlock]:
-            certified = panel.reader.trust.certified(answer.anchor)
+        def read(_: VerifiedView, answer: Blocks) -> list[VerifiedBlock]:
+            certified = quorum.reader.trust.certified(answer.anchor)
             found = self._check(certified, answer, height, bodies=bodies)
             if not found:
                 if height <= floor:
@@ -124,7 +125,7 @@ class LedgerReader:
             return found
 
         question = ReadBlocks(0, height, max_bytes, bodies)
-        found = await panel.ask(Request(f"reading block {height}", question, Blocks, read), needed=1)
+        found = await quorum.ask(Request(f"reading block {height}", question, Blocks, read), needed=1)
         return await self._completed(found) if bodies else found
 
     def _check(
@@ -140,7 +141,7 @@ class LedgerReader:
                 raise ProofError(f"it shows block {raw.block.header.height} in the place of block {expected}")
         ids = [raw.block.header.id() for raw in answer.blocks]
         places = [
-            history_leaf(at, name, merkle.root(raw.leaves))
+            history_leaf_of(at, name, raw.leaves)
             for at, name, raw in zip(heights, ids, answer.blocks, strict=True)
         ]
         proof, header = answer.history, certified.anchor.header
@@ -164,7 +165,10 @@ class LedgerReader:
         if not bodies and any(body is not None for body in raw.bodies):
             raise ProofError(f"it shows bodies of block {header.height} that were not asked for")
         checked = [self._body(body, digest) for body, digest in zip(raw.bodies, batches, strict=True)]
-        return _with_bodies(VerifiedBlock(header, name, batches, raw.leaves, (), (), ()), checked)
+        decode_leaf = self._quorum.reader.trust.decode_leaf
+        return _with_bodies(
+            VerifiedBlock(header, name, batches, raw.leaves, (), (), (), decode_leaf), checked
+        )
 
     def _body(self, body: Body, digest: bytes) -> _Checked:
         """The digest does not cover the signature, so that both are checked."""
@@ -179,9 +183,9 @@ class LedgerReader:
             case _:
                 try:
                     found, batch = open_batch(body, self._chain)
-                except Refusal as refusal:
+                except Refused as refused:
                     raise ProofError(
-                        f"the body of batch {digest.hex()[:16]} is no batch: {refusal}"
+                        f"the body of batch {digest.hex()[:16]} is no batch: {refused}"
                     ) from None
                 if found != digest:
                     raise ProofError(f"it shows another body than that of batch {digest.hex()[:16]}")
@@ -200,20 +204,20 @@ class LedgerReader:
 
     async def _bodies(self, digests: tuple[bytes, ...]) -> list[_Checked]:
         """As many as enough brokers have said something of; at least one."""
-        panel = self._panel
+        quorum = self._quorum
 
-        def read(_: Belief, answer: Bodies) -> list[_Checked]:
-            panel.reader.trust.certified(answer.anchor)
+        def read(_: VerifiedView, answer: Bodies) -> list[_Checked]:
+            quorum.reader.trust.certified(answer.anchor)
             if len(answer.bodies) > len(digests):
                 raise ProofError("it shows more bodies than were asked for")
             return [self._body(body, name) for body, name in zip(answer.bodies, digests, strict=False)]
 
         request = Request("reading bodies of batches", ReadBodies(0, digests), Bodies, read, _united)
-        needed = min(panel.faults + 1, len(panel.candidates()))
-        return await panel.ask(request, needed=needed)
+        needed = min(quorum.faults + 1, len(quorum.candidates()))
+        return await quorum.ask(request, needed=needed)
 
     def _require_fresh(self, certified: Certified) -> None:
-        if not is_fresh(certified, self._clock(), self._panel.timeouts.freshness):
+        if not is_fresh(certified, self._clock(), self._quorum.timeouts.freshness):
             age = self._clock() - certified.time
             raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
 

@@ -6,22 +6,25 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from parley.application.operations import Operation
 from parley.client.errors import ParleyError
 from parley.client.narrowing import narrowed
+from parley.client.proofs import OperationProof, save_proof
 from parley.consensus.types import Header
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
-from parley.ledger.publication import MessageProof, PublicationProof, check_publication, encode_publication
 from parley.model import batches, leaves
 from parley.model.batches import BatchHeader, MessageHeader, Withheld
 from parley.model.names import Value
-from parley.model.receipts import BatchReceipt
+from parley.model.receipts import BatchReceipt, Outcome
+from parley.modules.publishing.proof import MessageProof, PublicationProof, check_publication
 
-__all__ = ["Evidence", "Level", "Message", "Origin", "Receipt", "Receipts"]
+__all__ = ["Evidence", "Level", "Message", "OperationReceipt", "Origin", "Receipt", "Receipts"]
+
+T = TypeVar("T")
 
 Level = Literal["certified", "quorum", "trusted"]
 
@@ -50,7 +53,7 @@ class Evidence:
             None if message is None else MessageProof(message, leaves.prove(self.leaves, index)),
         )
         try:
-            # Under `quorum` and `trusted` nobody has looked at it before.
+            # Under `quorum` and `trusted` it was not looked at before.
             check_publication(made, self.trust)
         except ProofError as error:
             raise ParleyError(f"What the brokers showed proves nothing: {error}.") from error
@@ -78,9 +81,7 @@ class Receipt:
 
     def save(self, path: str | os.PathLike[str], *, message: bool = True) -> None:
         """Write the proof to a new file that only its owner can read, because it holds the message."""
-        descriptor = os.open(Path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encode_publication(self.proof(message=message)))
+        save_proof(self.proof(message=message), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,36 @@ class Receipts:
 
     def __iter__(self) -> Iterator[Receipt]:
         return (self[index] for index in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReceipt:
+    """That an operation took effect, and at which height. `time` is the block's, in ms since 1970."""
+
+    operation: Operation
+    height: int
+    time: int
+    client: str
+    verified: Level
+    _receipt: BatchReceipt = field(repr=False, compare=False)
+    _proof: Callable[[], OperationProof] = field(repr=False, compare=False)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the operation gave, as its module declares it: `Done` if there is nothing to say."""
+        return self._receipt.outcome
+
+    def given(self, kind: type[T]) -> T | None:
+        """The outcome, if it is of this kind."""
+        return self._receipt.given(kind)
+
+    def proof(self) -> OperationProof:
+        """What anybody can check with the genesis file and the application's modules."""
+        return self._proof()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the proof to a new file that only its owner can read."""
+        save_proof(self.proof(), path)
 
 
 class Origin(Struct, frozen=True):

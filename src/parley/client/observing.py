@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parley.client.asking import Panel, Request
-from parley.client.beliefs import Belief, check_entries
+from parley.client.beliefs import VerifiedView, check_entries
 from parley.client.history import History
+from parley.client.quorum import QuorumClient, Request
 from parley.crypto import merkle
 from parley.ledger.proofs import ProofError, history_leaf
 from parley.net.messages import Prove, Proven, ReadHeader, ShownHeader
@@ -36,8 +36,8 @@ class BlockName:
 class Observer:
     """Everything it says was certified, and was so a moment ago."""
 
-    def __init__(self, panel: Panel, history: History) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, history: History) -> None:
+        self._quorum = quorum
         self._history = history
 
     async def entries(self, keys: Sequence[bytes], floor: int = 0, *, skip: int = 0) -> Observation:
@@ -46,14 +46,14 @@ class Observer:
         Who asks again and again should `skip` another number of brokers each time: one that stands still, and is fresh
         for a while yet, is found out by what the others show.
         """
-        floor = max(floor, self._panel.height)
+        floor = max(floor, self._quorum.height)
 
-        def read(belief: Belief, answer: Proven) -> Observation:
-            values = check_entries(belief, answer, keys, floor)
-            self._history.require_fresh(belief)
-            return Observation(belief.height, values)
+        def read(view: VerifiedView, answer: Proven) -> Observation:
+            values = check_entries(view, answer, keys, floor)
+            self._history.require_fresh(view)
+            return Observation(view.height, values)
 
-        return await self._panel.ask(
+        return await self._quorum.ask(
             Request("looking at the state", Prove(0, tuple(keys)), Proven, read, _lowest), skip=skip
         )
 
@@ -62,12 +62,12 @@ class Observer:
 
         None: f+1 brokers, one of which is honest, do not reach so far; a single one may just be behind.
         """
-        enough = self._panel.faults + 1
+        enough = self._quorum.faults + 1
 
-        def read(belief: Belief, answer: ShownHeader) -> tuple[BlockName | None]:
-            found = _checked(belief, answer, height, proven=self._panel.reader.level == "certified")
+        def read(view: VerifiedView, answer: ShownHeader) -> tuple[BlockName | None]:
+            found = _checked(view, answer, height, proven=self._quorum.reader.level == "certified")
             if height == 0 or found is None:
-                self._history.require_fresh(belief)
+                self._history.require_fresh(view)
             return (found,)
 
         def combine(
@@ -79,23 +79,23 @@ class Observer:
             return None
 
         request = Request("looking at a block's header", ReadHeader(0, height), ShownHeader, read, combine)
-        return (await self._panel.ask(request))[0]
+        return (await self._quorum.ask(request))[0]
 
 
-def _checked(belief: Belief, answer: ShownHeader, height: int, *, proven: bool) -> BlockName | None:
+def _checked(view: VerifiedView, answer: ShownHeader, height: int, *, proven: bool) -> BlockName | None:
     if answer.block is None:
-        if height <= belief.height:
+        if height <= view.height:
             raise ProofError(f"block {height} is certified, and the broker says that there is none")
         return None
-    header, receipts_root, place = answer.block
-    if header.height != (height or belief.height) or header.height > belief.height:
+    header, receipts_root, receipts, place = answer.block
+    if header.height != (height or view.height) or header.height > view.height:
         raise ProofError("the broker showed another block than the one asked for")
     name = header.id()
     if proven:
-        leaf = history_leaf(header.height, name, receipts_root)
-        if (place.index, place.size) != (header.height - 1, belief.height):
+        leaf = history_leaf(header.height, name, receipts_root, receipts)
+        if (place.index, place.size) != (header.height - 1, view.height):
             raise ProofError(f"the history proof of block {height} is for another place or another size")
-        if not merkle.verify(belief.anchor.header.history_root, leaf, place):
+        if not merkle.verify(view.anchor.header.history_root, leaf, place):
             raise ProofError(f"block {height} is not in the certified history")
     return BlockName(header.height, name, header.time, header.epoch)
 

@@ -1,4 +1,4 @@
-"""Where a subscriber stands, to be saved and given back: whoever restarts goes on there, without gap or double (P6).
+"""Where a subscriber stands, to be saved and given back: after a restart it goes on there, without gap or double (P6).
 
 It says what the application was handed, not what was read ahead. By offset it always holds; while its order lives, the
 order goes on at its very number.
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from parley.client.errors import Invalid
-from parley.model.operations import MAX_PARTITIONS
+from parley.model.names import MAX_PARTITIONS
 
 __all__ = ["PartitionPosition", "Position"]
 
@@ -59,7 +59,7 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
             (self.where, where, "constraint"),
         ):
             if mine != asked:
-                raise Invalid(f"the position is one of {what} {mine}, and the subscription is to {asked}")
+                raise Invalid("other_position", what=what, given=mine, asked=asked)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -70,12 +70,12 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise Invalid(f"this is no position of a subscription: {error}") from None
+            raise Invalid("no_position", fault=str(error)) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put it in the place of what the file held before, as a whole or not at all."""
         place = Path(path)
-        # A name that nobody can have taken or linked elsewhere before, readable by its owner only.
+        # A name that no other program can have taken or linked elsewhere before, readable by its owner only.
         descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         temporary = Path(name)
         try:

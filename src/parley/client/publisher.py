@@ -9,14 +9,14 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from parley.client.asking import Panel
 from parley.client.compose import MAX_CONTENT, Composer, compose, partition_of, size_of
 from parley.client.errors import ClientClosed, LimitExceeded
-from parley.client.lines import Applied, Line
 from parley.client.messages import Receipt, Receipts
+from parley.client.quorum import QuorumClient
+from parley.client.sequences import Applied, ProducerSequence
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
-from parley.model.receipts import Published
+from parley.modules.publishing.receipts import first_offset
 
 __all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 
@@ -27,9 +27,9 @@ MAX_FAILED = 64  # failures that are kept for `flush`
 class Publishing:
     """What publishers need of their client."""
 
-    panel: Panel
+    quorum: QuorumClient
     rng: Callable[[int], bytes]
-    line: Callable[[str, int], Line]
+    sequence: Callable[[str, int], ProducerSequence]
     partitions: Callable[[str], Awaitable[int]]
 
 
@@ -41,10 +41,10 @@ class _Batch:
     size: int = 0
     rules: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
-    line: Line | None = None
+    sequence: ProducerSequence | None = None
     done: asyncio.Future[Applied] | None = None
     sent: asyncio.Event = field(default_factory=asyncio.Event)
-    seen: bool = False  # whether somebody has waited for one of them
+    seen: bool = False  # whether one of them was waited for
 
     def takes(self, message: Message, max_bytes: int) -> bool:
         return self.size + size_of(message) <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
@@ -54,44 +54,45 @@ class _Batch:
         self.size += size_of(message)
         self.rules.add(message.rule)
 
-    def submit(self, line: Line) -> asyncio.Future[Applied]:
-        self.line, self.done = line, line.submit(tuple(self.messages))
+    def submit(self, sequence: ProducerSequence) -> asyncio.Future[Applied]:
+        self.sequence, self.done = sequence, sequence.submit(tuple(self.messages))
         self.sent.set()
         return self.done
 
-    def receipts(self, panel: Panel) -> Receipts:
+    def receipts(self, quorum: QuorumClient) -> Receipts:
         """Raises why there are none."""
-        assert self.line is not None, "it was sent"
+        assert self.sequence is not None, "it was sent"
         assert self.done is not None, "it was sent"
         if not self.done.done():
-            raise self.line.unanswered("publishing (what was sent may still be published)")
-        return _receipts(panel, self.done.result())
+            raise self.sequence.unanswered("publishing (what was sent may still be published)")
+        return _receipts(quorum, self.done.result())
 
 
-def _receipts(panel: Panel, applied: Applied) -> Receipts:
+def _receipts(quorum: QuorumClient, applied: Applied) -> Receipts:
     ordered = applied.ordered
     receipt = ordered.receipt
-    assert isinstance(receipt.outcome, Published), "a batch of messages is published or refused"
+    offset = first_offset(receipt)
+    assert offset is not None, "a batch of messages is published or refused"
     return Receipts(
         receipt.topic,
         receipt.partition,
-        receipt.outcome.first_offset,
+        offset,
         ordered.height,
         ordered.time,
         receipt.client,
-        panel.reader.level,
+        quorum.reader.level,
         applied.messages,
-        partial(applied.evidence, panel),
+        partial(applied.evidence, quorum),
     )
 
 
 class Pending:
     """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
 
-    __slots__ = ("_batch", "_index", "_panel")
+    __slots__ = ("_batch", "_index", "_quorum")
 
-    def __init__(self, panel: Panel, batch: _Batch, index: int) -> None:
-        self._panel = panel
+    def __init__(self, quorum: QuorumClient, batch: _Batch, index: int) -> None:
+        self._quorum = quorum
         self._batch = batch
         self._index = index
 
@@ -99,19 +100,19 @@ class Pending:
         return self._receipt().__await__()
 
     async def _receipt(self) -> Receipt:
-        batch, panel = self._batch, self._panel
+        batch, quorum = self._batch, self._quorum
         batch.seen = True
         await batch.sent.wait()
         assert batch.done is not None, "it was sent"
-        await asyncio.wait([batch.done], timeout=panel.timeout)
-        return batch.receipts(panel)[self._index]
+        await asyncio.wait([batch.done], timeout=quorum.timeout)
+        return batch.receipts(quorum)[self._index]
 
 
-async def publish_one(panel: Panel, line: Line, message: Message) -> Receipt:
-    """In a batch of its own."""
+async def publish_one(quorum: QuorumClient, sequence: ProducerSequence, message: Message) -> Receipt:
+    """Publish a message in a batch of its own."""
     batch = _Batch([message])
-    batch.submit(line)
-    return await Pending(panel, batch, 0)
+    batch.submit(sequence)
+    return await Pending(quorum, batch, 0)
 
 
 class Publisher:
@@ -180,7 +181,7 @@ class Publisher:
         if partition is None:
             partition = await self._partition(key)
         batch = await self._batch(partition, message)
-        pending = Pending(self._publishing.panel, batch, len(batch.messages))
+        pending = Pending(self._publishing.quorum, batch, len(batch.messages))
         batch.add(message)
         if len(batch.messages) >= self._batch_size:
             self._dispatch(partition)
@@ -218,11 +219,11 @@ class Publisher:
         return await self._all(sent)
 
     async def flush(self) -> None:
-        """Send what is gathered and wait for all receipts; raises the first failure that nobody has waited for."""
+        """Send what is gathered and wait for all receipts; raises the first failure that was not waited for."""
         for partition in list(self._open):
             self._dispatch(partition)
         if self._unsettled:
-            await asyncio.wait(list(self._unsettled), timeout=self._publishing.panel.timeout)
+            await asyncio.wait(list(self._unsettled), timeout=self._publishing.quorum.timeout)
             self._require_settled()
         failed, self._failed = self._failed, []
         for done in (batch.done for batch in failed if not batch.seen):
@@ -230,11 +231,11 @@ class Publisher:
             done.result()
 
     async def _all(self, batches: list[_Batch]) -> list[Receipts]:
-        panel = self._publishing.panel
+        quorum = self._publishing.quorum
         waiting = [batch.done for batch in batches if batch.done is not None]
         if waiting:
-            await asyncio.wait(waiting, timeout=panel.timeout)
-        return [batch.receipts(panel) for batch in batches]
+            await asyncio.wait(waiting, timeout=quorum.timeout)
+        return [batch.receipts(quorum) for batch in batches]
 
     async def _partition(self, key: bytes | str | None) -> int:
         if key is None and self._turn in self._open:  # one batch at a time
@@ -251,7 +252,7 @@ class Publisher:
             if batch is not None and batch.messages:
                 self._dispatch(partition)
             await self._acquire()
-            if partition in self._open:  # somebody else was here first
+            if partition in self._open:  # another sender was here first
                 self._room.release()
             else:
                 loop = asyncio.get_running_loop()
@@ -262,7 +263,7 @@ class Publisher:
 
     async def _acquire(self) -> None:
         """Wait until another batch may be in flight; with a timeout, raise what keeps the others from being published."""
-        limit = asyncio.timeout(self._publishing.panel.timeout)
+        limit = asyncio.timeout(self._publishing.quorum.timeout)
         try:
             async with limit:
                 await self._room.acquire()
@@ -274,8 +275,8 @@ class Publisher:
     def _require_settled(self) -> None:
         late = next(iter(self._unsettled.values()), None)
         if late is not None:
-            assert late.line is not None, "it was sent"
-            raise late.line.unanswered(f"publishing {len(self._unsettled)} batches to {self.topic}")
+            assert late.sequence is not None, "it was sent"
+            raise late.sequence.unanswered(f"publishing {len(self._unsettled)} batches to {self.topic}")
 
     def _dispatch(self, partition: int) -> None:
         batch = self._open.pop(partition, None)
@@ -291,7 +292,7 @@ class Publisher:
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
-        done = batch.submit(self._publishing.line(self.topic, partition))
+        done = batch.submit(self._publishing.sequence(self.topic, partition))
         self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 

@@ -1,4 +1,4 @@
-"""Where this client's queries stand, told to brokers, and what brokers tell of others': a reader's own word, signed."""
+"""Where this client's queries stand, for brokers to show, and what they show of others': a reader's own word, signed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from parley.client.administration import BrokerStatus
-from parley.client.asking import ANSWER_SECONDS, Panel
 from parley.client.connection import Declined, Gone
-from parley.client.errors import Malformed, ParleyError, Unreachable, refused
+from parley.client.errors import Malformed, ParleyError, Refused, Unreachable
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.crypto.ed25519 import SecretKey
 from parley.ledger.proofs import ProofError
 from parley.model.advisories import MAX_ADVISORY, Advisory, Standpoint, open_advisory, sign_advisory
-from parley.model.errors import Refusal
 from parley.model.genesis import Genesis
 from parley.net.messages import Advise, Advised
 
@@ -37,39 +36,39 @@ class ReaderStatus:
         return sum(position.lag for position in self.positions)
 
 
-async def advise(panel: Panel, advisory: Advisory, key: SecretKey) -> None:
+async def advise(quorum: QuorumClient, advisory: Advisory, key: SecretKey) -> None:
     """Tell f+1 brokers, one of which is honest; enough if one of them takes it."""
     data, signature = sign_advisory(advisory, key)
     if len(data) > MAX_ADVISORY:
-        raise Malformed(f"an advisory of {len(data)} bytes; {MAX_ADVISORY} are allowed")
-    names = panel.candidates()[: panel.faults + 1]
+        raise Malformed("advisory_size", size=len(data), limit=MAX_ADVISORY)
+    names = quorum.candidates()[: quorum.faults + 1]
     question = Advise(0, data, signature)
-    told = await asyncio.gather(*(_tell(panel, name, question) for name in names))
-    if all(problem is not None for problem in told):
-        raise _nobody(panel, dict(zip(names, told, strict=True)))
+    problems = await asyncio.gather(*(_tell(quorum, name, question) for name in names))
+    if all(problem is not None for problem in problems):
+        raise _no_answer(quorum, dict(zip(names, problems, strict=True)))
 
 
-async def _tell(panel: Panel, name: str, question: Advise) -> Exception | None:
+async def _tell(quorum: QuorumClient, name: str, question: Advise) -> Exception | None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            await (await panel.brokers.connection(name)).ask(question, Advised)
+            await (await quorum.brokers.connection(name)).ask(question, Advised)
     except Declined as declined:
         return declined
     except ProofError as error:
-        panel.brokers.distrust(name, str(error))
+        quorum.brokers.distrust(name, str(error))
         return error
     except (Gone, TimeoutError) as error:
-        panel.brokers.failed(name)
+        quorum.brokers.failed(name)
         return error
     return None
 
 
-def _nobody(panel: Panel, problems: Mapping[str, Exception | None]) -> ParleyError:
+def _no_answer(quorum: QuorumClient, problems: Mapping[str, Exception | None]) -> ParleyError:
     for problem in problems.values():
         if isinstance(problem, Declined):
-            return refused(problem.code, problem.detail)
+            return problem.refusal.error()
     said = {name: str(problem) or "it does not answer" for name, problem in problems.items()}
-    return Unreachable(said, panel.brokers.addresses)
+    return Unreachable(said, quorum.brokers.addresses)
 
 
 def readers_of(answers: Iterable[BrokerStatus], genesis: Genesis, now: int) -> list[ReaderStatus]:
@@ -79,7 +78,7 @@ def readers_of(answers: Iterable[BrokerStatus], genesis: Genesis, now: int) -> l
         for said in () if one.status is None else one.status.readers:
             try:
                 advisory = open_advisory(said.advisory, said.signature, genesis, now)
-            except Refusal:
+            except Refused:
                 continue
             place = (advisory.credential.key, advisory.query, advisory.topic)
             known = newest.get(place)

@@ -1,27 +1,27 @@
 """Staging: batches that are stored and invisible until one commit numbers all of them, so that a job's output is there once.
 
 A staged batch takes no place in a sequence: only a commit makes it count, and a stage is committed once (P23). So it may
-be signed anew whenever it is not certain what became of it.
+be signed again whenever it is not certain what became of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.asking import Panel, Request, pause
-from parley.client.beliefs import Belief, Ordered, check_receipt, record_of
-from parley.client.errors import NotStaged, Stalled, refused
-from parley.client.lines import Applied, Author
+from parley.client.beliefs import Ordered, VerifiedView, check_receipt
+from parley.client.errors import NotStaged, Stalled
+from parley.client.quorum import QuorumClient, Request, pause
+from parley.client.sequences import Applied, Author
+from parley.client.state import StateReader
 from parley.crypto.hashing import digest
-from parley.model import receipts
 from parley.model.batches import FORMAT, MAX_NOT_AFTER, STAGED, BatchHeader, Message, sign_batch
-from parley.model.errors import Code
-from parley.model.operations import CommitStage
-from parley.model.records import StageRecord, digests_hash, stage_key
+from parley.model.refusals import DUPLICATE, is_final
+from parley.modules.staging.operations import CommitStage, digests_hash
+from parley.modules.staging.tables import STAGES, StageRecord
 from parley.net.messages import Receipted, Submit
 
 __all__ = ["MAX_VALID", "VALID", "StagedBatch", "Stager", "Staging", "writer_id"]
@@ -54,14 +54,14 @@ class Staging:
 
     def __init__(
         self,
-        panel: Panel,
+        quorum: QuorumClient,
         author: Author,
-        prove: Callable[[Sequence[bytes]], Awaitable[tuple[bytes | None, ...]]],
+        state: StateReader,
         operate: _Operate,
     ) -> None:
-        self._panel = panel
+        self._quorum = quorum
         self._author = author
-        self._prove = prove
+        self._state = state
         self._operate = operate
 
     def writer(self, topic: str, name: str) -> bytes:
@@ -69,8 +69,7 @@ class Staging:
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""
-        (value,) = await self._prove([stage_key(self._author.key.public, topic, writer)])
-        return record_of(StageRecord, value)
+        return await self._state.entry(STAGES, topic, self._author.key.public, writer)
 
     async def stage(
         self,
@@ -88,22 +87,22 @@ class Staging:
         place, content = (topic, partition, writer, stage), tuple(messages)
         what = f"staging for partition {partition} of {topic}"
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
-        name = data = b""
+        digest = data = b""
         until = 0
         for number in count():
-            if until <= self._panel.height:  # none yet, or it came too late
+            if until <= self._quorum.height:  # none yet, or it came too late
                 header = self._header(place, len(content), valid)
-                until, (name, data) = header.not_after, sign_batch(header, content, self._author.key)
-            ordered = await self._panel.ask(_request(what, name, data), skip=number)
-            match ordered.receipt.outcome:
-                case receipts.Refused(code=Code.BUSY | Code.EXPIRED as code, detail=detail):
-                    if self._panel.timeout is not None and clock() - began >= self._panel.timeout:
-                        raise Stalled(what, {"all": f"{code.value}: {detail}"})
-                    await asyncio.sleep(pause(number))
-                case receipts.Refused(code=code, detail=detail):
-                    raise refused(code, detail)
-                case _:  # staged; or a duplicate of itself, which only what is staged can be
-                    return StagedBatch(name, len(content), until)
+                until, (digest, data) = header.not_after, sign_batch(header, content, self._author.key)
+            ordered = await self._quorum.ask(_request(what, digest, data), skip=number)
+            rejected = ordered.receipt.rejected
+            if rejected is None:  # staged; or a duplicate of itself, which only what is staged can be
+                return StagedBatch(digest, len(content), until)
+            error = rejected.refusal.error()
+            if is_final(rejected.code):
+                raise error
+            if self._quorum.timeout is not None and clock() - began >= self._quorum.timeout:
+                raise Stalled(what, {"all": str(error)})
+            await asyncio.sleep(pause(number))
         raise AssertionError("counting does not end")
 
     async def commit(self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes]) -> int:
@@ -113,17 +112,17 @@ class Staging:
         """
         operation = CommitStage(topic, writer, stage, tuple(digests))
         applied = await self._operate(operation, repeats=True)
-        if not isinstance(applied.ordered.receipt.outcome, receipts.Duplicate):
+        if applied.ordered.receipt.code != DUPLICATE:
             return applied.ordered.height
         # This operation was ordered twice, or repeats one that was: the record says whether the first was accepted.
         record = await self.record(topic, writer)
         if record is None or (record.stage, record.digests) != (stage, digests_hash(operation.digests)):
-            raise NotStaged(f"stage {stage} of this writer of {topic} was not committed with these batches")
+            raise NotStaged("stage", topic=topic, stage=stage)
         return record.at[0]
 
     def _header(self, place: tuple[str, int, bytes, int], messages: int, valid: int) -> BatchHeader:
         topic, partition, writer, stage = place
-        author, until = self._author, self._panel.height + valid
+        author, until = self._author, self._quorum.height + valid
         return BatchHeader(
             FORMAT,
             author.chain,
@@ -138,9 +137,9 @@ class Staging:
         )
 
 
-def _request(what: str, name: bytes, data: bytes) -> Request[Receipted, Ordered]:
-    def read(belief: Belief, answer: Receipted) -> Ordered:
-        return check_receipt(belief, answer, name)
+def _request(what: str, digest: bytes, data: bytes) -> Request[Receipted, Ordered]:
+    def read(view: VerifiedView, answer: Receipted) -> Ordered:
+        return check_receipt(view, answer, digest)
 
     return Request(what, Submit(0, data), Receipted, read)
 

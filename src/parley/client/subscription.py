@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from parley.client.asking import heed, pause
 from parley.client.errors import ClientClosed, Invalid, ParleyError, Pruned, Refused, Stalled, Unreachable
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
-from parley.client.lines import Applied
 from parley.client.messages import Message
 from parley.client.position import Position
-from parley.client.standing import Bridge, Standing
-from parley.model.operations import Subscribe, Unsubscribe
-from parley.model.receipts import PartitionStart, Subscribed
+from parley.client.quorum import pause, swallow_result
+from parley.client.reading import Bridge, ReadingState
+from parley.client.sequences import Applied
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
+from parley.modules.subscriptions.receipts import PartitionStart, Subscribed
 
 __all__ = ["Batches", "Start", "Subscribing", "Subscription"]
 
@@ -49,7 +49,7 @@ class Subscribing:
 class Subscription:
     """An asynchronous iterator over messages. Everything published after it was entered will come, once, in order.
 
-    With `keep` its order lives on after it was left, until the lease ends, for whoever resumes it.
+    With `keep` its order lives on after it was left, until the lease ends, so that it can be resumed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Subscription:
         self._subject = subject
         self._start = start
         self._keep = keep
-        self._standing = Standing()
+        self._reading = ReadingState()
         self._feed: Feed | None = None
         self._news: tuple[PartitionStart, ...] | None = None  # of a renewal that changed something
         self._failure: Refused | None = None
@@ -78,20 +78,20 @@ class Subscription:
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """Who delivers now; nobody, while history is read."""
+        """The brokers that deliver now; none while history is read."""
         return () if self._feed is None else self._feed.brokers
 
     @property
     def waiting(self) -> int:
         """How many messages are here already and come without waiting."""
-        return len(self._standing.waiting)
+        return len(self._reading.waiting)
 
     def position(self) -> Position:
         """Where to resume after all that was handed out so far; see `Client.subscribe`."""
-        if not self._standing.places:
+        if not self._reading.places:
             raise ClientClosed("The subscription has no position yet; ask inside `async with`.")
-        chain = self._subject.panel.reader.trust.genesis.chain
-        return Position(chain.hex(), self.topic, self.where, self._standing.positions())
+        chain = self._subject.quorum.reader.trust.genesis.chain
+        return Position(chain.hex(), self.topic, self.where, self._reading.positions())
 
     async def __aenter__(self) -> Self:
         self._subscribing.enter(self._subject)
@@ -102,7 +102,7 @@ class Subscription:
             raise
         self._closed = False
         self._renewal = asyncio.create_task(self._renew())
-        self._renewal.add_done_callback(heed)
+        self._renewal.add_done_callback(swallow_result)
         return self
 
     async def __aexit__(
@@ -122,9 +122,9 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
-        if not self._standing.waiting:
+        if not self._reading.waiting:
             await self._gather()
-        return self._standing.waiting.popleft()
+        return self._reading.waiting.popleft()
 
     def batches(self) -> Batches:
         """The same messages, as many at a time as are here: `async for messages in subscription.batches()`."""
@@ -132,15 +132,15 @@ class Subscription:
 
     async def take(self) -> list[Message]:
         """All messages that are here, at least one; they count as handed out."""
-        if not self._standing.waiting:
+        if not self._reading.waiting:
             await self._gather()
-        messages = list(self._standing.waiting)
-        self._standing.waiting.clear()
+        messages = list(self._reading.waiting)
+        self._reading.waiting.clear()
         return messages
 
     async def _gather(self) -> None:
         # Every step leaves a consistent state behind, so that waiting may be given up at any time.
-        while not self._standing.waiting:
+        while not self._reading.waiting:
             if self._closed:
                 raise ClientClosed("The subscription is closed; iterate inside `async with`.")
             if self._failure is not None:
@@ -148,18 +148,18 @@ class Subscription:
             try:
                 await self._advance()
             except Unreachable as error:
-                if self._subject.panel.timeout is not None:
+                if self._subject.quorum.timeout is not None:
                     raise
-                self._subject.panel.report(error)
+                self._subject.quorum.report(error)
 
     async def _advance(self) -> None:
         """Get some more messages, or one step closer to them."""
         news, self._news = self._news, None
         if news is not None:
-            self._standing.adopt(news)
+            self._reading.adopt(news)
             await self._end_feed()
-        elif self._standing.bridges:
-            await self._cross(self._standing.bridges[0])
+        elif self._reading.bridges:
+            await self._cross(self._reading.bridges[0])
         else:
             await self._follow()
 
@@ -169,8 +169,8 @@ class Subscription:
         """Subscribe, or renew the lease; where the order stands in every partition."""
         subject = self._subject
         applied = await self._subscribing.operate(Subscribe(subject.topic, subject.constraint.text))
-        outcome = applied.ordered.receipt.outcome
-        if not isinstance(outcome, Subscribed) or outcome.constraint != subject.constraint.id:
+        outcome = applied.ordered.receipt.given(Subscribed)
+        if outcome is None or outcome.constraint != subject.constraint.id:
             raise ParleyError(
                 "The network answered a subscription with something else; its brokers are broken."
             )
@@ -179,10 +179,10 @@ class Subscription:
 
     async def _begin(self, starts: tuple[PartitionStart, ...]) -> None:
         if isinstance(self._start, Position):
-            self._standing.resume(self._start.partitions, starts)
+            self._reading.resume(self._start.partitions, starts)
         else:
             ends = {start.partition: start.next_offset for start in starts}
-            self._standing.begin(starts, await self._offsets(self._start, ends))
+            self._reading.begin(starts, await self._offsets(self._start, ends))
 
     async def _offsets(self, start: object, ends: Mapping[int, int]) -> Mapping[int, int]:
         """Where to begin reading in each partition that has a history to be read."""
@@ -193,58 +193,54 @@ class Subscription:
             return {partition: head.log_start_offset for partition, head in zip(ends, heads, strict=True)}
         if isinstance(start, int):
             if len(ends) > 1:
-                raise Invalid(
-                    f"topic {self.topic} has {len(ends)} partitions: give start as {{partition: offset}}"
-                )
+                raise Invalid("start_of_partitions", topic=self.topic, partitions=len(ends))
             start = {0: start}
         if not isinstance(start, Mapping):
-            raise Invalid(
-                f"start is 'latest', 'earliest', an offset, {{partition: offset}} or a position, not {start!r}"
-            )
+            raise Invalid("start", start=repr(start))
         for partition, offset in start.items():
             if not 0 <= offset <= ends.get(partition, -1):
-                raise Invalid(f"there is no offset {offset} in partition {partition} of {self.topic} yet")
+                raise Invalid("offset_ahead", topic=self.topic, partition=partition, offset=offset)
         return start
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def _cross(self, bridge: Bridge) -> None:
-        history, panel = self._subscribing.history, self._subject.panel
-        wait = panel.timeouts.freshness  # a broker that lags has not got there yet
+        history, quorum = self._subscribing.history, self._subject.quorum
+        wait = quorum.timeouts.freshness  # a broker that lags has not got there yet
         try:
             page = await history.page(self.topic, bridge.partition, bridge.offset, wait=wait)
         except Pruned:
             start = (await history.head(self.topic, bridge.partition)).log_start_offset
-            if start <= bridge.offset and panel.reader.level == "certified":
-                # Somebody says so, nobody proves it, and what is proved says otherwise: others have it.
+            if start <= bridge.offset and quorum.reader.level == "certified":
+                # A broker says so without proof, and what is proved says otherwise: others have it.
                 await asyncio.sleep(pause(0))
                 return
             # The reader has to know what it missed, and may go on with what is left, never with what it had before.
             bridge.offset = max(bridge.offset, start)
-            self._standing.crossed()
+            self._reading.crossed()
             raise
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
-        # What hides an empty hides its tags: it may be interesting only to who wants everything.
-        self._standing.waiting.extend(
+        # A redacted message shows no tags either: it may concern only a subscription to everything.
+        self._reading.waiting.extend(
             message
             for message in messages
             if (constraint.text == EVERYTHING if message.empty else constraint.matches(message.tags))
         )
         bridge.offset += len(messages)
-        self._standing.crossed()
+        self._reading.crossed()
 
     async def _follow(self) -> None:
         if self._feed is None:
-            self._feed = Feed(self._subject, self._standing.places.values())
+            self._feed = Feed(self._subject, self._reading.places.values())
         feed = self._feed
         try:
             messages = await feed.next()
         except Over as over:
             await self._go_on(feed, over)
         else:
-            self._standing.places = dict(feed.places)
-            self._standing.waiting.extend(messages)
+            self._reading.places = dict(feed.places)
+            self._reading.waiting.extend(messages)
 
     async def _go_on(self, feed: Feed, over: Over) -> None:
         """The order has ended, or a broker says so, or a renewal brought news."""
@@ -254,7 +250,7 @@ class Subscription:
             await self._skip_pruned(feed, over.suspect)
             return
         starts = await self._subscribe()
-        if self._standing.changes(starts):
+        if self._reading.changes(starts):
             self._news = starts
             return
         if over.suspect is not None:
@@ -263,25 +259,25 @@ class Subscription:
 
     async def _skip_pruned(self, feed: Feed, suspect: str | None) -> None:
         """What the order has next is not kept any more: say so once, and go on by offset with what is left."""
-        heads = await self._subscribing.history.heads(self.topic, list(self._standing.places))
-        log_starts = dict(zip(self._standing.places, (head.log_start_offset for head in heads), strict=True))
+        heads = await self._subscribing.history.heads(self.topic, list(self._reading.places))
+        log_starts = dict(zip(self._reading.places, (head.log_start_offset for head in heads), strict=True))
         if suspect is not None and not any(log_starts.values()):
             self._doubt(feed, suspect, "it says that messages were pruned, and none was")
             feed.resume()
             return
         starts = await self._subscribe()
         if suspect is not None:
-            self._subject.panel.brokers.failed(
+            self._subject.quorum.brokers.failed(
                 suspect
             )  # if others do have what it says is gone, they come first
-        lost = self._standing.prune(log_starts)
+        lost = self._reading.prune(log_starts)
         self._news = starts
         if lost:
-            where = ", ".join(f"partition {one} starts at offset {log_starts[one]}" for one in lost)
-            raise Pruned(f"messages of {self.topic} were not kept until they were read: {where}")
+            where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
+            raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
     def _doubt(self, feed: Feed, suspect: str, lie: str) -> None:
-        self._subject.panel.brokers.distrust(suspect, lie)
+        self._subject.quorum.brokers.distrust(suspect, lie)
         feed.avoid(suspect, lie)
 
     async def _end_feed(self) -> None:
@@ -305,7 +301,7 @@ class Subscription:
                 log.warning("The lease of a subscription to %s was not renewed: %s", self.topic, error)
                 self._lease = min(self._lease, RETRY_SECONDS)
             else:
-                if self._standing.changes(starts):
+                if self._reading.changes(starts):
                     self._news = starts
                     self._interrupt()
 

@@ -1,7 +1,7 @@
 """What a broker shows of publications, checked against what it proves (P6, P7). Pure: no clock and no network.
 
-A message is believed if its leaf is the one in a receipt; an order if its numbers have no gap; an empty if this reader's
-own certified attributes do not satisfy its rule. A message in full whose rule would not allow this reader is believed
+A message is believed if its leaf is the one in a receipt; an order if its numbers have no gap; a redacted message if
+this reader's own certified attributes do not satisfy its rule. A message in full whose rule would not allow this reader is believed
 as well: it is what was published, and secrecy cannot be restored where it is received.
 """
 
@@ -14,7 +14,8 @@ from enum import Enum
 from itertools import count, islice, pairwise
 from operator import lt
 
-from parley.client.beliefs import Belief, Reader, record_of, require_hidden, require_recent
+from parley.client.beliefs import Reader, VerifiedView, record_of, require_hidden, require_recent
+from parley.client.errors import Refused
 from parley.client.messages import Evidence, Message, Origin
 from parley.consensus.types import Header
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
@@ -28,11 +29,13 @@ from parley.model.batches import (
     is_signed,
     leaves_of,
 )
-from parley.model.errors import Refusal
 from parley.model.expressions import Constraint
 from parley.model.names import Position, Value
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published
-from parley.model.records import ConstraintRecord, PartitionRecord, constraint_key, partition_key
+from parley.model.receipts import BatchReceipt, Leaf
+from parley.modules.publishing.receipts import published
+from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
+from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
 
 __all__ = [
@@ -44,7 +47,7 @@ __all__ = [
     "Question",
     "check_fetched",
     "evidence_of",
-    "published",
+    "published_in",
     "require_next",
 ]
 
@@ -53,17 +56,17 @@ NOTHING = MessageHeader()  # of what is hidden
 
 
 class _Contents:
-    """Turns the contents of one answer into messages; empties only where this reader's own attributes call for them."""
+    """Turns the contents of one answer into messages; redacted only where this reader's own attributes call for it."""
 
     def __init__(
         self,
-        belief: Belief,
+        view: VerifiedView,
         reader: Reader,
         answer: Fetched | Delivery,
         floor: int,
         constraint: Constraint | None = None,
     ) -> None:
-        self._belief = belief
+        self._view = view
         self._reader = reader
         self._entry = answer.reader
         self._floor = floor
@@ -79,7 +82,7 @@ class _Contents:
         )
 
     def headers(self, contents: Sequence[batches.Message | Withheld]) -> list[MessageHeader]:
-        """What each of them says of itself, `NOTHING` for the empties. Many say the same, and each header is read once."""
+        """What each of them says of itself, `NOTHING` for the redacted. Many say the same, and each header is read once."""
         found = self._headers
         if set(map(type, contents)) == {batches.Message}:
             return [found.get(content.header) or self._header(content.header) for content in contents]
@@ -94,17 +97,17 @@ class _Contents:
     def _header(self, data: bytes) -> MessageHeader:
         try:
             header = self._headers[data] = decode_message_header(data)
-        except Refusal as refusal:
-            raise ProofError(f"a message's header cannot be read: {refusal.detail}") from None
+        except Refused as refused:
+            raise ProofError(f"a message's header cannot be read: {refused.detail}") from None
         if self._constraint is not None and not self._constraint.matches(dict(header.tags)):
             raise ProofError(f"the tags of a message do not match {self._constraint.text}")
         return header
 
     def _require_hidden(self, contents: Iterable[batches.Message | Withheld]) -> None:
-        """That the rules of all empties among them hide them from this reader indeed."""
+        """That the rules of all redacted messages among them hide them from this reader indeed."""
         for content in {one.rule: one for one in contents if isinstance(one, Withheld)}.values():
             if not self._attributes:
-                self._attributes.append(self._reader.attributes(self._belief, self._entry, self._floor))
+                self._attributes.append(self._reader.attributes(self._view, self._entry, self._floor))
             require_hidden(content, self._attributes[0])
 
 
@@ -129,22 +132,21 @@ class Page:
     head: PartitionRecord
 
 
-def check_fetched(belief: Belief, answer: Fetched, reader: Reader, question: Question) -> Page:
+def check_fetched(view: VerifiedView, answer: Fetched, reader: Reader, question: Question) -> Page:
     """The messages, each as its publisher signed it and where its receipt puts it."""
-    key = partition_key(question.topic, question.partition)
-    head = record_of(PartitionRecord, belief.value(answer.head, key))
+    head = record_of(HEADS, view.value(answer.head, HEADS.key(question.topic, question.partition)))
     if head is None:
         raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
-    contents = _Contents(belief, reader, answer, question.floor)
+    contents = _Contents(view, reader, answer, question.floor)
     messages: list[Message] = []
     for block in answer.blocks:
-        leaves = belief.leaves(block.proof)
+        leaves = view.leaves(block.proof)
         if len(leaves) != len(block.batches):
             raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
         for at, batch in enumerate(block.batches):
-            receipt, first = published(leaves[at], question.topic, question.partition)
+            receipt, first = published_in(leaves[at], question.topic, question.partition)
             signed = (batch.header, tuple(leaves_of(batch.contents)), batch.signature)
-            evidence = evidence_of(belief, reader, signed, receipt, (block.proof, at))
+            evidence = evidence_of(view, reader, signed, receipt, (block.proof, at))
             require_next(first, receipt.count, question.offset, question.offset + len(messages))
             messages += _fetched(contents, evidence, batch, first, question.offset)
     if not messages:
@@ -152,21 +154,22 @@ def check_fetched(belief: Belief, answer: Fetched, reader: Reader, question: Que
             raise ProofError(
                 f"there are offsets up to {head.next_offset}, and none from {question.offset} on is shown"
             )
-        require_recent(belief, question.floor)
+        require_recent(view, question.floor)
     return Page(tuple(messages), head)
 
 
-def published(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
+def published_in(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
     """The receipt of a batch of this partition, and the offset of its first message."""
-    if not isinstance(leaf, BatchReceipt) or not isinstance(leaf.outcome, Published):
+    if (found := published(leaf)) is None:
         raise ProofError("what is shown as the receipt of a published batch is none")
-    if (leaf.topic, leaf.partition) != (topic, partition):
+    receipt, _ = found
+    if (receipt.topic, receipt.partition) != (topic, partition):
         raise ProofError("a receipt is of another topic or partition")
-    return leaf, leaf.outcome.first_offset
+    return found
 
 
 def evidence_of(
-    belief: Belief,
+    view: VerifiedView,
     reader: Reader,
     batch: tuple[BatchHeader, tuple[bytes, ...], bytes],
     receipt: BatchReceipt,
@@ -178,7 +181,7 @@ def evidence_of(
         raise ProofError("a batch is not the one that its receipt names")
     if not is_signed(header, receipt.digest, signature):
         raise ProofError("a batch is not signed by its publisher")
-    return Evidence(reader.trust, header, leaves, signature, receipt, proof, belief.anchor)
+    return Evidence(reader.trust, header, leaves, signature, receipt, proof, view.anchor)
 
 
 def require_next(first: int, count: int, asked: int, expected: int) -> None:
@@ -245,41 +248,40 @@ class Order:
         self._places = {place.partition: place for place in places}
         self.floor = floor  # the highest certified height seen
 
-    def delivered(self, belief: Belief, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
+    def delivered(self, view: VerifiedView, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
         """The messages that each block added, or the end that it put to an order."""
-        contents = _Contents(belief, self._reader, delivery, self.floor, self._constraint)
+        contents = _Contents(view, self._reader, delivery, self.floor, self._constraint)
         shown: list[tuple[Message, ...] | Ended] = []
         for block in delivery.blocks:
-            *receipts, last = belief.leaves(block.proof)
-            match last:
-                case Match():
-                    shown.append(self._matched(contents, block, receipts, last))
-                case Closed():
-                    shown.append(self._closed(block, receipts, last))
-                case _:
-                    raise ProofError("the last leaf of a delivered block is neither a match nor an end")
-        self.floor = max(self.floor, belief.height)
+            *receipts, last = view.leaves(block.proof)
+            if (match := match_of(last)) is not None:
+                shown.append(self._matched(contents, block, receipts, match))
+            elif (closed := closed_of(last)) is not None:
+                shown.append(self._closed(block, receipts, closed))
+            else:
+                raise ProofError("the last leaf of a delivered block is neither a match nor an end")
+        self.floor = max(self.floor, view.height)
         return shown
 
-    def completeness(self, belief: Belief, head: Head) -> Completeness:
+    def completeness(self, view: VerifiedView, head: Head) -> Completeness:
         """Whether the head of every partition is what was delivered."""
         entries = {entry.key: entry for entry in head.entries}
-        found = {self._head(belief, entries, place) for place in self._places.values()}
-        self.floor = max(self.floor, belief.height)
+        found = {self._head(view, entries, place) for place in self._places.values()}
+        self.floor = max(self.floor, view.height)
         for worst in (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED):
             if worst in found:
                 return worst
         return Completeness.COMPLETE
 
-    def _head(self, belief: Belief, entries: Mapping[bytes, StateEntry], place: Place) -> Completeness:
-        key = constraint_key(self._topic, place.partition, self._constraint.id)
+    def _head(self, view: VerifiedView, entries: Mapping[bytes, StateEntry], place: Place) -> Completeness:
+        key = ORDER_HEADS.key(self._topic, place.partition, self._constraint.id)
         if key not in entries:
             raise ProofError(f"the head of partition {place.partition} is not shown")
-        record = record_of(ConstraintRecord, belief.value(entries[key], key))
+        record = record_of(ORDER_HEADS, view.value(entries[key], key))
         if record is None or record.incarnation != place.incarnation:
             # A broker that lags has not got the order yet, or not in a partition that was added since.
             began, _ = place.incarnation
-            return Completeness.BEHIND if belief.height < max(began, self.floor) else Completeness.ENDED
+            return Completeness.BEHIND if view.height < max(began, self.floor) else Completeness.ENDED
         if record.next_ps == place.next_ps:
             return Completeness.COMPLETE
         return Completeness.MISSING if record.next_ps > place.next_ps else Completeness.BEHIND
@@ -300,7 +302,7 @@ class Order:
             other = next(at for at, content in enumerate(shown) if content.leaf() != leaves[at])
             raise ProofError(f"the message at offset {offsets[other]} is not the one that was published")
         _require_ascending(offsets, place, before)
-        found = [published(leaf, self._topic, place.partition) for leaf in receipts]
+        found = [published_in(leaf, self._topic, place.partition) for leaf in receipts]
         origins = _origins(contents, block.proof.header, found, offsets)
         headers = contents.headers(shown)
         numbers = range(match.first_ps, match.first_ps + len(shown))

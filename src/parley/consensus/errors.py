@@ -15,7 +15,7 @@ class Reason(Enum):
     NOT_CANONICAL = "not in the one canonical encoding"
     WRONG_CHAIN = "made for another chain or shard"
     WRONG_EPOCH = "made in another epoch"
-    WRONG_VERSION = "of an unknown format version"
+    WRONG_VERSION = "made by another version of the application"
     UNKNOWN_SIGNER = "signed by nobody in the committee"
     BAD_SIGNATURE = "signature does not verify"
     BAD_BITMAP = "signer bitmap has a wrong length or unknown bits"
@@ -38,6 +38,7 @@ class Reason(Enum):
     BAD_ANSWER = "does not answer the question that was asked"
     HALTED = "this replica has stopped taking part"
     QUOTA = "sender has used up its share of the buffer"
+    INADMISSIBLE = "a batch that is refused before order"
 
 
 class Refused(Exception):  # noqa: N818 - it names what happened to the input, as receipts do

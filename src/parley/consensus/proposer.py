@@ -20,7 +20,7 @@ from parley.consensus.forest import Forest, Node
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.pacemaker import Pacemaker
 from parley.consensus.results import Results
-from parley.consensus.types import VERSION, Block, Certificates, Governance, Header, Instance, Roots
+from parley.consensus.types import Block, Certificates, Governance, Header, Instance, Roots
 from parley.crypto import merkle
 
 __all__ = ["BUSY", "Proposer"]
@@ -131,7 +131,7 @@ class Proposer:
         instance, pacemaker = self._instance, self._pacemaker
         tc = pacemaker.high_tc if pacemaker.entered_by is EnteredBy.TC else None
         return Header(
-            version=VERSION,
+            version=instance.version,
             chain=instance.chain,
             shard=instance.shard,
             epoch=instance.epoch,

@@ -23,7 +23,6 @@ __all__ = [
     "U16",
     "U32",
     "U64",
-    "VERSION",
     "Block",
     "Certificates",
     "Governance",
@@ -38,7 +37,6 @@ __all__ = [
     "genesis_qc",
 ]
 
-VERSION = 1
 MAX_BATCHES = 1024
 MAX_COMMITTEE = 256
 
@@ -88,7 +86,7 @@ class Governance(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 class Header(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a vote is for (P2). The block id hashes all of it, certificates and their signer bitmaps included."""
 
-    version: U16
+    version: U16  # of the application
     chain: Hash
     shard: U32
     epoch: U64
@@ -204,6 +202,7 @@ class Instance:
     shard: int
     epoch: int
     size: int
+    version: int  # of the application, by whose rules results are computed (P24)
 
     def vote_message(self, view: int, block: bytes) -> bytes:
         return self._message(b"PSB1/sig/vote", enc(u64(view), block))
@@ -228,7 +227,7 @@ def genesis_block(instance: Instance, state_root: bytes, time: int) -> Block:
     """Block 0: nobody proposed it, everybody derives it from the genesis file (P26)."""
     nothing = bytes(32)
     header = Header(
-        version=VERSION,
+        version=instance.version,
         chain=instance.chain,
         shard=instance.shard,
         epoch=instance.epoch,

@@ -26,7 +26,6 @@ from parley.consensus.events import (
 from parley.consensus.types import (
     QC,
     TC,
-    VERSION,
     Block,
     Certificates,
     Governance,
@@ -154,8 +153,8 @@ class Verifier:
         return CertifiedChain(blocks, self.qc(qc))
 
     def _require_header(self, header: Header) -> None:
-        if header.version != VERSION:
-            raise Refused(Reason.WRONG_VERSION, f"header version {header.version}")
+        if header.version != self._instance.version:
+            raise Refused(Reason.WRONG_VERSION, f"version {header.version}, this is {self._instance.version}")
         if (header.chain, header.shard) != (self._instance.chain, self._instance.shard):
             raise Refused(Reason.WRONG_CHAIN)
         self._require_epoch(header.epoch)

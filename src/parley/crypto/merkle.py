@@ -22,6 +22,7 @@ __all__ = [
     "MountainRange",
     "MultiProof",
     "Proof",
+    "Tree",
     "leaf_hash",
     "node_hash",
     "prove",
@@ -118,13 +119,7 @@ def prove_many(leaves: Sequence[bytes], indices: Iterable[int]) -> MultiProof:
     wanted = sorted(indices)
     if not _increasing(wanted, len(leaves)):
         raise ValueError(f"indices must be distinct and name some of the {len(leaves)} leaves")
-    siblings: list[bytes] = []
-    known = wanted
-    for level in _levels(leaves):
-        present = set(known)
-        siblings += [level[p ^ 1] for p in known if p ^ 1 not in present and p ^ 1 < len(level)]
-        known = sorted({position >> 1 for position in known})
-    return MultiProof(len(leaves), tuple(wanted), tuple(siblings))
+    return MultiProof(len(leaves), tuple(wanted), _siblings(_levels(leaves), wanted))
 
 
 def verify_many(root: bytes, leaves: Sequence[bytes], proof: MultiProof) -> bool:
@@ -145,6 +140,34 @@ def verify_many(root: bytes, leaves: Sequence[bytes], proof: MultiProof) -> bool
         known = climbed
         last >>= 1
     return next(siblings, None) is None and known[0][1] == root
+
+
+class Tree:
+    """A tree with all its levels: for its root, and for many proofs none of which should cost the whole tree."""
+
+    __slots__ = ("_levels", "size")
+
+    def __init__(self, leaves: Sequence[bytes]) -> None:
+        self.size = len(leaves)
+        self._levels = [[leaf_hash(leaf) for leaf in leaves]]
+        while len(self._levels[-1]) > 1:
+            self._levels.append(_parents(self._levels[-1]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and (self.size, self.root) == (other.size, other.root)
+
+    def __hash__(self) -> int:
+        return hash((self.size, self.root))
+
+    @property
+    def root(self) -> bytes:
+        return self._levels[-1][0] if self.size else EMPTY_ROOT
+
+    def prove(self, indices: Sequence[int]) -> MultiProof:
+        """What `prove_many` gives; the indices are ascending."""
+        if not _increasing(indices, self.size):
+            raise ValueError(f"indices must ascend and name some of the {self.size} leaves")
+        return MultiProof(self.size, tuple(indices), _siblings(self._levels[:-1], indices))
 
 
 class MountainRange:
@@ -228,6 +251,16 @@ def _levels(leaves: Sequence[bytes]) -> Iterator[list[bytes]]:
     while len(level) > 1:
         yield level
         level = _parents(level)
+
+
+def _siblings(levels: Iterable[list[bytes]], known: Sequence[int]) -> tuple[bytes, ...]:
+    """What the known leaves do not give themselves, from the leaves' level up."""
+    siblings: list[bytes] = []
+    for level in levels:
+        present = set(known)
+        siblings += [level[p ^ 1] for p in known if p ^ 1 not in present and p ^ 1 < len(level)]
+        known = sorted({position >> 1 for position in known})
+    return tuple(siblings)
 
 
 def _climb(

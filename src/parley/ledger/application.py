@@ -1,16 +1,16 @@
-"""What runs on the ordered batches: a deterministic state machine over a key-value view, and what it gives back."""
+"""What runs on the ordered batches: a deterministic state machine over a key-value view, and the keeper of its bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, NamedTuple, Protocol
 
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from parley.consensus.types import Block
-
-__all__ = ["Admitted", "Application", "Erasure", "KeyValue", "Outcome", "Receipt", "Writes"]
+from parley.model.receipts import BatchReceipt
 
 Writes = tuple[tuple[bytes, bytes | None], ...]
 
@@ -25,11 +25,12 @@ class KeyValue(Protocol):
         ...
 
 
-class Admitted(Struct, frozen=True):
-    """A batch that may be stored: its name in blocks, and whose it is (empty: nobody's in particular)."""
+class AdmittedBatch(Struct, frozen=True):
+    """A batch that may be stored: its digest in blocks, its author (empty: none is known), and its bytes."""
 
     digest: bytes
     author: bytes
+    body: bytes
 
 
 class Receipt(Struct, frozen=True):
@@ -49,7 +50,7 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Results:
     """What executing one block changes. `settled` batches are done with; the rest may be ordered again (P3).
 
     `receipts` tell the driver; `leaves` are what the history certifies of them. `urgent`: there are results besides those
@@ -64,39 +65,74 @@ class Outcome:
     urgent: bool = False
 
 
-class Application(Protocol):
-    """A deterministic state machine over ordered batches: no clock, no network, no randomness."""
+class StateMachine(Protocol):
+    """Deterministic: no clock, no network, no randomness."""
 
-    def genesis(self) -> Outcome:
+    def genesis(self) -> Results:
         """The state before block 1."""
         ...
 
-    def admit(self, body: bytes) -> Admitted:
-        """What can be told of a batch without the state, its signature included (P4). Raises `Refused`."""
+    def admit(self, body: bytes) -> AdmittedBatch:
+        """The batch, if all checks that need no state pass, that of its signature included (P4). Raises `Refused`."""
         ...
 
-    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Outcome:
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
         ...
 
-    # What follows is for the keeper of the store, and changes nothing that is replicated.
 
-    def is_body(self, body: bytes, name: bytes) -> bool:
-        """Whether this is the batch of that name, checked as for `admit`. Nothing of it is kept for `apply`."""
+class BodyKeeper(Protocol):
+    """What a broker stores besides the state; nothing of it is replicated."""
+
+    def is_body(self, body: bytes, digest: bytes) -> bool:
+        """Whether this is the batch of that digest, checked as for `admit`. Nothing of it is kept for `apply`."""
+        ...
+
+    def receipt(self, leaf: bytes) -> BatchReceipt | None:
+        """The leaf, if it is the receipt of a batch. Raises `ValueError` if it cannot be read."""
+        ...
+
+    def may_be_late(self, kind: int) -> bool:
+        """Whether batches of this kind may have a receipt in a later block than their own."""
         ...
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
         """The derived entries that an executed block adds: for a broker that gets old blocks without executing them."""
         ...
 
+    def height_of(self, key: bytes, value: bytes) -> int | None:
+        """The block to whose receipts an entry of an index leads. Raises `ValueError` if it cannot be read.
+
+        None for entries of indices that come by execution and go by erasure: they lead to no block.
+        """
+        ...
+
+    def passing(self) -> tuple[bytes, ...]:
+        """The prefixes of the indices whose entries come by execution and go by erasure."""
+        ...
+
+    def receipt_height(self, digest: bytes, state: KeyValue) -> int | None:
+        """The block of the receipt of a batch that is to be found; None: there is none, or it cannot be read."""
+        ...
+
     def keeps(self, leaf: bytes, state: KeyValue) -> bool:
         """Whether the body of the batch that this receipt is of is still to be kept; no receipt of a batch: no."""
         ...
 
-    def erase(self, state: KeyValue, limit: int) -> Erasure:
-        """Up to `limit` bodies that retention has ended since the last call whose `writes` were written (P5, P21)."""
+    def erase(self, state: KeyValue, height: int, limit: int) -> Erasure:
+        """Up to `limit` bodies that are over since the last call whose `writes` were written (P5, P21)."""
         ...
 
     def remains(self, body: bytes) -> bytes:
         """What stays of an erased body: enough to check who signed it, nothing that shows what it said (P21)."""
         ...
+
+
+M_co = TypeVar("M_co", bound=StateMachine, default=StateMachine, covariant=True)
+
+
+class Mounted(NamedTuple, Generic[M_co]):
+    """An application on one broker."""
+
+    machine: M_co
+    keeper: BodyKeeper

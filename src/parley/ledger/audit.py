@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parley.ledger.application import Application, KeyValue
+from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
@@ -37,13 +37,13 @@ class Verdict:
 def verify_store(
     store: KeyValue,
     genesis: Genesis,
-    application: Application | None = None,
+    mounted: Mounted,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
     replay: bool = True,
 ) -> Verdict:
     """Check everything that a broker stores; `progress` is told heights done and heights in all."""
-    audit = Audit(store, genesis, application, replay=replay)
+    audit = Audit(store, genesis, mounted, replay=replay)
     fault: str | None = None
     try:
         for height in audit.run():

@@ -14,12 +14,11 @@ import msgspec
 
 from parley.consensus.types import Block, Instance, Roots, genesis_block
 from parley.consensus.verify import Verifier
-from parley.crypto import merkle
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.crypto.qc import Ed25519List
 from parley.ledger import layout, state_map
-from parley.ledger.application import Application, KeyValue
+from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
 from parley.ledger.audit_entries import (
     Fault,
@@ -35,12 +34,12 @@ from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.ledger.layout import Head, StoredBlock
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf_of
 from parley.ledger.replay import Replay
-from parley.model.batches import PUBLISH, STAGED, Batch, BatchHeader
+from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
 from parley.model.genesis import Genesis
-from parley.model.receipts import BatchReceipt, Published, decode_leaf
+from parley.model.receipts import BatchReceipt
 
 __all__ = ["NAMED_WITHIN", "NOT_IT", "Audit", "Check"]
 
@@ -77,22 +76,24 @@ class Audit:
         self,
         store: KeyValue,
         genesis: Genesis,
-        application: Application | None,
+        mounted: Mounted,
         *,
         replay: bool = False,
         shown: bool = False,
         found: Callable[[Fault], None] = stop,
     ) -> None:
-        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
+        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
         self._store = store
         self._state = StateEntries(store)
         self._chain = genesis.chain
+        self._instance = instance
         self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
         scheme = Ed25519List([broker.key for broker in genesis.brokers])
         self._verifier = Verifier(instance, scheme, self._genesis)
-        self._application = application
-        self._derived = None if application is None else Derived(application, store, self._state)
-        self._replay = Replay(application) if application is not None and replay else None
+        self._keeper = mounted.keeper
+        # What is shown proves nothing of the indices.
+        self._derived = None if shown else Derived(mounted.keeper, store, self._state)
+        self._replay = Replay(mounted.machine) if replay else None
         self._shown = shown
         self._found = found
         self._history: MountainRange | None = MountainRange()  # None: not known, after damage
@@ -184,12 +185,12 @@ class Audit:
 
     def indices(self, under: bytes = layout.INDEX) -> None:
         self.check = Check.INDICES
-        if self._application is not None:
-            check_indices(self._store, self._application, self._found, under)
+        if not self._shown:
+            check_indices(self._store, self._keeper, self._found, under)
 
     def rest(self) -> None:
         self.check = Check.REST
-        check_rest(self._store, self._chain, self._verifier, self._found)
+        check_rest(self._store, self._chain, self._verifier, self._keeper, self._found)
 
     def _require_whole(self) -> None:
         if self._store.get(layout.JOINING) is not None:
@@ -236,7 +237,7 @@ class Audit:
 
     def _linked(self, block: Block, parent: Block | None) -> bool:
         try:
-            check_links(self._store, self._verifier, self._chain, block, parent)
+            check_links(self._store, self._verifier, self._instance, block, parent)
         except Fault as fault:
             self._found(fault)
             return False
@@ -246,7 +247,9 @@ class Audit:
         self.check = Check.INDICES
         if self._derived is not None:
             for key, _ in self._derived.wrong(height, leaves):
-                self._found(Fault(b"s/" + key, f"does not lead to the receipt in block {height}"))
+                self._found(
+                    Fault(layout.APPLICATION + key, f"does not lead to the receipt in block {height}")
+                )
 
     # -- receipts and bodies -----------------------------------------------------------------------------------------
 
@@ -254,19 +257,21 @@ class Audit:
         key = layout.receipts(block.height)
         leaves = self._read(key, _receipts)
         try:
-            receipts = [leaf for leaf in map(decode_leaf, leaves) if isinstance(leaf, BatchReceipt)]
+            receipts = [*filter(None, map(self._keeper.receipt, leaves))]
         except ValueError as error:
             raise Fault(key, f"cannot be read: {error}") from None
-        own, numbered = receipts[: len(block.batches)], receipts[len(block.batches) :]
+        own, late = receipts[: len(block.batches)], receipts[len(block.batches) :]
         if sorted(receipt.digest for receipt in own) != sorted(block.batches):
             raise Fault(key, "does not have one receipt for each batch of its block")
-        if not all(map(self._was_staged, numbered)):
+        if not all(map(self._may_be_late, late)):
             raise Fault(key, "numbers a batch that is neither its own nor was staged like this")
-        self.publications += sum(r.count for r in receipts if isinstance(r.outcome, Published))
+        self.publications += sum(r.count for r in receipts if r.outcome.place is not None)
         return leaves
 
-    def _was_staged(self, receipt: BatchReceipt) -> bool:
-        """Whether a receipt can number a batch of a committed stage, as far as the batch or what stayed of it is here (P23)."""
+    def _may_be_late(self, receipt: BatchReceipt) -> bool:
+        """Whether a receipt can finish a batch of an earlier block, as far as the batch or what stayed of it is here (P23)."""
+        if receipt.outcome.place is None:
+            return False
         body, remains = self._store.get(layout.batch(receipt.digest)), None
         if body is None:
             remains = self._store.get(layout.erased(receipt.digest))
@@ -276,12 +281,12 @@ class Audit:
             elif remains is not None:
                 header = check_remains(remains, receipt.digest, self._chain).header
             else:
-                return isinstance(receipt.outcome, Published)
+                return True
         except (*DECODE_ERRORS, RemainsError):
             return True  # its own fault, where it was staged
-        said = (STAGED, receipt.publisher, receipt.topic, receipt.partition, receipt.count)
-        staged = (header.kind, header.publisher, header.topic, header.partition, header.count)
-        return isinstance(receipt.outcome, Published) and said == staged
+        said = (receipt.publisher, receipt.topic, receipt.partition, receipt.count)
+        ordered = (header.publisher, header.topic, header.partition, header.count)
+        return self._keeper.may_be_late(header.kind) and said == ordered
 
     def _bodies(self, block: Block, leaves: tuple[bytes, ...] | None) -> list[bytes] | None:
         """In the block's order; None if some are rightly gone, or any is wrong."""
@@ -309,18 +314,18 @@ class Audit:
     def _check_accepted(
         self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]
     ) -> None:
-        published = sum(header.count for header in headers if header.kind == PUBLISH)
-        accepted = sum(
-            leaf.count
-            for leaf in map(decode_leaf, leaves[: len(block.batches)])
-            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
+        late = self._keeper.may_be_late
+        published = sum(
+            header.count for header in headers if header.kind != CONTROL and not late(header.kind)
         )
+        receipts = filter(None, map(self._keeper.receipt, leaves[: len(block.batches)]))
+        accepted = sum(receipt.count for receipt in receipts if receipt.outcome.place is not None)
         if accepted > published:
             raise Fault(layout.receipts(block.height), "accepts more publications than the block holds")
 
     def _erased(self, block: Block, leaves: tuple[bytes, ...], name: bytes) -> BatchHeader | None:
         """The header of a batch whose body may be gone, if that has stayed."""
-        if not self._shown and (self._application is None or name in self._kept(block, leaves)):
+        if not self._shown and name in self._kept(block, leaves):
             raise Fault(layout.batch(name), "is missing")
         self.gone += 1
         remains = self._store.get(layout.erased(name))
@@ -330,9 +335,8 @@ class Audit:
             raise Fault(layout.erased(name), f"is not what stayed of the batch: {error}") from None
 
     def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        assert self._application is not None
         try:
-            return kept_batches(block, leaves, self._application, self._state, highest=self.highest)
+            return kept_batches(block, leaves, self._keeper, self._state, highest=self.highest)
         except (*DECODE_ERRORS, ValueError) as error:
             raise Fault(layout.STATE, f"has an entry that cannot be read: {error}") from None
 
@@ -353,7 +357,7 @@ class Audit:
         if self._history is None:
             self._resume(block.height)
             return
-        completed = self._history.append(history_leaf(block.height, block.id, merkle.root(leaves)))
+        completed = self._history.append(history_leaf_of(block.height, block.id, leaves))
         self.leaf = completed[0][-1]
         for level, index, node in completed:
             key = layout.history_node(level, index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from parley.consensus.errors import Refused
-from parley.consensus.types import VERSION, Block
+from parley.consensus.types import Block, Instance
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
 from parley.crypto.encoding import EncodingError, u64
@@ -21,7 +21,7 @@ __all__ = ["check_links", "fits", "is_listed", "require_certified", "stored_hist
 
 
 def check_links(
-    store: KeyValue, verifier: Verifier, chain: bytes, block: Block, parent: Block | None
+    store: KeyValue, verifier: Verifier, instance: Instance, block: Block, parent: Block | None
 ) -> None:
     """`parent`: None if the block before this one is not known."""
     key, header = layout.committed(block.height), block.header
@@ -32,8 +32,12 @@ def check_links(
         raise Fault(key, "does not follow the block before it, or that one is not what was certified")
     if parent is not None and header.time <= parent.header.time:
         raise Fault(key, "is not later than the block before it")
-    if (header.version, header.chain, header.shard, header.epoch) != (VERSION, chain, 0, 0):
+    if (header.chain, header.shard, header.epoch) != (instance.chain, instance.shard, instance.epoch):
         raise Fault(key, "belongs to another network")
+    if header.version != instance.version:
+        raise Fault(
+            key, f"was made by version {header.version} of the application, not by {instance.version}"
+        )
     if merkle.root(block.batches) != header.batches_root:
         raise Fault(key, "lists other batches than its header commits to")
     try:

@@ -11,27 +11,15 @@ import msgspec
 from parley.consensus.errors import Refused
 from parley.consensus.types import U16, U64, Proposal, Timeout, Vote
 from parley.consensus.verify import Verifier
-from parley.crypto.encoding import u64
 from parley.ledger import layout, state_map
-from parley.ledger.application import Application, KeyValue
+from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.indices import (
-    BODIES_TO_ERASE,
-    LOGS_TO_ERASE,
-    TO_ERASE,
-    BatchPlace,
-    LeafPlace,
-    LogToErase,
-    ReceiptPlace,
-    decode_place,
-    receipt_key,
-)
 from parley.ledger.layout import Joins, StoredBlock
 from parley.ledger.state_map import Contents, DamagedMap, StrayNode
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Refusal
+from parley.model.refusals import Refused as InadmissibleError
 
 __all__ = ["Fault", "StateEntries", "check_indices", "check_rest", "check_state", "decoded", "stop"]
 
@@ -40,11 +28,6 @@ T = TypeVar("T")
 REMEMBERED = 64  # blocks whose indices are not derived again
 
 _Signed = Proposal | Vote | Timeout
-_PLACES: dict[bytes, type[BatchPlace | LeafPlace | ReceiptPlace]] = {
-    b"io": BatchPlace,
-    b"ip": LeafPlace,
-    b"id": ReceiptPlace,
-}
 
 
 class Fault(Exception):  # noqa: N818 - what the auditor found
@@ -69,10 +52,13 @@ class StateEntries:
         self._store = store
 
     def get(self, key: bytes) -> bytes | None:
-        return self._store.get(b"s/" + key)
+        return self._store.get(layout.APPLICATION + key)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return ((key[2:], value) for key, value in self._store.scan(b"s/" + prefix))
+        return (
+            (key.removeprefix(layout.APPLICATION), value)
+            for key, value in self._store.scan(layout.APPLICATION + prefix)
+        )
 
 
 class _Nodes:
@@ -136,17 +122,14 @@ def _contents(nodes: _Nodes, path: bytes, root: bytes, found: Found) -> Contents
 
 
 def check_indices(
-    store: KeyValue, application: Application, found: Found = stop, under: bytes = layout.INDEX
+    store: KeyValue, keeper: BodyKeeper, found: Found = stop, under: bytes = layout.INDEX
 ) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
-    derived = Derived(application, store, StateEntries(store))
+    derived = Derived(keeper, store, StateEntries(store))
     known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]] = OrderedDict()
     for key, value in store.scan(under):
         try:
-            if key.startswith(b"s/" + TO_ERASE):
-                _check_erasure(key, value)
-            else:
-                _check_place(key, value, derived, known, store)
+            _check_place((key, value), keeper, derived, known, store)
         except Fault as fault:
             found(fault)
         if len(known) > REMEMBERED:
@@ -154,37 +137,34 @@ def check_indices(
 
 
 def _check_place(
-    key: bytes,
-    value: bytes,
+    entry: tuple[bytes, bytes],
+    keeper: BodyKeeper,
     derived: Derived,
     known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]],
     store: KeyValue,
 ) -> None:
-    kind = _PLACES.get(key[2:4])
-    if kind is None:
-        raise Fault(key, "is of no known kind")
+    (key, value), name = entry, entry[0].removeprefix(layout.APPLICATION)
     try:
-        height: int = decode_place(kind, value).height
+        height = keeper.height_of(name, value)
+    except (*DECODE_ERRORS, ValueError) as error:
+        raise Fault(key, str(error)) from None
+    if height is None:
+        return
+    try:
         if height not in known:
             leaves = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
             known[height] = frozenset(derived.of(height, leaves))
     except (*DECODE_ERRORS, ValueError):
         raise Fault(key, "leads nowhere") from None
-    if (key[2:], value) not in known[height]:
+    if (name, value) not in known[height]:
         raise Fault(key, "does not lead to what it should")
 
 
-def _check_erasure(key: bytes, value: bytes) -> None:
-    name = key[2:]
-    if name.startswith(LOGS_TO_ERASE):
-        decoded(_logs, key, value)
-    elif not name.startswith(BODIES_TO_ERASE) or len(value) != len(u64(0)):
-        raise Fault(key, "cannot be read")
-
-
-def check_rest(store: KeyValue, chain: bytes, verifier: Verifier, found: Found = stop) -> None:
+def check_rest(
+    store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper, found: Found = stop
+) -> None:
     """Uncommitted blocks, batches that wait or that nobody names, what stayed of erased ones, evidence, marks."""
-    for key, value, check in _rest(store, chain, verifier):
+    for key, value, check in _rest(store, chain, verifier, keeper):
         try:
             check(key, value)
         except Fault as fault:
@@ -192,17 +172,19 @@ def check_rest(store: KeyValue, chain: bytes, verifier: Verifier, found: Found =
 
 
 def _rest(
-    store: KeyValue, chain: bytes, verifier: Verifier
+    store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper
 ) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], None]]]:
+    state = StateEntries(store)
+
     def waiting(key: bytes, value: bytes) -> None:
         decoded(_marks, key, value)
         if store.get(layout.batch(key[len(layout.WAITING) :])) is None:
             raise Fault(key, "marks a batch that is not here")
 
     def batch(key: bytes, value: bytes) -> None:
-        name = key[len(layout.batch(b"")) :]
-        if store.get(b"s/" + receipt_key(name)) is None:  # or it was looked at with its block
-            check_body(key, value, name, chain)
+        digest = key[len(layout.batch(b"")) :]
+        if keeper.receipt_height(digest, state) is None:  # or it was looked at with its block
+            check_body(key, value, digest, chain)
 
     def remains(key: bytes, value: bytes) -> None:
         try:
@@ -237,8 +219,8 @@ def _check_joins(key: bytes, value: bytes) -> None:
 def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
     try:
         found, batch = open_batch(data, chain)
-    except Refusal as refusal:
-        raise Fault(key, f"is not a valid batch: {refusal}") from None
+    except InadmissibleError as refused:
+        raise Fault(key, f"is not a valid batch: {refused}") from None
     if found != name:
         raise Fault(key, "holds another batch than it is named after")
     return batch
@@ -255,6 +237,5 @@ def _check_evidence(key: bytes, value: bytes, verifier: Verifier) -> None:
 
 _blocks = msgspec.msgpack.Decoder(StoredBlock)
 _joins = msgspec.msgpack.Decoder(Joins)
-_logs = msgspec.msgpack.Decoder(LogToErase)
 _marks = msgspec.msgpack.Decoder(tuple[U16, U64, bytes])
 _evidence = msgspec.msgpack.Decoder(tuple[Literal["proposals", "votes", "timeouts"], _Signed, _Signed])

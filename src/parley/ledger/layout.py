@@ -23,13 +23,17 @@ from parley.crypto.encoding import u32, u64
 from parley.ledger.history import node_key
 
 __all__ = [
+    "APPLICATION",
     "BACKFILL",
+    "ENTRIES",
     "EVIDENCE",
     "HEAD",
     "INDEX",
+    "INDICES",
     "JOINING",
     "JOINS",
     "NODE",
+    "NODES",
     "STATE",
     "UNCOMMITTED",
     "WAITING",
@@ -45,6 +49,7 @@ __all__ = [
     "name",
     "receipts",
     "roots",
+    "split",
     "state",
     "state_node",
     "uncommitted",
@@ -58,9 +63,14 @@ BACKFILL = b"m/backfill"
 EVIDENCE = b"v/"
 UNCOMMITTED = b"u/"
 WAITING = b"p/"
-STATE = b"s/k"
-NODE = b"s/n"
-INDEX = b"s/i"
+APPLICATION = b"s/"
+# Within what the application writes: what the state map is over, the map's own nodes, and the derived indices.
+ENTRIES = b"k"
+NODES = b"n"
+INDICES = b"i"
+STATE = APPLICATION + ENTRIES
+NODE = APPLICATION + NODES
+INDEX = APPLICATION + INDICES
 
 
 class StoredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -135,9 +145,14 @@ def state_node(path: bytes) -> bytes:
     return NODE + path
 
 
+def split(entry: bytes) -> tuple[bytes, bytes]:
+    """The kind of an entry, such as `c/`, and the rest of its key."""
+    return entry[:2], entry[2:]
+
+
 def name(entry: bytes) -> str:
     """An entry for people: readable as far as it is text, heights as numbers."""
-    kind, rest = entry[:2], entry[2:]
+    kind, rest = split(entry)
     if kind in {b"c/", b"r/", b"e/"} and len(rest) == 8:
         return f"{kind.decode()}{int.from_bytes(rest, 'big')}"
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in entry)

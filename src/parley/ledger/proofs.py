@@ -7,7 +7,8 @@ has: the genesis file. `Certified` is what it may believe after checking one hea
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -16,15 +17,24 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import QC, Header, Instance, genesis_block
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
-from parley.crypto.encoding import enc, u64
+from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
 from parley.ledger.state_map import StateProof
 from parley.model.genesis import Genesis
 from parley.model.names import Hash
-from parley.model.receipts import Leaf, decode_leaf
+from parley.model.receipts import Leaf
 
-__all__ = ["Anchor", "BlockProof", "Certified", "ProofError", "StateEntry", "Trust", "history_leaf"]
+__all__ = [
+    "Anchor",
+    "BlockProof",
+    "Certified",
+    "ProofError",
+    "StateEntry",
+    "Trust",
+    "history_leaf",
+    "history_leaf_of",
+]
 
 MAX_LEAVES = 65_536
 _REMEMBERED = 64  # certified headers whose signatures are not checked again
@@ -59,18 +69,24 @@ class StateEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     proof: StateProof
 
 
-def history_leaf(height: int, block: bytes, receipts_root: bytes) -> bytes:
-    return enc(u64(height), block, receipts_root)
+def history_leaf(height: int, block: bytes, receipts_root: bytes, receipts: int) -> bytes:
+    """What the history certifies of a block. Without the number of receipts a proof's index and size would be malleable."""
+    return enc(u64(height), block, receipts_root, u32(receipts))
+
+
+def history_leaf_of(height: int, block: bytes, leaves: Sequence[bytes]) -> bytes:
+    return history_leaf(height, block, merkle.root(leaves), len(leaves))
 
 
 class Trust:
-    """Checks headers against the committee of a genesis file, and nothing else."""
+    """Checks headers against the committee of a genesis file; `decode_leaf` is that of the network's application."""
 
-    def __init__(self, genesis: Genesis) -> None:
-        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers))
+    def __init__(self, genesis: Genesis, decode_leaf: Callable[[bytes], Leaf]) -> None:
+        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
         scheme = Ed25519List([broker.key for broker in genesis.brokers])
         first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
         self.genesis = genesis
+        self.decode_leaf = decode_leaf
         self._instance = instance
         self._verifier = Verifier(instance, scheme, first)
         self._passed: OrderedDict[Anchor, Certified] = OrderedDict()
@@ -93,13 +109,18 @@ class Trust:
         header, qc = anchor.header, anchor.qc
         if (header.chain, header.shard, header.epoch) != (self._instance.chain, 0, 0):
             raise ProofError("the header belongs to another network")
+        if header.version != self._instance.version:
+            raise ProofError(
+                f"the header was made by version {header.version} of the application; the genesis file names version "
+                f"{self._instance.version}"
+            )
         if (qc.block, qc.view) != (header.id(), header.view):
             raise ProofError("the certificate is not of the header")
         try:
             self._verifier.qc(qc)
         except Refused as refused:
             raise ProofError(f"the header is not certified by a quorum: {refused}") from None
-        return Certified(anchor)
+        return Certified(anchor, self.decode_leaf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +128,7 @@ class Certified:
     """A header that a quorum voted for. Made by `Trust` only."""
 
     anchor: Anchor
+    decode_leaf: Callable[[bytes], Leaf] = field(compare=False, repr=False)
 
     @property
     def height(self) -> int:
@@ -120,7 +142,9 @@ class Certified:
     def leaves(self, proof: BlockProof) -> tuple[Leaf, ...]:
         """The proven receipts of a block. Raises `ProofError` unless all of it is in the certified history."""
         height = proof.header.height
-        leaf = history_leaf(height, proof.header.id(), proof.receipts_root)
+        if not 0 < proof.receipts.size < 2**32:
+            raise ProofError(f"block {height} cannot have {proof.receipts.size} receipts")
+        leaf = history_leaf(height, proof.header.id(), proof.receipts_root, proof.receipts.size)
         # The tree's root does not bind its size or the leaf's place: the certified header does.
         if (proof.history.index, proof.history.size) != (height - 1, self.height):
             raise ProofError(f"the history proof of block {height} is for another place or another size")
@@ -129,7 +153,7 @@ class Certified:
         if not merkle.verify_many(proof.receipts_root, proof.leaves, proof.receipts):
             raise ProofError(f"the receipts shown are not those of block {height}")
         try:
-            return tuple(decode_leaf(leaf) for leaf in proof.leaves)
+            return tuple(self.decode_leaf(leaf) for leaf in proof.leaves)
         except ValueError as error:
             raise ProofError(f"a receipt of block {height} cannot be read: {error}") from None
 
@@ -138,5 +162,5 @@ class Certified:
         if entry.key != key:
             raise ProofError("the broker proved another entry than the one asked for")
         if not state_map.verify(self.anchor.header.state_root, key, entry.value, entry.proof):
-            raise ProofError(f"entry {key[:32]!r} is not in the certified state")
+            raise ProofError(f"entry {key!r:.40} is not in the certified state")
         return entry.value

@@ -6,24 +6,24 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from parley.consensus.types import Block
-from parley.ledger.application import Application, Outcome
+from parley.ledger.application import Results, StateMachine
 
 __all__ = ["Replay"]
 
 
 class Replay:
-    """Also the `KeyValue` that the application reads."""
+    """Also the `KeyValue` that the state machine reads."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
         self._state: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
-        self._write(application.genesis())
+        self._write(machine.genesis())
 
-    def apply(self, block: Block, bodies: list[bytes]) -> Outcome:
-        outcome = self._application.apply(block, list(zip(block.batches, bodies, strict=True)), self)
-        self._write(outcome)
-        return outcome
+    def apply(self, block: Block, bodies: list[bytes]) -> Results:
+        results = self._machine.apply(block, list(zip(block.batches, bodies, strict=True)), self)
+        self._write(results)
+        return results
 
     def get(self, key: bytes) -> bytes | None:
         return self._state.get(key)
@@ -34,8 +34,8 @@ class Replay:
             at += 1
         return iter([(key, self._state[key]) for key in self._keys[first:at]])
 
-    def _write(self, outcome: Outcome) -> None:
-        for key, value in outcome.writes:
+    def _write(self, results: Results) -> None:
+        for key, value in results.writes:
             if value is None:
                 if self._state.pop(key, None) is not None:
                     del self._keys[bisect_left(self._keys, key)]

@@ -52,7 +52,7 @@ OPEN_FILES = 512
 GATHERED_BYTES = 1024 * 1024  # of writes that wait for the next sync
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 
-FORMAT = b"parley store 4"
+FORMAT = b"parley store 5"
 _FORMAT_KEY = b"\0format"
 _FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
 _LOCKED = ("While lock file", "lock hold by current process")  # RocksDB's errors are texts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from msgspec import Struct
 
@@ -16,14 +17,18 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Broadcast
 from parley.consensus.types import MAX_BATCHES, Block
 from parley.crypto.hashing import digest
-from parley.ledger.application import Admitted
+from parley.ledger.application import AdmittedBatch
 from parley.mempool.fetch import BatchTimer, Fetches, Ready, TooLarge
 from parley.mempool.fetch import Effect as FetchEffect
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
+from parley.model.names import word_of
+from parley.model.refusals import Oversized
+from parley.model.refusals import Refused as InadmissibleError
 
 __all__ = [
     "BatchTimer",
     "Effect",
+    "Intake",
     "Limits",
     "Pending",
     "Pool",
@@ -45,9 +50,21 @@ def batch_digest(data: bytes) -> bytes:
     return digest("batch/id", data)
 
 
-def admit_any(data: bytes) -> Admitted:
-    """For applications that have nothing to check before order."""
-    return Admitted(batch_digest(data), b"")
+def admit_any(data: bytes) -> AdmittedBatch:
+    """For applications that have nothing to check before order but the size. Raises `parley.model.refusals.Refused`."""
+    if not 0 < len(data) <= MAX_BATCH_BYTES:
+        raise Oversized("batch", size=len(data), limit=MAX_BATCH_BYTES)
+    return AdmittedBatch(batch_digest(data), b"", data)
+
+
+class Intake(Enum):
+    """What became of a client's batch at its entry broker."""
+
+    TAKEN = "stored, and on its way to be ordered"
+    KNOWN = "it waits already, or was settled lately"
+    FULL = "as many batches wait at this broker as may"
+    AUTHOR_FULL = "as many batches of its author wait at this broker as may"
+    HALTED = "this broker takes no part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +128,7 @@ class Pool:
         size: int,
         limits: Limits,
         stored: Callable[[bytes], int | None],
-        admit: Callable[[bytes], Admitted] = admit_any,
+        admit: Callable[[bytes], AdmittedBatch] = admit_any,
     ) -> None:
         self._index = index
         self._limits = limits
@@ -141,14 +158,41 @@ class Pool:
         for name, pending in sorted(batches, key=lambda batch: batch[1].height):
             self._keep(name, pending)
 
-    def submit(self, data: bytes, height: int) -> list[Effect]:
-        """A batch from a client of this broker: store it, then announce it to all."""
-        effects = self._accept(self._index, data, height, announce=True)
-        return [*effects, Broadcast(BatchMessage(data))]
+    def submit(self, batch: AdmittedBatch, height: int) -> tuple[Intake, list[Effect]]:
+        """A batch from a client of this broker, which was opened there: store it, then announce it to all."""
+        self._holds.pop(batch.digest, None)  # its client says that it is time
+        pending = Pending(self._index, height, batch.body, batch.author)
+        intake = self._room(batch.digest, pending)
+        if intake is not Intake.TAKEN:
+            return intake, []
+        self._keep(batch.digest, pending)
+        store = StoreBatch(batch.digest, pending, sync=True, waits=True)
+        arrived = self._fetches.arrived(batch.digest, len(batch.body))
+        return intake, [store, *arrived, Broadcast(BatchMessage(batch.body))]
 
     def receive(self, sender: int, data: bytes, height: int) -> list[Effect]:
         """A batch from another broker, announced or asked for."""
-        return self._accept(sender, data, height, announce=False)
+        if not 0 < len(data) <= MAX_BATCH_BYTES:
+            raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
+        try:
+            admitted = self._admit(data)
+        except InadmissibleError as refused:
+            raise Refused(_reason_of(refused), refused.data.code) from None
+        digest = admitted.digest
+        wanted = self._fetches.want(digest)
+        pending = Pending(sender, height, data, admitted.author)
+        # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: the broker that
+        # happened to send it must not be charged for it, and the block's limits bound it.
+        if wanted:
+            _remember(self._fetched, digest)
+            self._fetches.answered(sender)
+        else:
+            if digest in self._fetched:  # a second answer to a question, not an announcement
+                raise Refused(Reason.REPLAYED, f"batch {digest.hex()}")
+            self._require_room(digest, pending)
+            self._keep(digest, pending)
+        store = StoreBatch(digest, pending, sync=wanted, waits=not wanted)
+        return [store, *self._fetches.arrived(digest, len(data))]
 
     def body(self, name: bytes) -> bytes | None:
         pending = self._pending.get(name)
@@ -213,42 +257,26 @@ class Pool:
                 gone.append(oldest)
         return tuple(gone)
 
-    def _accept(self, entry: int, data: bytes, height: int, *, announce: bool) -> list[Effect]:
-        if not 0 < len(data) <= MAX_BATCH_BYTES:
-            raise Refused(Reason.OVERSIZED, f"batch of {len(data)} bytes; 1 to {MAX_BATCH_BYTES} are allowed")
-        admitted = self._admit(data)
-        name = admitted.digest
-        wanted = self._fetches.want(name)
-        pending = Pending(entry, height, data, admitted.author)
-        # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: whoever happened to
-        # send it must not be charged for it, and the block's limits bound it.
-        if announce or not wanted:
-            if announce:
-                self._holds.pop(name, None)  # its client says that it is time
-            if name in self._fetched and not announce:  # a second answer to a question, not an announcement
-                raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
-            self._require_room(name, pending)
-            self._keep(name, pending)
-        else:
-            _remember(self._fetched, name)
-            self._fetches.answered(entry)
-        store = StoreBatch(name, pending, sync=announce or wanted, waits=announce or not wanted)
-        return [store, *self._fetches.arrived(name, len(data))]
+    def _require_room(self, digest: bytes, batch: Pending) -> None:
+        intake = self._room(digest, batch)
+        if intake is Intake.KNOWN:
+            raise Refused(Reason.REPLAYED, f"batch {digest.hex()}")
+        if intake is not Intake.TAKEN:
+            raise Refused(Reason.QUOTA, f"{intake.value} (entry broker {batch.entry})")
 
-    def _require_room(self, name: bytes, batch: Pending) -> None:
-        if name in self._pending or name in self._settled:
-            raise Refused(Reason.REPLAYED, f"batch {name.hex()}")
+    def _room(self, digest: bytes, batch: Pending) -> Intake:
+        if digest in self._pending or digest in self._settled:
+            return Intake.KNOWN
         share = self._shares[batch.entry]
         # What another broker has taken in within its limits may wait here a little longer than there.
         slack = 1 if batch.entry == self._index else SLACK
         full = len(share.waiting) >= slack * self._limits.pending_batches
         if full or share.size + len(batch.data) > slack * self._limits.pending_bytes:
-            why = f"broker {batch.entry} has {len(share.waiting)} batches waiting for order; send it later or elsewhere"
-            raise Refused(Reason.QUOTA, why)
+            return Intake.FULL
         waiting = self._authors[batch.entry, batch.author]
         if batch.author and waiting >= slack * self._limits.pending_of_author:
-            why = f"its author has {waiting} batches waiting at broker {batch.entry}; wait for their receipts"
-            raise Refused(Reason.QUOTA, why)
+            return Intake.AUTHOR_FULL
+        return Intake.TAKEN
 
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
@@ -288,6 +316,11 @@ class Pool:
     def _size(self, name: bytes) -> int | None:
         pending = self._pending.get(name)
         return self._stored(name) if pending is None else len(pending.data)
+
+
+def _reason_of(refused: InadmissibleError) -> Reason:
+    """Under which it is counted: the reason of the same name, if there is one."""
+    return Reason.__members__.get(word_of(refused.code).upper(), Reason.INADMISSIBLE)
 
 
 def _remember(names: OrderedDict[bytes, None], name: bytes) -> None:

@@ -14,10 +14,9 @@ from parley.crypto import ed25519
 from parley.crypto.encoding import enc
 from parley.model.codec import DECODE_ERRORS
 from parley.model.credentials import Credential, CredentialError, check_credential
-from parley.model.errors import Code, Refusal, malformed
 from parley.model.genesis import Genesis
-from parley.model.names import U32, U64, TopicName
-from parley.model.operations import MAX_PARTITIONS
+from parley.model.names import MAX_PARTITIONS, U32, U64, TopicName
+from parley.model.refusals import BadSignature, Malformed, malformed
 
 __all__ = ["MAX_ADVISORY", "Advisory", "Standpoint", "open_advisory", "sign_advisory"]
 
@@ -62,22 +61,22 @@ def sign_advisory(advisory: Advisory, key: ed25519.SecretKey) -> tuple[bytes, by
 
 
 def open_advisory(data: bytes, signature: bytes, genesis: Genesis, now: int) -> Advisory:
-    """Raises `Refusal` unless a client that an organisation of this network vouches for now has signed it."""
+    """Raises `Refused` unless a client that an organisation of this network vouches for now has signed it."""
     try:
         advisory = _advisories.decode(data)
     except DECODE_ERRORS as error:
-        raise malformed(f"not an advisory: {error}") from None
+        raise malformed("advisory", error) from None
     if _encode(advisory) != data:
-        raise Refusal(Code.MALFORMED, "the advisory is not in its one canonical encoding")
+        raise Malformed("advisory_encoding")
     partitions = [position.partition for position in advisory.positions]
     if sorted(set(partitions)) != partitions:
-        raise Refusal(Code.MALFORMED, "the partitions of the advisory are repeated or not in order")
+        raise Malformed("advisory_order")
     try:
         check_credential(advisory.credential, genesis, now)
     except CredentialError as error:
-        raise Refusal(Code.BAD_SIGNATURE, f"the credential in the advisory: {error}") from None
+        raise BadSignature("advisory_credential", fault=str(error)) from None
     if not ed25519.verify(advisory.credential.key, _signed(genesis.chain, data), signature):
-        raise Refusal(Code.BAD_SIGNATURE, "the advisory is not signed by the reader that it names")
+        raise BadSignature("advisory")
     return advisory
 
 

@@ -18,7 +18,6 @@ from parley.crypto.encoding import enc
 from parley.crypto.hashing import digest
 from parley.model import leaves as tree
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code, Refusal, malformed
 from parley.model.expressions import ExpressionError, parse_rule
 from parley.model.names import (
     U32,
@@ -32,6 +31,7 @@ from parley.model.names import (
     Signature,
     unsorted_pair,
 )
+from parley.model.refusals import BadSignature, Malformed, Oversized, WrongChain, malformed
 
 __all__ = [
     "CONTROL",
@@ -194,39 +194,31 @@ def sign_batch(
 
 
 def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
-    """Every check that needs no state: what passes may be stored (P4). Raises `Refusal`.
+    """Every check that needs no state: what passes may be stored (P4). Raises `Refused`.
 
     What costs more than a signature comes after it, so that only the publisher can make anybody do it.
     """
     if len(data) > MAX_BATCH_BYTES:
-        raise Refusal(Code.OVERSIZED, f"a batch of {len(data)} bytes; {MAX_BATCH_BYTES} are allowed")
+        raise Oversized("batch", size=len(data), limit=MAX_BATCH_BYTES)
     try:
         batch = _batches.decode(data)
     except DECODE_ERRORS as error:
-        raise malformed(f"not a batch: {error}") from None
+        raise malformed("batch", error) from None
     if encode(batch) != data:
-        raise Refusal(Code.MALFORMED, "the batch is not in its one canonical encoding")
+        raise Malformed("batch_encoding")
     header = batch.header
     if header.chain != chain:
-        raise Refusal(
-            Code.WRONG_CHAIN,
-            f"the batch was made for chain {header.chain.hex()[:16]}, this is {chain.hex()[:16]}",
-        )
+        raise WrongChain("batch", chain=header.chain, own=chain)
     if header.count != len(batch.messages):
-        raise Refusal(
-            Code.MALFORMED,
-            f"the header counts {header.count} messages, the batch holds {len(batch.messages)}",
-        )
+        raise Malformed("count", counted=header.count, held=len(batch.messages))
     if header.kind == CONTROL and (header.count, header.topic, header.partition) != (1, "", 0):
-        raise Refusal(Code.MALFORMED, "a control batch holds one operation and names no topic")
+        raise Malformed("control")
     rules = {message.rule for message in batch.messages if message.rule}
     if len(rules) > MAX_RULES:
-        raise Refusal(
-            Code.MALFORMED, f"the batch has {len(rules)} different access rules; {MAX_RULES} are allowed"
-        )
+        raise Malformed("rules", rules=len(rules), limit=MAX_RULES)
     name = batch_digest(header, tree.leaves_of(batch.messages))
     if not is_signed(header, name, batch.signature):
-        raise Refusal(Code.BAD_SIGNATURE, "the batch is not signed by the key that it names")
+        raise BadSignature("batch")
     for rule in sorted(rules):
         _require_canonical(rule)
     for one in sorted({message.header for message in batch.messages}):  # mostly the same
@@ -235,17 +227,17 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
 
 
 def decode_message_header(data: bytes) -> MessageHeader:
-    """Raises `Refusal` for anything but the one canonical form."""
+    """Raises `Malformed` for anything but the one canonical form."""
     if data == _EMPTY_HEADER:
         return _EMPTY
     try:
         header = _message_headers.decode(data)
     except DECODE_ERRORS as error:
-        raise malformed(f"message header: {error}") from None
+        raise malformed("message_header", error) from None
     if encode(header) != data:
-        raise Refusal(Code.MALFORMED, "the message header is not in its one canonical encoding")
+        raise Malformed("message_header_encoding")
     if (name := unsorted_pair(header.tags)) is not None:
-        raise Refusal(Code.MALFORMED, f"tag {name!r} is repeated or not in order")
+        raise Malformed("tag_order", tag=name)
     return header
 
 
@@ -253,9 +245,9 @@ def _require_canonical(rule: str) -> None:
     try:
         canonical = parse_rule(rule).text
     except ExpressionError as error:
-        raise malformed(f"access rule, {error}") from None
+        raise malformed("rule", error) from None
     if canonical != rule:
-        raise malformed(f"an access rule is not in its canonical form, which is: {canonical}")
+        raise malformed("rule_form", canonical)
 
 
 def _signed(chain: bytes, name: bytes) -> bytes:

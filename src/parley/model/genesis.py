@@ -18,7 +18,6 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Key, Name, Signature
 
 __all__ = [
-    "APPLICATION",
     "MAX_BROKERS",
     "MAX_GENESIS",
     "Broker",
@@ -34,7 +33,6 @@ __all__ = [
 ]
 
 FORMAT = 1
-APPLICATION = 1
 MAX_BROKERS = 32
 MAX_GENESIS = 1024 * 1024
 MAX_BLOCK_BYTES = 8 * 1024 * 1024  # a block takes at least one batch of full size

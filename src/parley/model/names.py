@@ -10,6 +10,7 @@ from msgspec import Meta
 
 __all__ = [
     "MAX_PAIRS",
+    "MAX_PARTITIONS",
     "U32",
     "U64",
     "ClientName",
@@ -28,9 +29,11 @@ __all__ = [
     "is_topic",
     "sorted_pairs",
     "unsorted_pair",
+    "word_of",
 ]
 
 MAX_PAIRS = 64
+MAX_PARTITIONS = 64  # of a topic
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _TOPIC = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?"
@@ -77,3 +80,8 @@ def unsorted_pair(pairs: Pairs) -> str | None:
         if name <= before:
             return name
     return None
+
+
+def word_of(name: str) -> str:
+    """`CreateTopic` as `create_topic`: how a class is called in encodings, tables and texts."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,90 +1,138 @@
-"""What applying a block gave, leaf by leaf: the receipts tree, whose root the history range certifies (P2, P6).
+"""What applying a batch gave, as a leaf of the receipts tree, whose root the history certifies (P2).
 
-A block's leaves are the receipts of its batches in the order of their application, then a receipt per staged batch of
-an earlier block that was numbered in this one, then a `Match` per (topic, partition, constraint) that something matched,
-then a `Closed` per order that ended.
+A block's leaves are the receipts of its batches in the order of their application, then receipts of batches of earlier
+blocks that were finished in this one, then what else the application's modules certify. Which outcomes and leaves there
+are follows from the application, and so does their decoder.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Generic
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
+from typing_extensions import TypeVar
 
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code
-from parley.model.names import U32, U64, Hash, Key, Position
+from parley.model.names import U32, U64, Hash, Key, Position, word_of
+from parley.model.refusals import DUPLICATE, OK, Fields, Refusal, Refused, Word, class_of
+from parley.model.texts import render
 
-__all__ = [
-    "BatchReceipt",
-    "Closed",
-    "Done",
-    "Duplicate",
-    "Leaf",
-    "Match",
-    "Outcome",
-    "PartitionStart",
-    "Published",
-    "Refused",
-    "Staged",
-    "Subscribed",
-    "decode_leaf",
-    "encode_leaf",
-]
+T = TypeVar("T")
 
 
-class Published(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
-    """The messages took the offsets from `first_offset` on, as many as the batch counts."""
+class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
+    """What one ordered batch did. Modules derive theirs; the name of the class is what tells them apart."""
 
-    first_offset: U64
+    @property
+    def code(self) -> str:
+        """What programs go by: `Ok`, `Duplicate`, or the code of a refusal."""
+        return OK
+
+    @property
+    def final(self) -> bool:
+        """If not, the batch may still be applied when it is ordered again (P3)."""
+        return True
+
+    @property
+    def decides(self) -> bool:
+        """If not, another receipt of the batch may follow."""
+        return True
+
+    @property
+    def rank(self) -> int:
+        """Of several receipts of a batch the one of the highest rank is the one to be found."""
+        return 1
+
+    @property
+    def place(self) -> int | None:
+        """By which the module that gave it finds the body's place; None: it has none."""
+        return None
+
+    @property
+    def detail(self) -> str | None:
+        """What there is to say of it to a person."""
+        return None
 
 
-class Done(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
+class Done(Outcome, frozen=True):
     """An operation took effect."""
 
 
-class PartitionStart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a subscriber's order begins in one partition (P6)."""
-
-    partition: U32
-    incarnation: Position
-    next_ps: U64
-    next_offset: U64
-
-
-class Subscribed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """A subscription, new or renewed, and its lease in block time."""
-
-    constraint: Hash
-    partitions: tuple[PartitionStart, ...]
-    lease_until: U64
-
-
-class Duplicate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
+class Duplicate(Outcome, frozen=True):
     """This very batch was applied before, at this place: (height, leaf of that block)."""
 
     original: Position
 
+    @property
+    def code(self) -> str:
+        return DUPLICATE
 
-class Refused(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
+    @property
+    def final(self) -> bool:
+        return False
+
+    @property
+    def rank(self) -> int:
+        return 0
+
+    @property
+    def detail(self) -> str:
+        height, position = self.original
+        return render(DUPLICATE, "", {"height": height, "position": position})
+
+
+class Rejected(Outcome, frozen=True, tag="refused"):
     """Nothing changed but, for an in-sequence batch, the session's sequence. `next_sequence` is the session's."""
 
-    code: Code
-    detail: Annotated[str, Meta(max_length=512)]
+    code: Word
+    reason: Word
+    fields: Fields
     next_sequence: U64
 
+    @classmethod
+    def of(cls, refused: Refused, next_sequence: int) -> Rejected:
+        data = refused.data
+        return cls(data.code, data.reason, data.fields, next_sequence)
 
-class Staged(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """Stored and invisible; its stage may be committed up to height `until`, after which it is forgotten (P23)."""
+    @property
+    def final(self) -> bool:
+        return class_of(self.code).final
 
-    until: U64
+    @property
+    def rank(self) -> int:
+        return int(self.final)
+
+    @property
+    def detail(self) -> str:
+        return self.refusal.text
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(self.code, self.reason, self.fields)
 
 
-Outcome = Published | Done | Subscribed | Duplicate | Refused | Staged
+O_co = TypeVar("O_co", bound=Outcome, default=Outcome, covariant=True)
 
 
-class BatchReceipt(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
+class Leaf(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
+    """One leaf of a block's receipts tree."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    def row(self) -> dict[str, object]:
+        """Its columns in the ledger table of receipts, besides its place and its bytes."""
+        return {}
+
+
+class BatchReceipt(
+    Leaf, Generic[O_co], frozen=True, array_like=True, forbid_unknown_fields=True, tag="batch"
+):
     """What one ordered batch did. `client` is "organisation/name" as the registry had it, or empty."""
 
     digest: Hash
@@ -93,57 +141,66 @@ class BatchReceipt(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     topic: str
     partition: U32
     count: U32
-    outcome: Outcome
+    outcome: O_co
 
     @property
-    def code(self) -> Code:
-        match self.outcome:
-            case Refused():
-                return self.outcome.code
-            case Duplicate():
-                return Code.DUPLICATE
-            case _:
-                return Code.OK
+    def code(self) -> str:
+        return self.outcome.code
+
+    @property
+    def rejected(self) -> Rejected | None:
+        return self.given(Rejected)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it took effect, now for the first time."""
+        return self.code == OK
+
+    @property
+    def outcome_name(self) -> str:
+        return str(self.outcome.__struct_config__.tag)
+
+    def given(self, kind: type[T]) -> T | None:
+        """The outcome, if it is of this kind."""
+        outcome: object = self.outcome
+        return outcome if isinstance(outcome, kind) else None
+
+    def row(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "digest": self.digest,
+            "publisher": self.publisher,
+            "client": self.client,
+            "count": self.count,
+            "code": self.code,
+            "detail": self.outcome.detail,
+            "first_offset": self.outcome.place,
+        }
 
 
-class Match(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
-    """What one block added to the order of one constraint in one partition: (offset, leaf) from `first_ps` on."""
+class LeafDecoder:
+    """Decodes the leaves of one application."""
 
-    topic: str
-    partition: U32
-    constraint: Hash
-    incarnation: Position
-    first_ps: U64
-    items: tuple[tuple[U64, Hash], ...]
+    def __init__(self, outcomes: Sequence[type[Outcome]], leaves: Sequence[type[Leaf]]) -> None:
+        receipt: Any = BatchReceipt[reduce(or_, outcomes)]  # type: ignore[misc]
+        self._decoder: msgspec.msgpack.Decoder[Leaf] = msgspec.msgpack.Decoder(reduce(or_, leaves, receipt))
 
-
-class Closed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """The last subscription of a constraint ended, or its topic did: no number from `final_ps` on will be given."""
-
-    topic: str
-    partition: U32
-    constraint: Hash
-    incarnation: Position
-    final_ps: U64
+    def __call__(self, data: bytes) -> Leaf:
+        """Raises `ValueError` for anything but the one canonical form of a leaf."""
+        try:
+            leaf = self._decoder.decode(data)
+        except DECODE_ERRORS as error:
+            raise ValueError(str(error)) from None
+        if encode_leaf(leaf) != data:
+            raise ValueError("the leaf is not in its one canonical encoding")
+        return leaf
 
 
-Leaf = BatchReceipt | Match | Closed
+def receipt_of(leaf: object) -> BatchReceipt | None:
+    """The leaf, if it is the receipt of a batch."""
+    return leaf if isinstance(leaf, BatchReceipt) else None
 
 
-def encode_leaf(leaf: Leaf) -> bytes:
-    return _encode(leaf)
-
-
-def decode_leaf(data: bytes) -> Leaf:
-    """Raises `ValueError` for anything but the one canonical form of a leaf."""
-    try:
-        leaf = _leaves.decode(data)
-    except DECODE_ERRORS as error:
-        raise ValueError(str(error)) from None
-    if _encode(leaf) != data:
-        raise ValueError("the leaf is not in its one canonical encoding")
-    return leaf
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_leaves: msgspec.msgpack.Decoder[Leaf] = msgspec.msgpack.Decoder(Leaf)
+encode_leaf = msgspec.msgpack.Encoder().encode
+HOST_OUTCOMES: tuple[type[Outcome], ...] = (Done, Duplicate, Rejected)  # of every application

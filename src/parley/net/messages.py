@@ -20,8 +20,10 @@ from parley.model.advisories import MAX_ADVISORY
 from parley.model.batches import MAX_BATCH_BYTES, MAX_MESSAGES, BatchHeader, Message, Withheld
 from parley.model.codec import DECODE_ERRORS
 from parley.model.credentials import Credential
-from parley.model.errors import Code
 from parley.model.names import U32, U64, Hash, Name, Position, Signature
+from parley.model.refusals import Fields, Refusal, Refused, Word
+from parley.model.texts import add_texts
+from parley.net.texts import TEXTS
 
 __all__ = [
     "MAX_ANSWER",
@@ -94,7 +96,7 @@ __all__ = [
 
 MAX_QUESTION = MAX_BATCH_BYTES + 4096
 MAX_TOLD = 512  # proofs of misbehaviour in a status: all that a committee can be kept for
-MAX_WORDS = 4096  # characters of a sentence in a status
+MAX_WORDS = 4096  # characters of a sentence in a status, and of a text in a refusal
 MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
@@ -102,7 +104,7 @@ MAX_RECEIPTS = 256  # that one answer shows
 MAX_BLOCKS = 512  # that one answer shows
 MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
 MAX_READERS = 256  # whose advisories a status tells
-VERSION = 3
+VERSION = 4
 
 T = TypeVar("T")
 Id = U32
@@ -193,6 +195,8 @@ class Credit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, t
 
 
 class CloseStream(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=14):
+    """Push no more on this stream."""
+
     id: Id
 
 
@@ -214,6 +218,8 @@ class ListKeys(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 
 
 class StatusRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=17):
+    """How the broker says it is; answered by `Status`."""
+
     id: Id
 
 
@@ -276,11 +282,33 @@ Question = (
 
 
 class Failure(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=30):
-    """This broker cannot or will not answer; the end of a stream, too."""
+    """A refusal as data: this broker cannot or will not answer. It is the end of a stream, too."""
 
     id: Id
-    code: Code
-    detail: Annotated[str, Meta(max_length=2048)]
+    code: Word
+    reason: Word
+    fields: Fields
+
+    @classmethod
+    def of(cls, id_: int, refused: Refused) -> Failure:
+        """Texts may quote what was sent, so they are cut."""
+        data = refused.data
+        fields = tuple(
+            (name, value[:MAX_WORDS] if isinstance(value, str) else value) for name, value in data.fields
+        )
+        return cls(id_, data.code, data.reason, fields)
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(self.code, self.reason, self.fields)
+
+    @property
+    def detail(self) -> str:
+        """What a person reads."""
+        return self.refusal.text
+
+    def error(self) -> Refused:
+        return self.refusal.error()
 
 
 class Receipted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=31):
@@ -526,9 +554,8 @@ class ShownHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
     id: Id
     anchor: Anchor
-    block: (
-        tuple[Header, Hash, Proof] | None
-    )  # with the root of its receipts, which the history's leaf holds too
+    # With the root and the number of its receipts, which the history's leaf holds too.
+    block: tuple[Header, Hash, U32, Proof] | None
 
 
 _Unpaged = (
@@ -582,3 +609,4 @@ _contents: msgspec.msgpack.Decoder[tuple[Content, ...]] = msgspec.msgpack.Decode
     Annotated[tuple[Content, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
 )
 _openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)
+add_texts(TEXTS)

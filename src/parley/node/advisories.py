@@ -9,14 +9,12 @@ from itertools import islice
 from typing import TypeVar
 
 from parley.model.advisories import Advisory, open_advisory
-from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
-from parley.model.records import TopicRecord, topic_key
+from parley.model.refusals import Expired, LimitExceeded, PermissionDenied
+from parley.modules.topics.tables import TOPICS
 from parley.net.messages import MAX_READERS, Advise, SignedAdvisory
-from parley.node.access import Asker, require_reader, require_reading, require_topic
+from parley.node.access import Caller, require_readable
 from parley.node.view import View
-
-__all__ = ["ADVISORY_WORK", "KEPT_MS", "MAX_PER_CLIENT", "MAX_SKEW_MS", "Advisories"]
 
 KEPT_MS = 120_000  # without renewal; readers renew every few seconds
 MAX_SKEW_MS = 60_000  # by which a reader's clock may be off
@@ -53,54 +51,46 @@ class Advisories:
         """What `shown` takes, in bytes of what its client may use."""
         return LOOK_WORK * len(self._kept)
 
-    def take(self, view: View, asker: Asker, question: Advise) -> None:
-        """Keep it instead of what the same query said before. Raises `Refusal`."""
+    def take(self, view: View, caller: Caller, question: Advise) -> None:
+        """Keep it instead of what the same query said before. Raises `Refused`."""
         now = self._now()
         advisory = open_advisory(question.advisory, question.signature, self._genesis, now)
-        if (advisory.credential.key, advisory.reader) != (asker.key, asker.title):
-            raise Refusal(Code.PERMISSION_DENIED, "an advisory is taken from the reader that signed it only")
-        if abs(now - advisory.time) > MAX_SKEW_MS:
-            raise Refusal(
-                Code.EXPIRED,
-                f"the advisory is {abs(now - advisory.time)} ms off this broker's clock, and {MAX_SKEW_MS} ms are allowed; "
-                "if it is not an old one, set the reader's clock right",
-            )
-        require_reading(require_topic(view, advisory.topic), require_reader(view, asker))
+        if (advisory.credential.key, advisory.reader) != (caller.key, caller.title):
+            raise PermissionDenied("advisory")
+        if (off := abs(now - advisory.time)) > MAX_SKEW_MS:
+            raise Expired("advisory", off=off, limit=MAX_SKEW_MS)
+        require_readable(view, caller.principal(view), advisory.topic)
         self._drop_old()
-        place = (asker.key, advisory.query, advisory.topic)
+        place = (caller.key, advisory.query, advisory.topic)
         before = self._kept.get(place)
         if before is None:
-            self._require_room(asker)
-            self._of_client[asker.key] += 1
-            self._of_organisation[asker.organisation] += 1
+            self._require_room(caller)
+            self._of_client[caller.key] += 1
+            self._of_organisation[caller.organisation] += 1
         elif advisory.time < before.advisory.time:
-            raise Refusal(Code.EXPIRED, f"query {advisory.query} has said something newer since")
+            raise Expired("advisory_replaced", query=advisory.query)
         signed = SignedAdvisory(question.advisory, question.signature)
         self._kept[place] = _Kept(advisory, signed, self._ticks() + KEPT_MS)
         self._kept.move_to_end(place)
 
-    def shown(self, view: View | None, asker: Asker) -> tuple[SignedAdvisory, ...]:
-        """What concerns the asker: its own, and an administrator's own readers and those of its own topics."""
+    def shown(self, view: View | None, caller: Caller) -> tuple[SignedAdvisory, ...]:
+        """What concerns the caller: its own, and an administrator's own readers and those of its own topics."""
         self._drop_old()
-        return tuple(islice(self._concerning(view, asker), MAX_READERS))
+        return tuple(islice(self._concerning(view, caller), MAX_READERS))
 
-    def _concerning(self, view: View | None, asker: Asker) -> Iterator[SignedAdvisory]:
+    def _concerning(self, view: View | None, caller: Caller) -> Iterator[SignedAdvisory]:
         """The newest first."""
         for kept in reversed(self._kept.values()):
-            if kept.advisory.credential.key == asker.key or _administers(view, asker, kept.advisory):
+            if kept.advisory.credential.key == caller.key or _administers(view, caller, kept.advisory):
                 yield kept.signed
 
-    def _require_room(self, asker: Asker) -> None:
-        if self._of_client[asker.key] >= MAX_PER_CLIENT:
-            raise Refusal(
-                Code.LIMIT_EXCEEDED,
-                f"{asker.title} has the {MAX_PER_CLIENT} advisories that it may have; they are dropped after "
-                f"{KEPT_MS // 1_000} s without renewal",
-            )
-        if self._of_organisation[asker.organisation] >= self._share:
-            raise Refusal(
-                Code.LIMIT_EXCEEDED,
-                f"{asker.organisation} has the {self._share} advisories that are its share",
+    def _require_room(self, caller: Caller) -> None:
+        if self._of_client[caller.key] >= MAX_PER_CLIENT:
+            seconds = KEPT_MS // 1_000
+            raise LimitExceeded("advisories", client=caller.title, limit=MAX_PER_CLIENT, seconds=seconds)
+        if self._of_organisation[caller.organisation] >= self._share:
+            raise LimitExceeded(
+                "advisories_of_organisation", organisation=caller.organisation, limit=self._share
             )
 
     def _drop_old(self) -> None:
@@ -113,11 +103,12 @@ class Advisories:
             _take_off(self._of_organisation, organisation)
 
 
-def _administers(view: View | None, asker: Asker, advisory: Advisory) -> bool:
-    if not asker.admin or advisory.credential.organisation == asker.organisation:
-        return asker.admin
-    topic = None if view is None else view.get(TopicRecord, topic_key(advisory.topic))
-    return topic is not None and topic.organisation == asker.organisation
+def _administers(view: View | None, caller: Caller, advisory: Advisory) -> bool:
+    """Whether the caller is an administrator of the reader's organisation, or of the topic's."""
+    if caller.administers is None or advisory.credential.organisation == caller.administers:
+        return caller.administers is not None
+    topic = None if view is None else view.read(TOPICS, advisory.topic)
+    return topic is not None and topic.organisation == caller.administers
 
 
 def _take_off(counter: Counter[T], who: T) -> None:

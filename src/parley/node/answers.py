@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 
-from parley.ledger.indices import BatchPlace
 from parley.ledger.proofs import StateEntry
 from parley.model.batches import Batch, Message, Withheld
-from parley.model.errors import Code, Refusal
-from parley.model.expressions import parse_rule
-from parley.model.names import Position, Value
-from parley.model.records import (
-    ClientRecord,
-    PartitionRecord,
-    TopicRecord,
-    client_key,
-    decode_record,
-    partition_key,
-)
+from parley.model.names import Position
+from parley.model.principals import Principal
+from parley.model.refusals import LimitExceeded
+from parley.modules.publishing.tables import BatchPlace
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.retention.refusals import Pruned
+from parley.modules.topics.access import allows
+from parley.modules.topics.tables import HEADS
 from parley.net.messages import (
     MAX_KEYS,
     MAX_RECEIPTS,
@@ -45,37 +41,9 @@ from parley.net.messages import (
     SplicedBlock,
     SplicedFetched,
 )
-from parley.node.access import (
-    Asker,
-    may_describe,
-    require_listable,
-    require_provable,
-    require_reader,
-    require_reading,
-    require_topic,
-)
+from parley.node.access import Caller, require_listable, require_provable, require_readable
 from parley.node.blocks import raw_work
 from parley.node.view import View
-
-__all__ = [
-    "KEY_WORK",
-    "MAX_SHOWN_BYTES",
-    "MAX_SHOWN_MESSAGES",
-    "MESSAGE_COST",
-    "MESSAGE_WORK",
-    "PROOF_COST",
-    "RULE_COST",
-    "RULE_WORK",
-    "Reading",
-    "block_name",
-    "by_block",
-    "fetched",
-    "has_arrived",
-    "listed",
-    "proven",
-    "receipted",
-    "work",
-]
 
 # Everybody else waits while an answer is built; only what cannot be divided may go above these.
 MAX_SHOWN_BYTES = 1024 * 1024
@@ -96,18 +64,12 @@ ENTRY_WORK = 16 * 1024  # an entry that a list passes over
 
 @dataclass
 class Reading:
-    """One reader's eyes: which messages it may see, and whether any was withheld from it."""
+    """Which messages one reader may see, and whether any was withheld from it."""
 
     view: View
-    client: ClientRecord
+    principal: Principal
     withheld: bool = False
-    attributes: dict[str, Value] = field(init=False)
-    verdicts: dict[str, bool] = field(
-        default_factory=dict
-    )  # by rule; they hold for this view and this reader
-
-    def __post_init__(self) -> None:
-        self.attributes = self.client.readable()
+    verdicts: dict[str, bool] = field(default_factory=dict)  # by rule, for this view and this reader
 
     def shows_all(self, rules: Iterable[str]) -> bool:
         """Whether nothing with these rules is withheld."""
@@ -122,12 +84,12 @@ class Reading:
     def _allows(self, rule: str) -> bool:
         verdict = self.verdicts.get(rule)
         if verdict is None:
-            verdict = self.verdicts[rule] = parse_rule(rule).allows(self.attributes)
+            verdict = self.verdicts[rule] = allows(rule, self.principal)
         return verdict
 
     def reader(self) -> StateEntry | None:
         """The proof of the attributes that something was withheld for."""
-        return self.view.entry(client_key(self.client.key)) if self.withheld else None
+        return self.view.entry(CLIENTS.key(self.principal.key)) if self.withheld else None
 
 
 Ready = tuple[int, Position]  # a question, and the place of the receipt that answers it
@@ -152,24 +114,24 @@ def receipted(view: View, group: list[Ready]) -> Receipted:
     return Receipted(first, view.anchor, proof, tuple(id_ for id_, _ in others))
 
 
-def proven(view: View, asker: Asker, question: Prove) -> Proven:
+def proven(view: View, caller: Caller, question: Prove) -> Proven:
+    principal = caller.principal(view)
     for key in question.keys:
-        require_provable(view, key, asker)
+        require_provable(view, key, principal)
     return Proven(question.id, view.anchor, tuple(map(view.entry, question.keys)))
 
 
-def listed(view: View, asker: Asker, question: ListKeys, charge: Callable[[int], None]) -> Listed:
+def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> Listed:
     """Every entry that is looked at is charged, shown or not."""
-    look = require_listable(view, question.prefix, asker)
+    is_shown = require_listable(view, question.prefix, caller.principal(view))
     found: list[bytes] = []
     examined = 0
     try:
-        for key, value in view.archive.keys_after(question.prefix, question.after):
+        for key in view.archive.keys_after(question.prefix, question.after):
             if examined >= MAX_EXAMINED:
-                why = "too many entries to look through; ask for a longer prefix"
-                raise Refusal(Code.LIMIT_EXCEEDED, why)
+                raise LimitExceeded("examined", limit=MAX_EXAMINED)
             examined += 1
-            if look and not may_describe(view, decode_record(TopicRecord, value), asker):
+            if not is_shown(key):
                 continue
             if len(found) == MAX_KEYS:
                 return Listed(question.id, tuple(found), more=True)
@@ -179,45 +141,49 @@ def listed(view: View, asker: Asker, question: ListKeys, charge: Callable[[int],
     return Listed(question.id, tuple(found), more=False)
 
 
-def block_name(view: View, asker: Asker, question: ReadHeader, charge: Callable[[int], None]) -> ShownHeader:
+def block_name(
+    view: View, caller: Caller, question: ReadHeader, charge: Callable[[int], None]
+) -> ShownHeader:
     """Any live client may know which block stands where: headers hold nothing of anybody's (P22)."""
-    require_reader(view, asker)
+    caller.principal(view).require_client()
     height = question.height or view.height
     if height > view.height:
         return ShownHeader(question.id, view.anchor, None)
-    header, root, work = view.archive.header(height)
+    header, root, receipts, work = view.archive.header(height)
     charge(work)
-    return ShownHeader(question.id, view.anchor, (header, root, view.archive.history(height, view.height)))
+    return ShownHeader(
+        question.id, view.anchor, (header, root, receipts, view.archive.history(height, view.height))
+    )
 
 
 def has_arrived(view: View, question: Fetch) -> bool:
     """Whether something stands at the asked-for offset now."""
-    head = view.get(PartitionRecord, partition_key(question.topic, question.partition))
+    head = view.read(HEADS, question.topic, question.partition)
     return head is not None and question.offset < head.next_offset
 
 
-def fetched(view: View, asker: Asker, question: Fetch, charge: Callable[[int], None]) -> SplicedFetched:
+def fetched(view: View, caller: Caller, question: Fetch, charge: Callable[[int], None]) -> SplicedFetched:
     """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` go.
 
     Every rule that is asked is charged, whether it hides something or not.
     """
-    client = require_reader(view, asker)
-    topic = require_topic(view, question.topic)
-    if question.partition >= topic.partitions:
-        raise Refusal(
-            Code.UNKNOWN_PARTITION, f"topic {topic.name} has partitions 0 to {topic.partitions - 1}"
-        )
-    require_reading(topic, client)
-    key = partition_key(topic.name, question.partition)
-    head = view.get(PartitionRecord, key)
-    if head is not None and question.offset < head.log_start_offset:
-        raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
-    reading = Reading(view, client)
+    principal = caller.principal(view)
+    require_readable(view, principal, question.topic, question.partition)
+    require_kept(view, question.topic, question.partition, question.offset)
+    reading = Reading(view, principal)
     try:
         blocks = tuple(_blocks(view, _affordable(reading, question)))
     finally:
         charge(RULE_WORK * len(reading.verdicts))
-    return SplicedFetched(question.id, view.encoded_anchor, view.entry(key), reading.reader(), blocks)
+    head = view.entry(HEADS.key(question.topic, question.partition))
+    return SplicedFetched(question.id, view.encoded_anchor, head, reading.reader(), blocks)
+
+
+def require_kept(view: View, topic: str, partition: int, offset: int) -> None:
+    """Raises `Pruned` if the retention of the messages at this offset is over."""
+    head = view.read(HEADS, topic, partition)
+    if head is not None and offset < head.log_start_offset:
+        raise Pruned(topic=topic, partition=partition, start=head.log_start_offset)
 
 
 _Shown = tuple[BatchPlace, PackedBatch | FetchedBatch]

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.model.batches import open_batch
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, listen
@@ -37,16 +38,19 @@ from parley.node.room import Room
 from parley.node.sessions import Services
 from parley.node.shown import Showing, Shown
 from parley.node.status import StatusReport
-from parley.node.storage import Storage, StorageError, open_storage, replica_config
+from parley.node.storage import (
+    Storage,
+    StorageError,
+    network_application,
+    open_storage,
+    replica_config,
+)
 from parley.node.telemetry.health import Life
 from parley.node.telemetry.site import Telemetry
 from parley.node.telemetry.tally import Tally
 from parley.node.workers import Workers
-from parley.pubsub.application import PubSub
 from parley.replica.participants import awaken
 from parley.replica.ports import Found
-
-__all__ = ["run"]
 
 CLOCK_SECONDS = 1.0  # between two looks at the clock
 CLOCK_QUIET_MS = ROOM_QUIET_MS = 60_000
@@ -56,6 +60,7 @@ EXPIRY_QUIET_MS = 86_400_000
 
 async def run(config: Config, stop: asyncio.Event | None = None) -> int:
     """Run a broker until it is told to stop, by a signal unless `stop` is given. The exit code: 0, or 1 if it failed."""
+    network_application(config)  # before anything is opened
     with ExitStack() as closing:
         log, log_file = open_log(config)
         if config.log_file is not None:
@@ -87,7 +92,7 @@ async def _live(
     telemetry: Telemetry,
     found: deque[Found],
 ) -> int | None:
-    """One life of the broker; None: another is to follow, on what this one has left on disk."""
+    """Run one replica until it ends; None: another one is to follow, on what this one has left on disk."""
     with ExitStack() as closing:
         if why := Room(config.data, config.storage.max_bytes).full:
             raise StorageError(why)
@@ -118,28 +123,35 @@ class _Node:
         self._room = Room(config.data, config.storage.max_bytes)
 
         self._feed = Feed()
-        application = PubSub(genesis)
-        archive = Archive(storage.store)
+        application = network_application(config)
+        mounted = application.mount(genesis)
+        machine = mounted.machine
+        archive = Archive(storage.store, application)
         self._ledger = StaleLedger(
             archive, storage.recent, self._feed, switches=switches, freeze=storage.store.frozen, now=now
         )
         switches.changed = self._ledger.switch
 
         count = config.workers.verify
-        self._workers = Workers(count, genesis.chain, application.vouch, log) if count else None
+        self._workers = Workers(count, genesis.chain, machine.vouch, log) if count else None
         ahead = self._workers.ahead if self._workers else None
 
         self._clock = ClockWatch(len(genesis.brokers), config.index)
         self._peers = Peers(config, showing.current, self._clock, log, now, ahead=ahead)
         signer = Ed25519Signer(config.index, config.consensus_key)
         self._links = FaultyLinks(
-            self._peers, switches, signer, replica_config(config).instance, application.open, archive.key_of
+            self._peers,
+            switches,
+            signer,
+            replica_config(config).instance,
+            partial(open_batch, chain=genesis.chain),
+            archive.key_of,
         )
         replica = awaken(
             replica_config(config),
             signer,
             Ed25519List([broker.key for broker in genesis.brokers]),
-            application,
+            mounted,
             record=storage.record,
             store=storage.store,
             nonce=os.urandom(16),
@@ -153,6 +165,7 @@ class _Node:
             now=now,
             blame=self._peers.blame,
             seen=lambda certified: self._clock.saw(certified.header.proposer, certified.header.time, now()),
+            archive=archive,
             found=found,
             tally=tally,
         )
@@ -181,7 +194,7 @@ class _Node:
             self._driver,
             self._feed,
             self._ledger,
-            application.open,
+            machine.admit,
             status,
             genesis.timeouts.freshness,
             Unsent(monotonic),
@@ -194,7 +207,7 @@ class _Node:
             ahead=ahead,
         )
         self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
-        self.life = Life(status, storage.store, application, lambda: showing.current.ends)
+        self.life = Life(status, storage.store, machine, lambda: showing.current.ends)
 
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from parley.crypto import ed25519
 from parley.model.credentials import CredentialError, check_credential, possession
-from parley.model.errors import Code, Refusal
 from parley.model.genesis import Genesis
+from parley.model.refusals import Malformed, NotAuthenticated, Oversized, Refused, malformed
 from parley.net.frames import EmptyFrame, FrameError, FrameStream, FrameTooLarge
 from parley.net.messages import (
     VERSION,
@@ -21,26 +21,23 @@ from parley.net.messages import (
     decode_opening,
     encode,
 )
-from parley.node.access import Asker
-
-__all__ = ["AUTHENTICATION_SECONDS", "Authenticator", "refusal_of", "say_failure"]
+from parley.node.access import Caller
 
 AUTHENTICATION_SECONDS = 5.0
 NONCE_SIZE = 32
-MAX_DETAIL = 2_048  # characters
 
 
-def say_failure(stream: FrameStream, id_: int, refusal: Refusal) -> None:
-    stream.write(encode(Failure(id_, refusal.code, refusal.detail[:MAX_DETAIL])))
+def say_failure(stream: FrameStream, id_: int, refused: Refused) -> None:
+    stream.write(encode(Failure.of(id_, refused)))
 
 
-def refusal_of(error: FrameError) -> Refusal | None:
-    """What to tell a sender whose stream cannot be read on; None if there is nobody left to tell."""
+def refusal_of(error: FrameError) -> Refused | None:
+    """What a sender gets whose stream cannot be read on; None if the sender cannot be reached."""
     match error:
         case FrameTooLarge():
-            return Refusal(Code.OVERSIZED, str(error))
+            return Oversized("frame", size=error.length, limit=error.limit)
         case EmptyFrame():
-            return Refusal(Code.MALFORMED, str(error))
+            return Malformed("empty_frame")
         case _:
             return None
 
@@ -54,8 +51,8 @@ class Authenticator:
     certificate: bytes  # the hash of this broker's own, as it was when the connection was opened
     seconds: float = AUTHENTICATION_SECONDS
 
-    async def welcome(self, stream: FrameStream, now: int) -> Asker:
-        """Who is there. Raises `Refusal` if that is not shown in time, `FrameError` if the connection is of no use."""
+    async def welcome(self, stream: FrameStream, now: int) -> Caller:
+        """Who is there. Raises `Refused` if that is not shown in time, `FrameError` if the connection is of no use."""
         chain = self.genesis.chain
         nonce = os.urandom(NONCE_SIZE)
         stream.write(encode(Challenge(VERSION, chain, nonce)))
@@ -63,31 +60,25 @@ class Authenticator:
             async with asyncio.timeout(self.seconds):
                 frame = await stream.read()
         except TimeoutError:
-            raise _not_authenticated(f"no credential was shown within {self.seconds:g} s") from None
+            raise NotAuthenticated("late", seconds=f"{self.seconds:g}") from None
         if frame is None:
-            raise _not_authenticated("the connection ended before a credential was shown")
-        asker = self._check(frame, possession(chain, nonce, self.certificate), now)
+            raise NotAuthenticated("ended")
+        caller = self._check(frame, possession(chain, nonce, self.certificate), now)
         stream.write(encode(Welcome(self.broker, now)))
-        return asker
+        return caller
 
-    def _check(self, frame: bytes, challenge: bytes, now: int) -> Asker:
+    def _check(self, frame: bytes, challenge: bytes, now: int) -> Caller:
         try:
             opening = decode_opening(frame)
         except WireError as error:
-            raise Refusal(Code.MALFORMED, f"the first frame of a client is its credential: {error}") from None
+            raise malformed("client_hello", error) from None
         if not isinstance(opening, Authenticate):
-            raise _not_authenticated(
-                "the first frame of a client is its credential; brokers show a certificate in the TLS handshake"
-            )
+            raise NotAuthenticated("no_credential")
         credential = opening.credential
         try:
             check_credential(credential, self.genesis, now)
         except CredentialError as error:
-            raise _not_authenticated(f"the credential is not accepted: {error}") from None
+            raise NotAuthenticated("credential", fault=str(error)) from None
         if not ed25519.verify(credential.key, challenge, opening.signature):
-            raise _not_authenticated("the credential's key did not sign this connection's challenge")
-        return Asker.of(credential, self.genesis)
-
-
-def _not_authenticated(why: str) -> Refusal:
-    return Refusal(Code.NOT_AUTHENTICATED, why)
+            raise NotAuthenticated("challenge")
+        return Caller.of(credential, self.genesis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parley.ledger.history import MissingNode
-from parley.model.errors import Code, Refusal
+from parley.model.refusals import NotFound
 from parley.net.messages import (
     MAX_BLOCKS,
     MAX_TOLD,
@@ -16,11 +16,9 @@ from parley.net.messages import (
     ReadBodies,
     ReadEvidence,
 )
-from parley.node.access import Asker, require_auditor
+from parley.node.access import Caller, require_auditor
 from parley.node.archive import Archive
 from parley.node.view import View
-
-__all__ = ["MAX_RAW_BYTES", "audited", "raw_work"]
 
 # Nothing is decoded that is not needed, so that an answer may be larger than one that is built message by message.
 MAX_RAW_BYTES = 4 * 1024 * 1024
@@ -31,10 +29,10 @@ BODY_COST = 2 * 1024  # bytes that take as long as finding a body
 
 
 def audited(
-    view: View, asker: Asker, question: ReadBlocks | ReadBodies | ReadEvidence
+    view: View, caller: Caller, question: ReadBlocks | ReadBodies | ReadEvidence
 ) -> Blocks | Bodies | EvidenceList:
-    """Raises `Refusal` for whoever has not the right."""
-    require_auditor(view, asker)
+    """Raises `Refused` unless the caller has the right."""
+    require_auditor(view, caller)
     match question:
         case ReadBlocks():
             return _raw_blocks(view, question)
@@ -64,7 +62,7 @@ def _raw_blocks(view: View, question: ReadBlocks) -> Blocks:
     try:
         proof = view.archive.history_range(question.height, len(found), view.height)
     except MissingNode:
-        raise Refusal(Code.NOT_FOUND, "this broker cannot prove these blocks now; ask another one") from None
+        raise NotFound("history") from None
     return Blocks(question.id, view.anchor, tuple(found), proof)
 
 
@@ -72,8 +70,8 @@ def _raw_bodies(view: View, question: ReadBodies) -> Bodies:
     """The batches with these digests, at least the first."""
     found: list[Body] = []
     left = MAX_RAW_BYTES
-    for name in question.digests:
-        body = view.archive.raw_batch(name)
+    for digest in question.digests:
+        body = view.archive.raw_batch(digest)
         left -= _cost(body)
         if found and left < 0:
             break
@@ -107,11 +105,11 @@ def raw_work(answer: Blocks | Bodies | EvidenceList) -> int:
             return BLOCK_COST + BODY_COST * len(answer.entries)
 
 
-def _bodies(archive: Archive, names: tuple[bytes, ...], room: int) -> list[Body] | None:
+def _bodies(archive: Archive, digests: tuple[bytes, ...], room: int) -> list[Body] | None:
     """None: they are more than there is room for."""
     found: list[Body] = []
-    for name in names:
-        body = archive.raw_batch(name)
+    for digest in digests:
+        body = archive.raw_batch(digest)
         room -= _cost(body)
         if room < 0:
             return None

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from parley.model.errors import Code, Refusal
+from parley.model.refusals import Busy, Refused
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.allowances import Accounts, Door
 from parley.node.authentication import Authenticator, refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.logs import Log, Throttled
 from parley.node.sessions import Services, Session
-
-__all__ = ["Clients"]
 
 
 class Clients:
@@ -41,71 +39,68 @@ class Clients:
     async def serve(self, stream: FrameStream, authenticator: Authenticator) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
-            asker = await authenticator.welcome(stream, self._services.now())
-            self._require_welcome(asker)
-            with self._door.known(stream.source), self._place(asker):
-                await self._admitted(stream, asker)
-        except Refusal as refusal:
-            self._refuse(stream, refusal)
-            self._say("client_refused", stream.source, source=stream.source, why=refusal.detail)
+            caller = await authenticator.welcome(stream, self._services.now())
+            self._require_welcome(caller)
+            with self._door.known(stream.source), self._place(caller):
+                await self._admitted(stream, caller)
+        except Refused as refused:
+            self._refuse(stream, refused)
+            self._say("client_refused", stream.source, source=stream.source, why=refused.detail)
         except FrameError as error:
-            if (told := refusal_of(error)) is not None:
-                self._refuse(stream, told)
+            if (why := refusal_of(error)) is not None:
+                self._refuse(stream, why)
 
     @contextmanager
-    def _place(self, asker: Asker) -> Iterator[None]:
+    def _place(self, caller: Caller) -> Iterator[None]:
         """One of the places of the client's organisation."""
-        entry = self._places.enter(asker.organisation)
+        entry = self._places.enter(caller.organisation)
         if entry is Entry.SOURCE_FULL:
-            raise Refusal(
-                Code.BUSY, f"{asker.organisation} has as many connections to this broker as it may have"
-            )
+            raise Busy("connections_of_organisation", organisation=caller.organisation)
         if entry is Entry.FULL:
-            raise Refusal(Code.BUSY, "this broker has as many connections as it may have; ask another one")
+            raise Busy("connections")
         try:
             yield
         finally:
-            self._places.leave(asker.organisation)
+            self._places.leave(caller.organisation)
 
-    async def _admitted(self, stream: FrameStream, asker: Asker) -> None:
-        own, shared = self._by_client.enter(asker.key), self._by_source.enter(stream.source)
+    async def _admitted(self, stream: FrameStream, caller: Caller) -> None:
+        own, shared = self._by_client.enter(caller.key), self._by_source.enter(stream.source)
         try:
             if own is None or shared is None:
                 limit = self._limits.connections_per_client
-                raise Refusal(Code.BUSY, f"{asker.title} has the {limit} connections that it may have")
+                raise Busy("connections_of_client", client=caller.title, limit=limit)
             session = Session(
-                stream, asker, self._services, limits=self._limits, accounts=[own, shared], keeper=self
+                stream, caller, self._services, limits=self._limits, accounts=[own, shared], keeper=self
             )
             await session.run()
         finally:
             if own is not None:
-                self._by_client.leave(asker.key)
+                self._by_client.leave(caller.key)
             if shared is not None:
                 self._by_source.leave(stream.source)
 
-    def _refuse(self, stream: FrameStream, refusal: Refusal) -> None:
-        self._services.tally.refused[refusal.code] += 1
-        say_failure(stream, 0, refusal)
+    def _refuse(self, stream: FrameStream, refused: Refused) -> None:
+        self._services.tally.refused[refused.code] += 1
+        say_failure(stream, 0, refused)
 
     # -- what sessions report -----------------------------------------------------------------------------------
 
-    def strike(self, asker: Asker, why: str) -> bool:
+    def strike(self, caller: Caller, why: str) -> bool:
         """A client has sent garbage; whether it is cut off for it."""
-        self._say("client_garbage", asker.title, client=asker.title, why=why)
-        return self._door.strikes.strike(asker.key.hex(), self._services.ticks())
+        self._say("client_garbage", caller.title, client=caller.title, why=why)
+        return self._door.strikes.strike(caller.key.hex(), self._services.ticks())
 
-    def slow(self, asker: Asker) -> None:
-        self._say("client_slow", asker.title, client=asker.title)
+    def slow(self, caller: Caller) -> None:
+        self._say("client_slow", caller.title, client=caller.title)
 
-    def broken(self, asker: Asker, error: Exception) -> None:
+    def broken(self, caller: Caller, error: Exception) -> None:
         """A fault of this program, met by one client."""
-        self._log.error("session_failed", client=asker.title, why=str(error), exc_info=error)
+        self._log.error("session_failed", client=caller.title, why=str(error), exc_info=error)
 
-    def _require_welcome(self, asker: Asker) -> None:
-        wait = self._door.strikes.wait_ms(asker.key.hex(), self._services.ticks())
+    def _require_welcome(self, caller: Caller) -> None:
+        wait = self._door.strikes.wait_ms(caller.key.hex(), self._services.ticks())
         if wait:
-            seconds = wait // 1_000 + 1
-            raise Refusal(Code.BUSY, f"{asker.title} has sent too much garbage; come back in {seconds} s")
+            raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
 
     def _say(self, event: str, subject: object, **values: object) -> None:
         if count := self._throttled.count(event, subject, self._services.ticks()):

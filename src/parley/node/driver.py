@@ -14,7 +14,10 @@ from typing import Protocol
 from parley.consensus.errors import Reason
 from parley.consensus.events import Heartbeat
 from parley.ledger import layout
+from parley.ledger.application import AdmittedBatch
 from parley.ledger.proofs import Anchor
+from parley.mempool.pool import Intake
+from parley.node.archive import Archive
 from parley.node.clock import monotonic
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled
@@ -37,8 +40,6 @@ from parley.replica.ports import (
     Timer,
     Write,
 )
-
-__all__ = ["MAX_FOUND", "Driver", "Links", "Receive"]
 
 GATHER_SECONDS = 0.010  # in which batches of clients come together for one sync, under load
 MAX_UNANNOUNCED = 256
@@ -75,12 +76,15 @@ class Driver:
         now: Callable[[], int],
         blame: Callable[[int, Reason], None],
         seen: Callable[[Certified], None],
+        archive: Archive | None = None,
         found: deque[Found] | None = None,
         tally: Tally | None = None,
     ) -> None:
+        """What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
         self._replica = replica
         self._storage = storage
         self._feed = feed
+        self._archive = archive
         self._links = links
         self._log = log
         self._now = now
@@ -117,43 +121,51 @@ class Driver:
     def receive(self, sender: int, *messages: bytes) -> None:
         self._step(lambda: self._replica.receive(self._now(), sender, *messages))
 
-    def submit(self, batch: bytes) -> Refused | None:
-        """A client's batch is stored and on its way, or refused for the reason returned."""
-        effects = self._step(lambda: self._replica.submit(self._now(), batch))
-        if effects is None:
-            return Refused(None, Reason.HALTED, "this broker is stopping")
-        # A batch that is taken is first of all written; only one that is not begins with the refusal.
-        return effects[0] if effects and isinstance(effects[0], Refused) else None
+    def submit(self, batch: AdmittedBatch) -> Intake:
+        """What became of a client's batch, which the replica's state machine has admitted."""
+        intake = Intake.HALTED
+
+        def take() -> list[Effect]:
+            nonlocal intake
+            submission = self._replica.submit(self._now(), batch)
+            intake = submission.intake
+            return submission.effects
+
+        return intake if self._step(take) else Intake.HALTED
 
     def _fire(self, timer: Timer) -> None:
         self._step(lambda: self._replica.fire(self._now(), timer))
 
-    def _step(self, step: Callable[[], list[Effect]]) -> list[Effect] | None:
-        """None: the node is at its end."""
+    def _step(self, step: Callable[[], list[Effect]]) -> bool:
+        """False: the node is at its end."""
         if self._stopped:
-            return None
+            return False
         try:
-            effects = step()
-            if _only_stores(effects):
-                self._store_soon(effects)
-            else:
-                self._execute_all(effects)
+            self._execute_all(step())
         except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
             self._fail(error)
-            return None
-        return effects
+            return False
+        return True
 
     def _execute_all(self, effects: list[Effect]) -> None:
-        """Writes in a row are waited for once, before whatever follows them."""
-        due = False
+        """Writes in a row are waited for once, before what follows them; a sync that can be deferred is, with its messages."""
+        due = deferred = False
         for effect in effects:
-            if due and not isinstance(effect, Write):
-                self._sync()
-                due = False
-            self._execute(effect)
-            due |= isinstance(effect, Write) and effect.sync
+            if isinstance(effect, Write):
+                self._write(effect)
+                due |= effect.sync and not effect.deferrable
+                deferred |= effect.sync
+            elif deferred and not due and isinstance(effect, Send | Broadcast):
+                self._unannounced.append(effect)
+            else:
+                if due or (deferred and not isinstance(effect, SetTimer)):
+                    self._sync()
+                    due = deferred = False
+                self._execute(effect)
         if due:
             self._sync()
+        elif deferred:
+            self._sync_soon()
 
     def _write(self, effect: Write) -> None:
         if effect.applies is not None:
@@ -187,17 +199,12 @@ class Driver:
 
     # -- batches of clients -----------------------------------------------------------------------------------------
 
-    def _store_soon(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send | Broadcast):
-                self._unannounced.append(effect)
-            else:
-                self._execute(effect)
+    def _sync_soon(self) -> None:
         if len(self._unannounced) >= MAX_UNANNOUNCED:
             self._sync()
         elif not self._sync_planned:
             self._sync_planned = True
-            # The first batch after a pause waits for nobody.
+            # The first batch after a pause does not wait.
             due = max(self._gathered_at + GATHER_SECONDS, self._loop.time())
             self._loop.call_at(due, self._sync_as_planned)
 
@@ -225,6 +232,8 @@ class Driver:
     def _tell(self, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
         match effect:
             case Applied():
+                if self._archive is not None:
+                    self._archive.applied(effect.block, effect.leaves, effect.tree)
                 self._feed.applied(effect.block.height, effect.receipts)
             case Certified():
                 self._seen(effect)
@@ -244,7 +253,7 @@ class Driver:
                 self._log.error("damage", entry=effect.entry, what=effect.what, mended=effect.mended)
 
     def _on_restart(self, why: str) -> None:
-        """Nothing more goes in; whoever runs this node builds it anew."""
+        """Nothing more goes in; the node is built again from what is on disk."""
         self._stopped = True
         self._feed.silence()
         self._log.warning("restarting", why=why)
@@ -258,7 +267,7 @@ class Driver:
             self._log.warning("misbehaviour", evidence=kind, count=count)
 
     def _on_refused(self, effect: Refused) -> None:
-        """Counted by the replica. Most are harmless, as when a message comes late; whom to blame, others judge."""
+        """Counted by the replica. Most are harmless, as when a message comes late; which are not, `blame` decides."""
         if effect.sender is not None:
             self._log.debug("refused", sender=effect.sender, reason=effect.reason.name, detail=effect.detail)
             self._blame(effect.sender, effect.reason)
@@ -269,12 +278,3 @@ class Driver:
         if not self.failure.done():
             self.failure.set_exception(error)
         self._log.critical("failed", why=str(error), exc_info=error)
-
-
-def _only_stores(effects: list[Effect]) -> bool:
-    """Whether a step did nothing but take in a batch: nothing that was signed or executed depends on its sync."""
-    match effects:
-        case [Write(sync=True, applies=None), *rest]:
-            return all(isinstance(effect, Broadcast | Send | SetTimer) for effect in rest)
-        case _:
-            return False

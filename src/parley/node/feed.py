@@ -10,8 +10,6 @@ from parley.ledger.application import Receipt
 from parley.ledger.proofs import Anchor
 from parley.model.names import Position
 
-__all__ = ["Feed", "Ticket", "Waiting"]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ticket:
@@ -66,6 +64,7 @@ class Feed:
     def __init__(self) -> None:
         self.waiting = Waiting()
         self.anchor: Anchor | None = None
+        self.executed = 0  # the height of the last block that was executed since this start
         self._watchers: dict[object, Callable[[], None]] = {}
 
     @property
@@ -80,6 +79,7 @@ class Feed:
         self._watchers.pop(who, None)
 
     def applied(self, height: int, receipts: Iterable[Receipt]) -> None:
+        self.executed = height
         self.waiting.applied(height, receipts)
 
     def certified(self, anchor: Anchor) -> None:

@@ -179,7 +179,7 @@ class Link:
         if isinstance(opening, Failure) and self._throttled.count(
             "peer_refuses_us", opening.code, self._ticks()
         ):
-            self._log.error("peer_refuses_us", code=opening.code.value, why=opening.detail)
+            self._log.error("peer_refuses_us", code=opening.code, why=opening.detail)
 
     def _say(self, event: str, *, why: str) -> None:
         if count := self._throttled.count(event, why, self._ticks()):

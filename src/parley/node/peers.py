@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from parley.consensus.errors import Reason
-from parley.model.errors import Code, Refusal
+from parley.model.refusals import Busy, Malformed, NotAuthenticated, Refused, WrongChain, malformed
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota, Strikes
 from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
@@ -27,8 +27,6 @@ from parley.node.logs import Log, Throttled
 from parley.node.shown import Shown
 from parley.node.workers import Ahead, announced
 from parley.replica.wire import MAX_MESSAGE
-
-__all__ = ["GARBAGE", "Peers"]
 
 HELLO_SECONDS = 5.0
 TURN = 16  # messages of one peer before others have their turn
@@ -49,6 +47,7 @@ GARBAGE = frozenset(
         Reason.BAD_BITMAP,
         Reason.TOO_FEW_SIGNERS,
         Reason.BAD_CERTIFICATE,
+        Reason.INADMISSIBLE,
     }
 )
 
@@ -137,8 +136,8 @@ class Peers:
             with door.known(stream.source), self._place(index):
                 await self._require_hello(stream, index)
                 await self._converse(stream, index)
-        except Refusal as refusal:
-            say_failure(stream, 0, refusal)
+        except Refused as refused:
+            say_failure(stream, 0, refused)
         except FrameError as error:
             self._garbled(stream, error)
 
@@ -146,7 +145,7 @@ class Peers:
     def _place(self, index: int) -> Iterator[None]:
         name = self._names[index]
         if self._places.enter(name) is not Entry.ADMITTED:
-            raise Refusal(Code.BUSY, f"{name} has {PLACES_PER_BROKER} connections already")
+            raise Busy("broker_connections", broker=name, limit=PLACES_PER_BROKER)
         try:
             yield
         finally:
@@ -180,14 +179,14 @@ class Peers:
             name = identify_peer(certificate, self._authorities, now=self._now())
         except PeerRefused as refused:
             self._say("peer_refused", refused.name, why=str(refused))
-            raise Refusal(Code.NOT_AUTHENTICATED, str(refused)) from None
+            raise NotAuthenticated("certificate", fault=str(refused)) from None
         index = self._names.index(name)
         if index == self._index:
-            why = "it shows the certificate of this very broker; two machines run with one configuration"
-            self._say("peer_refused", name, why=why)
-            raise Refusal(Code.NOT_AUTHENTICATED, why)
+            why = NotAuthenticated("own_certificate")
+            self._say("peer_refused", name, why=why.detail)
+            raise why
         if wait := self._strikes.wait_ms(name, self._ticks()):
-            raise Refusal(Code.BUSY, f"{name} has sent garbage and is not heard for {wait // 1_000 + 1} s")
+            raise Busy("broker_garbage", broker=name, seconds=wait // 1_000 + 1)
         return index
 
     async def _require_hello(self, stream: FrameStream, index: int) -> None:
@@ -196,23 +195,20 @@ class Peers:
                 frame = await stream.read()
             hello = decode_opening(frame or b"")
         except TimeoutError:
-            raise Refusal(Code.MALFORMED, f"no hello within {HELLO_SECONDS:g} s") from None
+            raise Malformed("late_hello", seconds=f"{HELLO_SECONDS:g}") from None
         except WireError as error:
-            raise Refusal(Code.MALFORMED, f"the first frame of a broker is its hello: {error}") from None
+            raise malformed("broker_hello", error) from None
         if not isinstance(hello, PeerHello):
-            raise Refusal(Code.MALFORMED, "the first frame of a broker is its hello")
+            raise Malformed("no_hello")
         name = self._names[index]
         if hello.version != VERSION:
-            why = f"{name} speaks version {hello.version} of the protocol, this broker {VERSION}: update the older one"
-            self._say("peer_version", name, why=why)
-            raise Refusal(Code.WRONG_CHAIN, why)
+            why = WrongChain("version", broker=name, version=hello.version, own=VERSION)
+            self._say("peer_version", name, why=why.detail)
+            raise why
         if hello.chain != self._chain:
-            why = (
-                f"{name} is of network {hello.chain.hex()[:16]}, this broker of {self._chain.hex()[:16]}: one of them was "
-                f"started with another genesis file; compare the two files"
-            )
-            self._say("peer_chain", name, why=why)
-            raise Refusal(Code.WRONG_CHAIN, why)
+            why = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
+            self._say("peer_chain", name, why=why.detail)
+            raise why
         self._clock.heard(index, hello.time, self._now())
 
     async def _listen(self, stream: FrameStream, index: int) -> None:
@@ -229,8 +225,8 @@ class Peers:
                     return
 
     def _garbled(self, stream: FrameStream, error: FrameError) -> None:
-        if (told := refusal_of(error)) is not None:
-            say_failure(stream, 0, told)
+        if (why := refusal_of(error)) is not None:
+            say_failure(stream, 0, why)
 
     def _hello(self) -> bytes:
         return encode(PeerHello(VERSION, self._chain, self._now()))

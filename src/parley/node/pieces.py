@@ -1,7 +1,7 @@
 """What one block adds to an order, as it is sent: put together and encoded once for all who read it alike.
 
 Messages without a rule look the same to everybody who may read the topic. A block that holds any other is put together
-for each reader anew.
+for each reader by itself.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ from collections import OrderedDict
 from msgspec import Raw
 
 from parley.model.batches import Message, Withheld
-from parley.model.errors import Code, Refusal
-from parley.model.receipts import Closed, Match
+from parley.model.refusals import NotReady
+from parley.modules.subscriptions.receipts import Match
 from parley.net.messages import encode
 from parley.node.answers import MESSAGE_COST, MESSAGE_WORK, PROOF_COST, RULE_COST, RULE_WORK, Reading
 from parley.node.archive import Archive
 from parley.node.cache import Cache
 
-__all__ = ["SHARED_WORK", "Piece", "Shelf"]
-
 SHELF_BUDGET = 4 * 1024 * 1024  # bytes: what the newest blocks have added, which nearly all streams ask for
 SHARED_WORK = 512  # bytes that take as long as a message that is put together for everybody
 ITEM_COST = 192  # bytes of an offset and a leaf that matched
-MAX_BEGUN = 4  # shared pieces that are being put together; whoever needs another one begins it anew
+MAX_BEGUN = 4  # shared pieces that are being put together; another one is begun by each that needs it
 BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to show
 
 
 class Piece:
-    """The messages of one leaf, looked at with the eyes of `reading`; without, with everybody's, until a rule comes."""
+    """The messages of one leaf as `reading` shows them; without one, for all readers, as long as no message has a rule.
 
-    def __init__(self, height: int, position: int, leaf: Match | Closed, reading: Reading | None) -> None:
+    `leaf` is None for the leaf that ends an order, which has no messages.
+    """
+
+    def __init__(self, height: int, position: int, leaf: Match | None, reading: Reading | None) -> None:
         self.height = height
         self.position = position
         self.leaf = leaf
@@ -43,7 +44,7 @@ class Piece:
 
     @property
     def count(self) -> int:
-        return len(self.leaf.items) if isinstance(self.leaf, Match) else 0
+        return 0 if self.leaf is None else len(self.leaf.items)
 
     @property
     def is_whole(self) -> bool:
@@ -70,7 +71,7 @@ class Piece:
 
     def look(self, archive: Archive, work: int) -> int:
         """At some more messages, about as many as `work` says; how many is left of it."""
-        assert isinstance(self.leaf, Match), "an end has no messages"
+        assert self.leaf is not None, "an end has no messages"
         items, at = self.leaf.items, len(self.contents)
         known = 0 if self.reading is None else len(self.reading.verdicts)
         for first, place in archive.batches_from(self.leaf.topic, self.leaf.partition, items[at][0]):
@@ -89,7 +90,7 @@ class Piece:
                 if self.reading is not None:
                     self.size += RULE_COST * (len(self.reading.verdicts) - known)
                 return work
-        raise Refusal(Code.NOT_READY, f"this broker does not hold offset {items[at][0]}; ask another one")
+        raise NotReady("offset", offset=items[at][0])
 
     def _show(self, message: Message) -> bool:
         """False: this is not for everybody."""

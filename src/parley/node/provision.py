@@ -14,10 +14,10 @@ from typing import Literal
 
 import msgspec
 
+from parley.applications import VERSION
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import (
-    APPLICATION,
     FORMAT,
     MAX_BROKERS,
     Broker,
@@ -193,7 +193,7 @@ def provision_network(
     )
     genesis = Genesis(
         FORMAT,
-        APPLICATION,
+        VERSION,
         network,
         start_time,
         depth,

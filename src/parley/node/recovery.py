@@ -17,7 +17,6 @@ from pathlib import Path
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import SafetyState, recover_record
 from parley.ledger import layout
-from parley.ledger.application import Application
 from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
 from parley.ledger.store import Store, StoreFailed
 from parley.node.config import Config
@@ -26,10 +25,10 @@ from parley.node.storage import (
     StorageError,
     holds_something,
     mark_provisioned,
+    network_application,
     replica_config,
     sync_directory,
 )
-from parley.pubsub.application import PubSub
 from parley.replica import chain
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain
@@ -70,17 +69,15 @@ def examine(config: Config, *, stale_record: bool = False) -> Loss:
         return _examined(config, held, stale_record=stale_record)
 
 
-def recover_storage(
-    config: Config, *, stale_record: bool = False, application: Application | None = None
-) -> Recovered:
-    """Make anew what is lost. If it is interrupted, the next run finds what is still missing."""
+def recover_storage(config: Config, *, stale_record: bool = False) -> Recovered:
+    """Make again what is lost. If it is interrupted, the next run finds what is still missing."""
     # From the look to the last file no broker starts, and no other recovery goes on: either would lose what it works on.
     with _alone(config), _held_record(config) as held:
         loss = _examined(config, held, stale_record=stale_record)
         if not loss:
             return Recovered(store=False, record=False, moved=())
         try:
-            return _recovered(config, loss, application or PubSub(config.genesis))
+            return _recovered(config, loss)
         except OSError as error:
             raise StorageError(
                 f"{error.filename} cannot be moved or made: {error.strerror}. Nothing is lost by that, and the broker does not "
@@ -88,8 +85,9 @@ def recover_storage(
             ) from error
 
 
-def _recovered(config: Config, loss: Loss, application: Application) -> Recovered:
-    records, genesis = provision(replica_config(config), application, abstaining=True)
+def _recovered(config: Config, loss: Loss) -> Recovered:
+    mounted = network_application(config).mount(config.genesis)
+    records, genesis = provision(replica_config(config), mounted.machine, abstaining=True)
     # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
     moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:

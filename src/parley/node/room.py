@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Room", "bytes_in"]
+from parley.model.refusals import Busy
 
 NEARLY_PERCENT = 90  # of what is allowed
 LOW_BYTES = 64 * 1024 * 1024  # free on the file system, below which it is nearly full
@@ -39,14 +39,14 @@ class Room:
             self.free = self._find_free(self._data)
 
     @property
-    def refusal(self) -> str:
-        """Why publications are refused; empty: they are taken."""
+    def refusal(self) -> Busy | None:
+        """Why publications are refused; None: they are taken."""
         if not self._is_beyond(NEARLY_PERCENT) and self.free >= LOW_BYTES:
-            return ""
-        return (
-            f"this broker's disk is nearly full ({self._told()}); free space or raise storage.max_bytes; other brokers take "
-            f"batches"
-        )
+            return None
+        free, path = _mib(self.free), str(self._data)
+        if not self.max_bytes:
+            return Busy("disk", free=free, path=path)
+        return Busy("disk_limit", free=free, path=path, used=_mib(self._used), limit=_mib(self.max_bytes))
 
     @property
     def full(self) -> str:
@@ -54,24 +54,30 @@ class Room:
         if not self._is_beyond(100) and self.free >= FULL_BYTES:
             return ""
         return (
-            f"The disk of this broker is full ({self._told()}), so it does not run: its store would fail in the middle of a "
+            f"The disk of this broker is full ({self._measured()}), so it does not run: its store would fail in the middle of a "
             f"write. What it has promised is on disk. Free space or raise storage.max_bytes in its configuration, and start it."
         )
 
     @property
     def note(self) -> str:
         """What an operator should know, if anything."""
-        why = self.refusal
-        return f"{why[0].upper()}{why[1:]}." if why else ""
+        if (refusal := self.refusal) is None:
+            return ""
+        why = refusal.detail
+        return f"{why[0].upper()}{why[1:]}."
 
     def _is_beyond(self, percent: int) -> bool:
         return bool(self.max_bytes) and self._used * 100 >= self.max_bytes * percent
 
-    def _told(self) -> str:
-        free = f"{self.free / MIB:.1f} MiB are free in {self._data}"
+    def _measured(self) -> str:
+        free = f"{_mib(self.free)} MiB are free in {self._data}"
         if not self.max_bytes:
             return free
-        return f"{self._used / MIB:.1f} of {self.max_bytes / MIB:.1f} MiB of storage.max_bytes are in use, {free}"
+        return f"{_mib(self._used)} of {_mib(self.max_bytes)} MiB of storage.max_bytes are in use, {free}"
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.1f}"
 
 
 def bytes_in(path: Path) -> int:

@@ -16,8 +16,16 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from parley.model.batches import Batch
-from parley.model.errors import Code, Refusal
+from parley.application.admission import OpenedBatch
+from parley.model.refusals import (
+    Busy,
+    Invalid,
+    LimitExceeded,
+    NotAuthenticated,
+    NotReady,
+    Refused,
+    malformed,
+)
 from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
     MAX_QUESTION,
@@ -46,7 +54,7 @@ from parley.net.messages import (
     encode,
 )
 from parley.node import answers, blocks
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.advisories import ADVISORY_WORK, Advisories
 from parley.node.allowances import Account, Unsent, pay
 from parley.node.authentication import refusal_of, say_failure
@@ -62,8 +70,6 @@ from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger, View
 from parley.node.workers import Ahead, submitted
 
-__all__ = ["Keeper", "Services", "Session"]
-
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
 TURN_FRAMES, TURN_BYTES = (
@@ -72,10 +78,6 @@ TURN_FRAMES, TURN_BYTES = (
 )  # of what is taken in one turn; a larger question has a turn of its own
 LOOK_SECONDS = 0.1  # between two looks at what others have to change first
 SHORT_LOOK = 32  # orders that are looked at for news before anybody else has a turn
-
-# What no client sends that means well: counted, and too much of it ends in a ban.
-_GARBAGE = frozenset({Code.MALFORMED, Code.BAD_SIGNATURE, Code.WRONG_CHAIN})
-
 
 _AnsweredAtOnce = (
     Prove | ReadHeader | ListKeys | ReadBlocks | ReadBodies | ReadEvidence | StatusRequest | Advise
@@ -89,7 +91,7 @@ class Services:
     driver: Driver
     feed: Feed
     ledger: Ledger
-    open_batch: Callable[[bytes], tuple[bytes, Batch]]
+    admit: Callable[[bytes], OpenedBatch]
     status: Callable[[int], Status]
     freshness: int  # ms
     unsent: Unsent
@@ -104,13 +106,13 @@ class Services:
 
 
 class Keeper(Protocol):
-    """Whom a session tells about its client."""
+    """What a session reports its client to."""
 
-    def strike(self, asker: Asker, why: str) -> bool: ...
+    def strike(self, caller: Caller, why: str) -> bool: ...
 
-    def slow(self, asker: Asker) -> None: ...
+    def slow(self, caller: Caller) -> None: ...
 
-    def broken(self, asker: Asker, error: Exception) -> None: ...
+    def broken(self, caller: Caller, error: Exception) -> None: ...
 
 
 class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
@@ -133,7 +135,7 @@ class Session:
     def __init__(
         self,
         stream: FrameStream,
-        asker: Asker,
+        caller: Caller,
         services: Services,
         *,
         limits: Limits,
@@ -141,18 +143,18 @@ class Session:
         keeper: Keeper,
     ) -> None:
         self._stream = stream
-        self._asker = asker
+        self._caller = caller
         self._services = services
         self._limits = limits
         self._accounts = accounts
         self._keeper = keeper
         self._wake = asyncio.Event()
         self._submissions = Submissions(
-            asker,
+            caller,
             services.driver,
             services.feed,
             services.ledger,
-            open_batch=services.open_batch,
+            admit=services.admit,
             no_room=lambda: services.room.refusal,
             ticks=services.ticks,
             wake=self._wake.set,
@@ -181,17 +183,15 @@ class Session:
         try:
             await task()
         except FrameError as error:
-            if (told := refusal_of(error)) is not None:
-                self._refuse(0, told)
+            if (why := refusal_of(error)) is not None:
+                self._refuse(0, why)
         except _Expired:
-            told = Refusal(Code.NOT_AUTHENTICATED, "the credential of this connection has expired since")
-            self._refuse(0, told)
+            self._refuse(0, NotAuthenticated("expired"))
         except _CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
-            self._keeper.broken(self._asker, error)
-            told = Refusal(Code.NOT_READY, "this broker failed to answer; ask another one")
-            self._refuse(0, told)
+            self._keeper.broken(self._caller, error)
+            self._refuse(0, NotReady("failed"))
         self._stream.close()
 
     # -- questions -------------------------------------------------------------------------------------------------
@@ -223,27 +223,27 @@ class Session:
         try:
             question = decode_question(frame)
         except WireError as error:
-            self._refuse(0, Refusal(Code.MALFORMED, f"not a question: {error}"))
+            self._refuse(0, malformed("question", error))
             self._strike(str(error))
             return
         if isinstance(question, Submit):
             await self._registration()
         try:
             answer = self._answer(question)
-        except Refusal as refusal:
-            self._refuse(question.id, refusal)
-            if isinstance(question, Submit) and refusal.code in _GARBAGE:
-                self._strike(refusal.detail)
+        except Refused as refused:
+            self._refuse(question.id, refused)
+            if isinstance(question, Submit) and refused.garbage:  # too much of it ends in a ban
+                self._strike(refused.detail)
         else:
             if answer is not None:
                 self._send(answer)
 
     def _strike(self, why: str) -> None:
-        if self._keeper.strike(self._asker, why):
+        if self._keeper.strike(self._caller, why):
             raise _CutOff
 
     def _require_unexpired(self) -> None:
-        if self._services.now() > self._asker.not_after:
+        if self._services.now() > self._caller.not_after:
             raise _Expired
 
     async def _registration(self) -> None:
@@ -260,7 +260,7 @@ class Session:
         match question:
             case Submit():
                 self._require_room(question.id)
-                if not (self._services.faults.active and self._services.faults.swallows(self._asker)):
+                if not (self._services.faults.active and self._services.faults.swallows(self._caller)):
                     self._submissions.submit(question)
             case Fetch():
                 self._require_room(question.id)
@@ -284,15 +284,15 @@ class Session:
         ledger = self._services.ledger
         match question:
             case Prove():
-                return answers.proven(ledger.view(), self._asker, question)
+                return answers.proven(ledger.view(), self._caller, question)
             case ReadHeader():
                 ledger.require_whole()
-                return answers.block_name(self._fresh_view(), self._asker, question, self._charge)
+                return answers.block_name(self._fresh_view(), self._caller, question, self._charge)
             case ListKeys():
-                return answers.listed(ledger.view(), self._asker, question, self._charge)
+                return answers.listed(ledger.view(), self._caller, question, self._charge)
             case ReadBlocks() | ReadBodies() | ReadEvidence():
                 ledger.require_whole()
-                return blocks.audited(self._fresh_view(), self._asker, question)
+                return blocks.audited(self._fresh_view(), self._caller, question)
             case StatusRequest():
                 return self._status(question)
             case Advise():
@@ -301,24 +301,24 @@ class Session:
     def _status(self, question: StatusRequest) -> Status:
         advisories = self._services.advisories
         self._charge(advisories.look_work)
-        readers = advisories.shown(self._view(), self._asker)
+        readers = advisories.shown(self._view(), self._caller)
         return replace(self._services.status(question.id), readers=readers)
 
     def _advised(self, question: Advise) -> Advised:
         self._charge(ADVISORY_WORK)
-        self._services.advisories.take(self._fresh_view(), self._asker, question)
+        self._services.advisories.take(self._fresh_view(), self._caller, question)
         return Advised(question.id)
 
     def _require_room(self, id_: int) -> None:
         if id_ in self._submissions or id_ in self._polls or id_ in self._streams:
-            raise Refusal(Code.INVALID, f"question {id_} has not been answered yet; ask under another number")
+            raise Invalid("number", number=id_)
         waiting = len(self._submissions) + len(self._polls) + len(self._streams)
         if waiting >= self._limits.questions_in_flight:
-            raise Refusal(Code.BUSY, f"{waiting} questions of this connection wait for an answer")
+            raise Busy("questions", waiting=waiting)
 
     def _fetch(self, question: Fetch) -> Answer | None:
         view = self._fresh_view()
-        answer = answers.fetched(view, self._asker, question, self._charge)
+        answer = answers.fetched(view, self._caller, question, self._charge)
         if answer.blocks or not question.wait:
             return answer
         self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait)
@@ -327,8 +327,8 @@ class Session:
 
     def _open(self, question: OpenStream) -> None:
         if len(self._streams) >= MAX_STREAMS:
-            raise Refusal(Code.LIMIT_EXCEEDED, f"a connection has at most {MAX_STREAMS} streams")
-        stream = Stream(question, self._asker, self._services.freshness // 2, self._services.shelf)
+            raise LimitExceeded("streams", limit=MAX_STREAMS)
+        stream = Stream(question, self._caller, self._services.freshness // 2, self._services.shelf)
         stream.open(self._fresh_view())
         self._streams[question.id] = stream
         self._wake.set()
@@ -338,11 +338,7 @@ class Session:
         view = self._services.ledger.view()
         age = self._services.now() - view.time
         if age > self._services.freshness:
-            raise Refusal(
-                Code.NOT_READY,
-                f"the newest certified header of this broker is {age} ms old, and more than "
-                f"{self._services.freshness} ms is not fresh; ask another one",
-            )
+            raise NotReady("not_fresh", age=age, limit=self._services.freshness)
         return view
 
     # -- what becomes ready ------------------------------------------------------------------------------------------
@@ -376,7 +372,7 @@ class Session:
         """None: this broker has nothing to show now."""
         try:
             return self._services.ledger.view()
-        except Refusal:
+        except Refused:
             return None
 
     async def _send_receipts(self, view: View) -> None:
@@ -384,14 +380,13 @@ class Session:
             await self._drained()
             try:
                 self._send(answers.receipted(view, group))
-            except Refusal as refusal:
+            except Refused as refused:
                 for id_, _ in group:
-                    self._refuse(id_, refusal)
+                    self._refuse(id_, refused)
 
     def _give_up_receipts(self) -> None:
         for id_ in self._submissions.give_up():
-            why = f"the batch got no receipt within {RECEIPT_MS // 1_000} s; send it again, unchanged"
-            self._refuse(id_, Refusal(Code.BUSY, why))
+            self._refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
 
     async def _answer_polls(self) -> None:
         for poll in list(self._polls.values()):
@@ -403,11 +398,11 @@ class Session:
     def _has_arrived(self, question: Fetch) -> bool:
         try:
             return answers.has_arrived(self._fresh_view(), question)
-        except Refusal:  # there is nothing to show now
+        except Refused:  # there is nothing to show now
             return False
 
     def _fetched(self, question: Fetch) -> Answer:
-        return answers.fetched(self._fresh_view(), self._asker, question, self._charge)
+        return answers.fetched(self._fresh_view(), self._caller, question, self._charge)
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
@@ -433,7 +428,7 @@ class Session:
     def _has_news(self, stream: Stream) -> bool:
         try:
             return stream.has_news(self._services.ledger.view(), self._services.ticks())
-        except Refusal:  # there is nothing to show now
+        except Refused:  # there is nothing to show now
             return False
 
     def _advance(self, stream: Stream) -> bool | Unfinished:
@@ -442,13 +437,13 @@ class Session:
             return False
         try:
             view = self._fresh_view()
-        except Refusal:  # it goes on when there is something to show
+        except Refused:  # it goes on when there is something to show
             return False
         try:
             pushed = stream.next(view, self._services.ticks())
-        except Refusal as refusal:
+        except Refused as refused:
             self._streams.pop(stream.id, None)
-            self._refuse(stream.id, refusal)
+            self._refuse(stream.id, refused)
             return False
         if isinstance(pushed, Unfinished):
             return pushed
@@ -459,21 +454,21 @@ class Session:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _refuse(self, id_: int, refusal: Refusal) -> None:
-        self._services.tally.refused[refusal.code] += 1
-        say_failure(self._stream, id_, refusal)
+    def _refuse(self, id_: int, refused: Refused) -> None:
+        self._services.tally.refused[refused.code] += 1
+        say_failure(self._stream, id_, refused)
 
     def _attempt(self, id_: int, build: Callable[[], Answer]) -> None:
         try:
             self._send(build())
-        except Refusal as refusal:
-            self._refuse(id_, refusal)
+        except Refused as refused:
+            self._refuse(id_, refused)
 
     def _send(self, answer: Answer) -> None:
         if self._services.faults.active:
             if isinstance(answer, SplicedFetched):
                 answer = decode_answer(encode(answer))
-            self._services.faults.send(answer, self._asker, self._write)
+            self._services.faults.send(answer, self._caller, self._write)
         else:
             self._write(answer)
 
@@ -507,7 +502,7 @@ class Session:
                 while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            self._keeper.slow(self._asker)
+            self._keeper.slow(self._caller)
             raise _CutOff from None
 
     async def _drained(self) -> None:
@@ -519,7 +514,7 @@ class Session:
                     await self._stream.drain()
             except TimeoutError:
                 if self._stream.write_buffer_bytes >= unread:
-                    self._keeper.slow(self._asker)
+                    self._keeper.slow(self._caller)
                     raise _CutOff from None
             unread = self._stream.write_buffer_bytes
 

@@ -6,31 +6,18 @@ import os
 import shlex
 from pathlib import Path
 
+from parley.application.application import Application, VersionError
+from parley.applications import ApplicationError, application_of
 from parley.consensus.record import SafetyState, recover_record, repairs
 from parley.consensus.types import Instance
-from parley.ledger.application import Application
 from parley.ledger.recent import RecentStates
 from parley.ledger.safety_file import SafetyFile
 from parley.ledger.store import Store
 from parley.mempool import pool
-from parley.node.config import Config
-from parley.pubsub.application import PubSub
+from parley.node.config import Config, ConfigError
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
-
-__all__ = [
-    "Storage",
-    "StorageError",
-    "holds_something",
-    "mark_provisioned",
-    "open_storage",
-    "provision_storage",
-    "recovery_command",
-    "replica_config",
-    "served_another",
-    "sync_directory",
-]
 
 MARK = "provisioned"
 
@@ -72,7 +59,7 @@ def replica_config(config: Config) -> ReplicaConfig:
     """What the genesis file fixes for all brokers, and this broker's place among them."""
     genesis = config.genesis
     return ReplicaConfig(
-        instance=Instance(genesis.chain, 0, 0, len(genesis.brokers)),
+        instance=Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application),
         index=config.index,
         depth=genesis.depth,
         view_timeout=genesis.timeouts.view,
@@ -85,7 +72,17 @@ def replica_config(config: Config) -> ReplicaConfig:
     )
 
 
-def provision_storage(config: Config, application: Application | None = None) -> None:
+def network_application(config: Config) -> Application:
+    """The application of the broker's network. Raises `ConfigError` if this program cannot run it."""
+    try:
+        application = application_of(config.genesis)
+        application.require_version(config.genesis)
+    except (ApplicationError, VersionError) as error:
+        raise ConfigError(config.path, "genesis", str(error)) from None
+    return application
+
+
+def provision_storage(config: Config) -> None:
     """Make the disk of a broker that has never run. Raises `StorageError` if there is a trace of an earlier life."""
     data, safety = holds_something(config.data), config.safety.exists()
     if (data or safety) and served_another(config.directory, config.genesis.chain):
@@ -106,7 +103,8 @@ def provision_storage(config: Config, application: Application | None = None) ->
             f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started "
             f"in this network, remove {_mark(config)}."
         )
-    records, genesis = provision(replica_config(config), application or PubSub(config.genesis))
+    mounted = network_application(config).mount(config.genesis)
+    records, genesis = provision(replica_config(config), mounted.machine)
     with Store.open(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
     mark_provisioned(config)

@@ -12,23 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor
-from parley.model.errors import Code, Refusal
 from parley.model.names import Position
-from parley.model.receipts import Closed, Match
-from parley.model.records import (
-    ConstraintRecord,
-    PartitionRecord,
-    TopicRecord,
-    constraint_key,
-    partition_key,
-)
+from parley.model.refusals import Invalid, NotFound, NotReady
+from parley.modules.subscriptions.receipts import closed_of, match_of
+from parley.modules.subscriptions.refusals import NotSubscribed
+from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.topics.tables import TopicRecord
 from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
-from parley.node.access import Asker, require_reader, require_reading, require_topic
-from parley.node.answers import KEY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, Reading
+from parley.node.access import Caller, require_readable
+from parley.node.answers import KEY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, Reading, require_kept
 from parley.node.pieces import SHARED_WORK, Piece, Shelf
 from parley.node.view import View
-
-__all__ = ["UNFINISHED", "Pushed", "Stream", "Unfinished"]
 
 MAX_CREDIT = 2_000_000
 
@@ -61,13 +55,13 @@ class Pushed:
 
 
 class Stream:
-    """Made from the question; `next` gives what to send, None for nothing now, and raises `Refusal` at its end."""
+    """Made from the question; `next` gives what to send, None for nothing now, and raises `Refused` at its end."""
 
-    def __init__(self, question: OpenStream, asker: Asker, head_interval: int, shelf: Shelf) -> None:
+    def __init__(self, question: OpenStream, caller: Caller, head_interval: int, shelf: Shelf) -> None:
         self.id = question.id
         self._topic = question.topic
         self._constraint = question.constraint
-        self._asker = asker
+        self._caller = caller
         self._head_interval = head_interval
         self._shelf = shelf
         self._credit = question.credit
@@ -87,17 +81,13 @@ class Stream:
         self._credit = min(self._credit + messages, MAX_CREDIT)
 
     def open(self, view: View) -> None:
-        """Raises `Refusal` unless the reader may and the orders are known."""
-        self._reading(view)
-        topic = require_topic(view, self._topic, even_deleted=True)
+        """Raises `Refused` unless the reader may and the orders are known."""
+        reading = self._reading(view)
         partitions = [order.partition for order in self._orders]
         if len(set(partitions)) != len(partitions):
-            raise Refusal(Code.INVALID, "a partition is named twice")
+            raise Invalid("partition_twice")
         for order in self._orders:
-            if order.partition >= topic.partitions:
-                raise Refusal(
-                    Code.UNKNOWN_PARTITION, f"topic {topic.name} has partitions 0 to {topic.partitions - 1}"
-                )
+            require_readable(view, reading.principal, self._topic, order.partition, even_deleted=True)
             self._require_known(view, order)
 
     def has_news(self, view: View, ticks: int) -> bool:
@@ -113,26 +103,23 @@ class Stream:
         if delivery is not None:
             return delivery
         if all(order.closed for order in self._orders):
-            raise Refusal(
-                Code.NOT_SUBSCRIBED, "the last subscription with this constraint has ended; subscribe again"
-            )
+            raise NotSubscribed("ended")
         if not self._owes_head(view, ticks):
             return None
         self._shown, self._head_due = view.anchor, ticks + self._head_interval
-        keys = [constraint_key(self._topic, order.partition, self._constraint) for order in self._orders]
+        keys = [ORDER_HEADS.key(self._topic, order.partition, self._constraint) for order in self._orders]
         return Pushed(
             Head(self.id, view.anchor, tuple(map(view.entry, keys))), KEY_WORK * len(keys), 0, more=False
         )
 
     def _reading(self, view: View) -> Reading:
-        """The reader's eyes under this view. What was allowed may have been taken away since (P7)."""
-        client = require_reader(view, self._asker)
+        """What the reader may see under this view. What was allowed may have been taken away since (P7)."""
+        principal = self._caller.principal(view)
         if view.anchor is not self._judged:
-            topic = require_topic(view, self._topic, even_deleted=True)
-            require_reading(topic, client)
+            topic = require_readable(view, principal, self._topic, even_deleted=True)
             self._require_this_life(topic)
             self._judged = view.anchor
-        return Reading(view, client)
+        return Reading(view, principal)
 
     def _owes_head(self, view: View, ticks: int) -> bool:
         return view.anchor is not self._shown and ticks >= self._head_due
@@ -196,62 +183,49 @@ class Stream:
         )
         if place is None or place.height > view.height:
             return None
-        leaf = view.archive.block(place.height).leaf(place.position)
-        if isinstance(leaf, Closed):
+        found = view.archive.block(place.height).leaf(place.position)
+        if closed_of(found) is not None:
             order.closed = True
-            return Piece(place.height, place.position, leaf, reading)
-        assert isinstance(leaf, Match), "an order's index names its own leaves"
+            return Piece(place.height, place.position, None, reading)
+        leaf = match_of(found)
+        assert leaf is not None, "an order's index names its own leaves"
         end = leaf.first_ps + len(leaf.items)
         # A block's messages go together, so the last ones may overdraw the credit.
         if order.next_ps >= end or self._credit <= 0:
             return None
-        self._require_kept(view, order.partition, leaf.items[0][0])
+        require_kept(view, self._topic, order.partition, leaf.items[0][0])
         order.next_ps = end
         self._credit -= len(leaf.items)
         return self._shelf.piece(place.height, place.position, leaf, reading)
 
     def _resumed(self, reading: Reading) -> Piece | None:
-        """The piece that earlier turns have begun: anew, if its reader has become another since."""
+        """The piece that earlier turns have begun; from its beginning, if the reader's record has changed since."""
         piece, self._unfinished = self._unfinished, None
-        if piece is not None and piece.reading is not None and piece.reading.client != reading.client:
+        if piece is not None and piece.reading is not None and piece.reading.principal != reading.principal:
             return Piece(piece.height, piece.position, piece.leaf, reading)
         return piece
 
     def _is_current(self, view: View, order: _Order) -> bool:
         """Whether the certified head of the order is what the stream has sent: nearly always, and cheaply found."""
-        head = view.get(ConstraintRecord, constraint_key(self._topic, order.partition, self._constraint))
+        head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
         return head is not None and (head.incarnation, head.next_ps) == (order.incarnation, order.next_ps)
 
     def _require_this_life(self, topic: TopicRecord) -> None:
         """What was published under a name is not for those who may read what the name is used for now."""
         if not topic.deleted and any(order.incarnation < topic.created for order in self._orders):
-            raise Refusal(
-                Code.NOT_FOUND, f"topic {topic.name} was deleted and made anew since; subscribe again"
-            )
-
-    def _require_kept(self, view: View, partition: int, offset: int) -> None:
-        head = view.get(PartitionRecord, partition_key(self._topic, partition))
-        if head is not None and offset < head.log_start_offset:
-            raise Refusal(Code.PRUNED, f"the log of this partition starts at offset {head.log_start_offset}")
+            raise NotFound("topic_again", topic=topic.name)
 
     def _require_known(self, view: View, order: _Order) -> None:
         height, _ = order.incarnation
         if height > view.height:
-            raise Refusal(
-                Code.NOT_READY,
-                f"this broker is at height {view.height}; the order began at {height}, ask again later",
-            )
-        head = view.get(ConstraintRecord, constraint_key(self._topic, order.partition, self._constraint))
+            raise NotReady("order_ahead", height=view.height, began=height)
+        head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
         if head is not None and head.incarnation == order.incarnation:
             return
         last = 2**64 - 1
-        if (
-            view.archive.order_at(self._topic, order.partition, self._constraint, order.incarnation, last)
-            is None
-        ):
-            raise Refusal(
-                Code.NOT_FOUND, "no order of this constraint began there; subscribe to learn where it begins"
-            )
+        where = (self._topic, order.partition, self._constraint, order.incarnation)
+        if view.archive.order_at(*where, last) is None:
+            raise NotFound("order")
 
 
 @contextmanager
@@ -259,7 +233,5 @@ def _elsewhere() -> Iterator[None]:
     """What this broker does not hold is no end of the order: others have it."""
     try:
         yield
-    except Refusal as refusal:
-        if refusal.code is Code.NOT_FOUND:
-            raise Refusal(Code.NOT_READY, refusal.detail) from None
-        raise
+    except NotFound:
+        raise NotReady("not_held") from None

@@ -5,55 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
-from parley.consensus.errors import Reason
+from parley.application.admission import OpenedBatch
+from parley.application.keeping import ReceiptPlace
 from parley.ledger.proofs import Anchor
-from parley.model.batches import CONTROL, Batch
-from parley.model.errors import Code, Refusal
+from parley.mempool.pool import Intake
+from parley.model.batches import CONTROL
 from parley.model.names import Position
-from parley.model.records import ClientRecord, client_key
+from parley.model.refusals import Busy, NotReady, PermissionDenied, Refused, UnknownClient
+from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Submit
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.driver import Driver
 from parley.node.feed import Feed, Ticket
 from parley.node.view import Ledger
 
-__all__ = ["RECEIPT_MS", "Submissions"]
-
-RECEIPT_MS = 60_000  # after which a client is told that its batch has no receipt yet
-
-# What a client is told of a batch that the replica does not take.
-_CODES = {
-    Reason.QUOTA: Code.BUSY,
-    Reason.HALTED: Code.NOT_READY,
-    Reason.MALFORMED: Code.MALFORMED,
-    Reason.OVERSIZED: Code.OVERSIZED,
-    Reason.BAD_SIGNATURE: Code.BAD_SIGNATURE,
-    Reason.WRONG_CHAIN: Code.WRONG_CHAIN,
-}
+RECEIPT_MS = 60_000  # after which a client hears that its batch has no receipt yet
 
 
 class Submissions:
-    """`wake` is called when a receipt has become ready, or has to be waited for; `receipted` is told how many ms one took."""
+    """`wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took."""
 
     def __init__(
         self,
-        asker: Asker,
+        caller: Caller,
         driver: Driver,
         feed: Feed,
         ledger: Ledger,
         *,
-        open_batch: Callable[[bytes], tuple[bytes, Batch]],
-        no_room: Callable[[], str],
+        admit: Callable[[bytes], OpenedBatch],
+        no_room: Callable[[], Busy | None],
         ticks: Callable[[], int],
         wake: Callable[[], None],
         receipted: Callable[[int], None],
     ) -> None:
-        self._asker = asker
+        self._caller = caller
         self._driver = driver
         self._feed = feed
         self._ledger = ledger
         self._archive = ledger.archive
-        self._open_batch = open_batch
+        self._admit = admit
         self._no_room = no_room
         self._ticks = ticks
         self._wake = wake
@@ -73,36 +63,43 @@ class Submissions:
         return bool(self._tickets)
 
     def is_registered(self) -> bool:
-        """Whether this broker has heard of the client. Where nothing is certified yet, nobody is turned away."""
-        if self._asker.admin or self._feed.height == 0:
+        """Whether this broker knows the client. Where nothing is certified yet, all are taken for known."""
+        if self._caller.administers is not None or self._feed.height == 0:
             return True
-        return self._archive.holds(client_key(self._asker.key))
+        return self._archive.holds(CLIENTS.key(self._caller.key))
 
     def submit(self, question: Submit) -> None:
-        """Order the batch unless that was done before; its receipt will be ready later. Raises `Refusal`."""
+        """Order the batch unless that was done before; its receipt will be ready later. Raises `Refused`."""
         self._require_standing()
-        name, batch = self._open_batch(question.batch)
-        if batch.header.publisher != self._asker.key:
-            raise Refusal(
-                Code.PERMISSION_DENIED, f"the batch is not signed by {self._asker.title}, who sends it"
-            )
-        known = self._archive.receipt(name)
+        batch = self._admit(question.batch)
+        if batch.author != self._caller.key:
+            raise PermissionDenied("sender", client=self._caller.title)
+        known = self._archive.receipt(batch.digest)
         if known is not None and known.final:
-            self._await(question.id, name, (known.height, known.position))
+            self._await(question.id, batch.digest, known)
             return
         # Operations are small, and some of them make room.
-        if batch.header.kind != CONTROL and (why := self._no_room()):
-            raise Refusal(Code.BUSY, why)
-        self._await(question.id, name)
-        refused = self._driver.submit(question.batch)
-        if refused is None:
-            return
-        if refused.reason is not Reason.REPLAYED:
-            self._forget(question.id)
-            raise Refusal(_CODES.get(refused.reason, Code.BUSY), refused.detail or refused.reason.value)
-        if known is not None and not self._archive.waits(name):  # no other receipt will come
-            self._forget(question.id)
-            self._await(question.id, name, (known.height, known.position))
+        if batch.batch.header.kind != CONTROL and (why := self._no_room()) is not None:
+            raise why
+        executed = self._feed.executed
+        match self._driver.submit(batch):
+            case Intake.TAKEN if self._feed.executed == executed:
+                self._await(question.id, batch.digest)
+            case Intake.TAKEN | Intake.KNOWN:
+                self._await(question.id, batch.digest, self._placed(batch.digest, known))
+            case Intake.FULL:
+                raise Busy("full")
+            case Intake.AUTHOR_FULL:
+                raise Busy("author_full")
+            case Intake.HALTED:
+                raise NotReady("halted")
+
+    def _placed(self, digest: bytes, known: ReceiptPlace | None) -> ReceiptPlace | None:
+        """The receipt that the batch has got by now; None: another one than the known one is to come."""
+        found = self._archive.receipt(digest)
+        if found != known:  # a network of one broker executes a batch while it takes it in
+            return found
+        return None if self._archive.waits(digest) else known
 
     def ready(self) -> list[tuple[int, Position]]:
         """The certified receipts that have not been taken yet, by question."""
@@ -123,28 +120,26 @@ class Submissions:
 
     def _require_standing(self) -> None:
         """What execution would refuse anyway is not stored first: every broker keeps what is ordered for ever."""
-        asker, anchor = self._asker, self._feed.anchor
+        caller, anchor = self._caller, self._feed.anchor
         if anchor is not None and anchor is self._judged_by:
             return
         if not self.is_registered():
-            raise Refusal(
-                Code.UNKNOWN_CLIENT,
-                f"{asker.title} is not registered; an administrator of {asker.organisation} can register it",
-            )
+            raise UnknownClient("client", client=caller.title, organisation=caller.organisation)
         try:
-            client = self._ledger.view().get(ClientRecord, client_key(asker.key))
-        except Refusal:  # nothing to judge by yet, or nothing more; the driver knows which
+            principal = caller.principal(self._ledger.view())
+        except Refused:  # nothing to judge by yet, or nothing more; the driver knows which
             return
-        if client is not None and client.revoked:
-            raise Refusal(Code.REVOKED, f"{asker.title} was revoked at height {client.changed}")
+        if principal.client is not None:
+            principal.require_client()
         self._judged_by = anchor
 
-    def _await(self, id_: int, name: bytes, place: Position | None = None) -> None:
-        """The receipt at `place`, or the next one that the batch gets, once it is certified."""
+    def _await(self, id_: int, digest: bytes, known: ReceiptPlace | None = None) -> None:
+        """The receipt at the known place, or the next one that the batch gets, once it is certified."""
+        place = None if known is None else (known.height, known.position)
         if place is not None and place[0] <= self._feed.height:
             self._on_receipt(id_, place)
             return
-        ticket = Ticket(name, lambda found: self._on_receipt(id_, found))
+        ticket = Ticket(digest, lambda found: self._on_receipt(id_, found))
         self._tickets[id_] = (ticket, self._ticks() + RECEIPT_MS)
         self._feed.waiting.wait(ticket, place)
         self._wake()

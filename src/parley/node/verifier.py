@@ -15,17 +15,15 @@ import msgspec
 from msgspec import Meta
 
 from parley.model.batches import open_batch
-from parley.model.errors import Refusal
 from parley.model.names import Hash
-
-__all__ = ["HEADER_SIZE", "MAX_BODIES", "READY", "Names", "decode_names", "encode", "main", "serve"]
+from parley.model.refusals import Refused
 
 HEADER_SIZE = 4  # as in net.frames, which would bring a whole event loop with it
 READY = b"ready"  # the first frame, once it can check
 MAX_BODIES = 1_024  # of one question
 
 Bodies = Annotated[tuple[bytes, ...], Meta(max_length=MAX_BODIES)]
-Names = Annotated[tuple[Hash | None, ...], Meta(max_length=MAX_BODIES)]
+Digests = Annotated[tuple[Hash | None, ...], Meta(max_length=MAX_BODIES)]
 
 
 def serve(connection: socket.socket, chain: bytes) -> None:
@@ -34,7 +32,7 @@ def serve(connection: socket.socket, chain: bytes) -> None:
         _send(connection, READY)
         while header := questions.read(HEADER_SIZE):
             question = questions.read(int.from_bytes(header, "big"))
-            _send(connection, encode([_name(body, chain) for body in _bodies.decode(question)]))
+            _send(connection, encode([_digest(body, chain) for body in _bodies.decode(question)]))
 
 
 def main(arguments: list[str]) -> int:
@@ -48,10 +46,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _name(body: bytes, chain: bytes) -> bytes | None:
+def _digest(body: bytes, chain: bytes) -> bytes | None:
     try:
         return open_batch(body, chain)[0]
-    except Refusal:  # the broker finds out itself, and says what is wrong
+    except Refused:  # the broker finds out itself, and says what is wrong
         return None
 
 
@@ -61,7 +59,7 @@ def _send(connection: socket.socket, answer: bytes) -> None:
 
 encode = msgspec.msgpack.Encoder().encode
 _bodies: msgspec.msgpack.Decoder[tuple[bytes, ...]] = msgspec.msgpack.Decoder(Bodies)
-decode_names = msgspec.msgpack.Decoder(Names).decode
+decode_digests = msgspec.msgpack.Decoder(Digests).decode
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
+from parley.application.tables import Table
 from parley.ledger import layout, recent, state_map
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.ledger.recent import HeightError, RecentStates
-from parley.model.errors import Code, Refusal
-from parley.model.records import decode_record
+from parley.model.refusals import NotReady
 from parley.net.messages import encode
 from parley.node.archive import Archive
 from parley.node.feed import Feed
 
-__all__ = ["Ledger", "View"]
-
-T = TypeVar("T", bound=Struct)
+R = TypeVar("R")
+K = TypeVarTuple("K")
 
 MAX_REMEMBERED = 4_096  # records and proofs of one view
 MAX_REMEMBERED_PROOFS = 64  # of blocks; each may be as large as what matched in its block
@@ -33,7 +32,7 @@ class View:
         self.anchor = anchor
         self.height = state.height
         self._state = state
-        self._records: dict[bytes, Struct | None] = {}
+        self._records: dict[bytes, Any] = {}
         self._entries: dict[bytes, StateEntry] = {}
         self._proofs: dict[tuple[int, tuple[int, ...]], Raw] = {}
 
@@ -41,16 +40,16 @@ class View:
     def time(self) -> int:
         return self.anchor.header.time
 
-    def get(self, kind: type[T], key: bytes) -> T | None:
+    def read(self, table: Table[R, *K], *key: *K) -> R | None:
         """A record of the certified state."""
-        if key in self._records:
-            record = self._records[key]
-            assert record is None or isinstance(record, kind), "a key has records of one kind"
+        packed = table.key(*key)
+        if packed in self._records:
+            record: R | None = self._records[packed]
             return record
-        data = self._read(key)
-        found = None if data is None else decode_record(kind, data)
+        data = self._read(packed)
+        found = None if data is None else table.decode(data)
         if len(self._records) < MAX_REMEMBERED:
-            self._records[key] = found
+            self._records[packed] = found
         return found
 
     def entry(self, key: bytes) -> StateEntry:
@@ -66,7 +65,7 @@ class View:
         try:
             return self._state.get(layout.state(key))
         except HeightError as error:
-            raise Refusal(Code.NOT_READY, f"this broker has moved on; ask again: {error}") from None
+            raise NotReady("moved_on", fault=str(error)) from None
 
     def leaves(self, height: int, positions: Sequence[int]) -> BlockProof:
         """Receipts of a block up to the certified height, at ascending positions."""
@@ -96,26 +95,22 @@ class Ledger:
         self._view: View | None = None
 
     def view(self) -> View:
-        """Raises `Refusal` while there is no certified header with results that are still kept."""
+        """Raises `NotReady` while there is no certified header with results that are still kept."""
         anchor = self._feed.anchor
         if anchor is None or anchor.header.executed_height == 0:
-            raise Refusal(
-                Code.NOT_READY, "this broker has no certified results yet; ask another one, or again later"
-            )
+            raise NotReady("no_results")
         try:
             state = self._states.at(anchor.header.executed_height)
         except HeightError as error:
-            raise Refusal(Code.NOT_READY, f"this broker is catching up: {error}") from None
+            raise NotReady("catching_up", fault=str(error)) from None
         if self._view is None or self._view.anchor is not anchor:
             self._view = View(self.archive, state, anchor)
         return self._view
 
     def require_whole(self) -> None:
-        """Raises `Refusal` while old records are missing: what is not here yet must not look as if it never was."""
+        """Raises `NotReady` while old records are missing: what is not here yet must not look as if it never was."""
         if not self.archive.is_whole():
-            raise Refusal(
-                Code.NOT_READY, "this broker is filling in its history after a snapshot; ask another one"
-            )
+            raise NotReady("filling_in")
 
 
 class _Nodes:

@@ -25,7 +25,7 @@ from parley.net.frames import ConnectionLost, FrameError, FrameStream, reason_of
 from parley.net.messages import Submit
 from parley.node.clock import monotonic
 from parley.node.logs import Log, Throttled
-from parley.node.verifier import MAX_BODIES, READY, decode_names, encode
+from parley.node.verifier import MAX_BODIES, READY, decode_digests, encode
 
 __all__ = ["Ahead", "Vouch", "Workers", "announced", "submitted"]
 
@@ -191,7 +191,7 @@ class _Worker:
         self._process.kill()
 
     async def end(self) -> None:
-        """Nobody waits for it any longer."""
+        """Kill it, and release all that wait for it."""
         self.kill()
         for asked in self._asked:
             _release(asked.answered)
@@ -200,16 +200,16 @@ class _Worker:
 
     def _take(self, frame: bytes, vouch: Vouch) -> None:
         try:
-            names = decode_names(frame)
+            digests = decode_digests(frame)
         except msgspec.DecodeError as error:
             raise _Nonsense(f"it answered what is no list of digests: {error}") from None
-        if not self._asked or len(names) != len(self._asked[0].bodies):
+        if not self._asked or len(digests) != len(self._asked[0].bodies):
             raise _Nonsense("it answered what it was not asked")
         asked = self._asked.popleft()
-        for body, name in zip(asked.bodies, names, strict=True):
+        for body, digest in zip(asked.bodies, digests, strict=True):
             self.load -= _cost(body)
-            if name is not None:
-                vouch(body, name)
+            if digest is not None:
+                vouch(body, digest)
         _release(asked.answered)
 
 

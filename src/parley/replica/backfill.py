@@ -13,7 +13,7 @@ import msgspec
 from parley.consensus.types import Block, Roots
 from parley.crypto.encoding import u64
 from parley.ledger import history, layout
-from parley.ledger.application import Application
+from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import kept_batches, repeated
 from parley.replica.chain import Entries, StateView
 from parley.replica.memory import Memory
@@ -40,9 +40,9 @@ class _Filled:
 class Backfill:
     """Nothing is left to do once there is no `m/backfill`."""
 
-    def __init__(self, store: Overlay, application: Application, memory: Memory) -> None:
+    def __init__(self, store: Overlay, keeper: BodyKeeper, memory: Memory) -> None:
         self._store = store
-        self._application = application
+        self._keeper = keeper
         self._memory = memory
         self._state = StateView(store)
         self._waiting: deque[_Filled] = deque()  # newest block first
@@ -97,8 +97,8 @@ class Backfill:
         if header.executed_height and self._store.get(layout.roots(header.executed_height)) is None:
             roots = Roots(header.state_root, header.history_root)
             entries.append((layout.roots(header.executed_height), _encode(roots)))
-        indices = self._application.indices(block.height, leaves, self._state)
-        entries += [(b"s/" + key, value) for key, value in indices]
+        indices = self._keeper.indices(block.height, leaves, self._state)
+        entries += [(layout.APPLICATION + key, value) for key, value in indices]
         self._store.write(entries)
         self._waiting.append(_Filled(block, self._kept(block, leaves)))
         self._next = block.height
@@ -129,8 +129,8 @@ class Backfill:
 
     def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """A batch that came again has its body with its first block: whether that is over is known when it is here."""
-        kept = kept_batches(block, leaves, self._application, self._state, highest=self._memory.executed())
-        again = repeated(leaves)
+        kept = kept_batches(block, leaves, self._keeper, self._state, highest=self._memory.executed())
+        again = repeated(leaves, self._keeper)
         return tuple(name for name in kept if name not in again)
 
     def _missing(self, filled: _Filled) -> tuple[bytes, ...]:

@@ -10,9 +10,10 @@ from parley.consensus.record import SLOTS, SafetyState, encode_record
 from parley.consensus.safety import abstaining_state, initial_state
 from parley.consensus.types import Block, Instance, genesis_block, genesis_qc
 from parley.consensus.verify import Verifier
+from parley.ledger.application import StateMachine
 from parley.mempool import pool
 from parley.replica.chain import genesis_entries
-from parley.replica.ports import Application, Write
+from parley.replica.ports import Write
 from parley.replica.rejoining import Patience
 
 __all__ = ["ReplicaConfig", "certificates", "genesis_of", "provision", "require_own"]
@@ -37,21 +38,21 @@ class ReplicaConfig:
 
 
 def provision(
-    config: ReplicaConfig, application: Application, *, abstaining: bool = False
+    config: ReplicaConfig, state_machine: StateMachine, *, abstaining: bool = False
 ) -> tuple[tuple[bytes, ...], Write]:
     """What the disk of a new broker holds: a record per slot, and the genesis block with its state.
 
     `abstaining`: the broker is not new, but its safety record is lost (P10).
     """
-    genesis = genesis_of(config, application)
+    genesis = genesis_of(config, state_machine)
     first = abstaining_state if abstaining else initial_state
     state = first(config.instance, config.index, genesis_qc(config.instance, genesis))
     records = tuple(encode_record(sequence, state) for sequence in range(SLOTS))
-    return records, Write(tuple(genesis_entries(genesis, application.genesis())), sync=True)
+    return records, Write(tuple(genesis_entries(genesis, state_machine.genesis())), sync=True)
 
 
-def genesis_of(config: ReplicaConfig, application: Application) -> Block:
-    return genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
+def genesis_of(config: ReplicaConfig, state_machine: StateMachine) -> Block:
+    return genesis_block(config.instance, state_machine.genesis().state_root, config.genesis_time)
 
 
 def require_own(config: ReplicaConfig, state: SafetyState) -> None:

@@ -11,7 +11,7 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
-from parley.ledger.application import Application
+from parley.ledger.application import Mounted
 from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.backfill import Backfill
 from parley.replica.chain import Entries, Unusable
@@ -50,17 +50,15 @@ Effect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
 class Caretaker:
     """One round per timer. `store` is what the replica reads, with its own writes of this step."""
 
-    def __init__(
-        self, index: int, size: int, store: Overlay, application: Application, memory: Memory
-    ) -> None:
+    def __init__(self, index: int, size: int, store: Overlay, mounted: Mounted, memory: Memory) -> None:
         self._index = index
         self._size = size
         self._store = store
         self._memory = memory
         self._findings = Findings()
-        self._scrub = Scrub(index, store, application, memory)
-        self._backfill = Backfill(store, application, memory)
-        self._eraser = Eraser(store, application, memory)
+        self._scrub = Scrub(index, store, mounted, memory)
+        self._backfill = Backfill(store, mounted.keeper, memory)
+        self._eraser = Eraser(store, mounted.keeper, memory)
         self._rebuild = Rebuild(store)
         self._known: list[Trusted] = []  # the history as of the last two rounds
         self._inquiry = Inquiry(index, size)

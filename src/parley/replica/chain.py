@@ -12,12 +12,12 @@ from msgspec import Struct
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
 from parley.crypto.encoding import EncodingError, u64
-from parley.crypto.merkle import MountainRange, leaf_hash, root
+from parley.crypto.merkle import MountainRange, Tree, leaf_hash, root
 from parley.ledger import layout
 from parley.ledger.layout import Head, StoredBlock
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.mempool.pool import Pending, StoreBatch
-from parley.replica.ports import KeyValue, Outcome
+from parley.replica.ports import KeyValue, Results
 from parley.sync.messages import SnapshotOffer
 
 __all__ = [
@@ -108,7 +108,7 @@ class Chain:
             leaves = layout.decode_receipts(receipts)
         except msgspec.MsgspecError:  # the caretaker's business
             return
-        if leaf != leaf_hash(history_leaf(height, block.id, root(leaves))):
+        if leaf != leaf_hash(history_leaf_of(height, block.id, leaves)):
             raise _damaged(
                 layout.committed(height), "is not the block of the history, or its receipts are not"
             )
@@ -208,10 +208,13 @@ class StateView:
         self._store = store
 
     def get(self, key: bytes) -> bytes | None:
-        return self._store.get(b"s/" + key)
+        return self._store.get(layout.APPLICATION + key)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return ((key[2:], value) for key, value in self._store.scan(b"s/" + prefix))
+        return (
+            (key.removeprefix(layout.APPLICATION), value)
+            for key, value in self._store.scan(layout.APPLICATION + prefix)
+        )
 
 
 def store_block(block: Block) -> Entries:
@@ -225,19 +228,21 @@ def store_batch(effect: StoreBatch) -> Entries:
     return entries
 
 
-def genesis_entries(genesis: Block, outcome: Outcome) -> Entries:
-    return _results(genesis, outcome, MountainRange())[0]
+def genesis_entries(genesis: Block, results: Results) -> Entries:
+    return _results(genesis, results, MountainRange())[0]
 
 
 def applied_entries(
-    block: Block, outcome: Outcome, history: MountainRange, done: tuple[bytes, ...]
+    block: Block, results: Results, tree: Tree, history: MountainRange, done: tuple[bytes, ...]
 ) -> tuple[Entries, Roots]:
-    """The one write of an executed block: the block, its results, the new state, and the batches that are done."""
-    receipts_root = root(outcome.leaves)
-    nodes = history.append(history_leaf(block.height, block.id, receipts_root))
-    entries, roots = _results(block, outcome, history)
+    """The one write of an executed block: the block, its results, the new state, and the batches that are done.
+
+    `tree` is over the leaves of the results.
+    """
+    nodes = history.append(history_leaf(block.height, block.id, tree.root, tree.size))
+    entries, roots = _results(block, results, history)
     entries += [(layout.history_node(level, index), node) for level, index, node in nodes]
-    entries += [(layout.receipts(block.height), _encode(outcome.leaves))]
+    entries += [(layout.receipts(block.height), _encode(results.leaves))]
     entries += [(layout.uncommitted(block.id), None)]
     entries += [(layout.waiting(name), None) for name in done]
     return entries, roots
@@ -276,18 +281,19 @@ def _uncommitted(key: bytes, value: bytes) -> Block:
 
 
 def _damaged(key: bytes, what: str) -> Unusable:
-    name = key.decode() if key.startswith(b"m/") else f"{key[:2].decode()}{key[2:].hex()}"
+    kind, rest = layout.split(key)
+    name = key.decode() if kind == b"m/" else f"{kind.decode()}{rest.hex()}"
     return Unusable(name, what)
 
 
-def _results(block: Block, outcome: Outcome, history: MountainRange) -> tuple[Entries, Roots]:
-    roots = Roots(outcome.state_root, history.root())
+def _results(block: Block, results: Results, history: MountainRange) -> tuple[Entries, Roots]:
+    roots = Roots(results.state_root, history.root())
     entries: Entries = [
         (layout.committed(block.height), _encode(StoredBlock.of(block))),
         (layout.roots(block.height), _encode(roots)),
         (layout.HEAD, _encode(Head(block.height, history.encode()))),
     ]
-    entries += [(b"s/" + key, value) for key, value in outcome.writes]
+    entries += [(layout.APPLICATION + key, value) for key, value in results.writes]
     return entries, roots
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from parley.ledger import layout
-from parley.ledger.application import Application
+from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import GRACE
 from parley.ledger.layout import StoredBlock
 from parley.model.codec import DECODE_ERRORS
@@ -34,9 +34,9 @@ class Eraser:
     And nothing goes while a member is further behind than that, unless it is away (replica/progress.py).
     """
 
-    def __init__(self, store: Overlay, application: Application, memory: Memory) -> None:
+    def __init__(self, store: Overlay, keeper: BodyKeeper, memory: Memory) -> None:
         self._store = store
-        self._application = application
+        self._keeper = keeper
         self._memory = memory
         self._state = StateView(store)
         self._orphans: OrderedDict[bytes, int] = OrderedDict()  # when they were seen first
@@ -50,10 +50,10 @@ class Eraser:
         if not self._memory.all_near():
             return [], []
         try:
-            over = self._application.erase(self._state, MAX_ERASED)
+            over = self._keeper.erase(self._state, self._memory.executed(), MAX_ERASED)
         except (*DECODE_ERRORS, ValueError):  # the state is damaged, which is found and mended elsewhere
             return [], []
-        entries: Entries = [(b"s/" + key, value) for key, value in over.writes]
+        entries: Entries = [(layout.APPLICATION + key, value) for key, value in over.writes]
         lost: list[Finding] = []
         needed = self._needed(over.batches)
         for name in over.batches:
@@ -116,7 +116,7 @@ class Eraser:
             return [], []
         gone = (layout.batch(name), None)
         try:
-            return [(layout.erased(name), self._application.remains(body)), gone], []
+            return [(layout.erased(name), self._keeper.remains(body)), gone], []
         except (*DECODE_ERRORS, ValueError):
             return [gone], [Finding(gone[0], "cannot be read, so nothing of it stays", Put(None))]
 

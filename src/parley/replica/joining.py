@@ -21,8 +21,9 @@ from parley.consensus.verify import Verifier
 from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme
 from parley.ledger import layout
-from parley.ledger.application import Application
+from parley.ledger.application import AdmittedBatch, StateMachine
 from parley.ledger.state_map import DamagedMap
+from parley.mempool.pool import Intake
 from parley.replica import wire
 from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Chain, Entries, Unusable, joined_entries
@@ -38,6 +39,7 @@ from parley.replica.ports import (
     Restart,
     Send,
     SetTimer,
+    Submission,
     Timer,
     Write,
 )
@@ -70,7 +72,7 @@ class Joiner:
         self,
         config: ReplicaConfig,
         scheme: QCScheme,
-        application: Application,
+        state_machine: StateMachine,
         *,
         record: tuple[int, SafetyState],
         store: LocalStore,
@@ -80,7 +82,9 @@ class Joiner:
         self._config = config
         self._store = Overlay(store)
         self._reason = reason
-        self._genesis = genesis_block(config.instance, application.genesis().state_root, config.genesis_time)
+        self._genesis = genesis_block(
+            config.instance, state_machine.genesis().state_root, config.genesis_time
+        )
         self._verifier = Verifier(config.instance, scheme, self._genesis)
         self._memory = schemes.make(config.leaders, config.instance.size).memory
         self._view = record[1].high_qc.view
@@ -153,10 +157,10 @@ class Joiner:
         except Refusal as refusal:
             return [self._refused(sender, refusal)]
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
         del now, batch
         why = "this broker fetches a certified snapshot and takes no batches until it has one"
-        return [self._refused(None, Refusal(Reason.HALTED, why))]
+        return Submission(Intake.HALTED, [self._refused(None, Refusal(Reason.HALTED, why))])
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         self._now = now
@@ -380,7 +384,7 @@ class _Purge:
         self._store = store
         self._ranges = deque(
             [
-                (b"s/", b"s/"),
+                (layout.APPLICATION, layout.APPLICATION),
                 (b"r/", b"r/"),
                 (b"c/", layout.committed(height + 1)),
                 (b"e/", layout.receipts(height + 1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parley.consensus.record import SafetyState
 from parley.crypto.qc import QCScheme, Signer
-from parley.ledger.application import Application
+from parley.ledger.application import Mounted
 from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Unusable
 from parley.replica.joining import Joiner
@@ -18,7 +18,7 @@ def awaken(
     config: ReplicaConfig,
     signer: Signer,
     scheme: QCScheme,
-    application: Application,
+    mounted: Mounted,
     *,
     record: tuple[int, SafetyState],
     store: LocalStore,
@@ -28,8 +28,8 @@ def awaken(
     that is not this broker's, a store of another network, or damage where there are no other brokers to ask.
     """
     try:
-        return Replica(config, signer, scheme, application, record=record, store=store, nonce=nonce)
+        return Replica(config, signer, scheme, mounted, record=record, store=store, nonce=nonce)
     except Unusable as reason:
         if config.instance.size == 1:
             raise
-        return Joiner(config, scheme, application, record=record, store=store, reason=reason)
+        return Joiner(config, scheme, mounted.machine, record=record, store=store, reason=reason)

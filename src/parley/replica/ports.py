@@ -16,14 +16,14 @@ from parley.consensus.errors import Reason
 from parley.consensus.events import Evidence
 from parley.consensus.events import Timer as ConsensusTimer
 from parley.consensus.types import QC, Block, Header
-from parley.ledger.application import Admitted, Application, KeyValue, Outcome, Receipt
-from parley.mempool.pool import BatchTimer
+from parley.crypto import merkle
+from parley.ledger.application import AdmittedBatch, KeyValue, Mounted, Receipt, Results
+from parley.mempool.pool import BatchTimer, Intake
 from parley.sync.blocks import SyncTimer
 from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 
 __all__ = [
-    "Admitted",
-    "Application",
+    "AdmittedBatch",
     "Applied",
     "Broadcast",
     "Certified",
@@ -31,17 +31,20 @@ __all__ = [
     "Found",
     "Frozen",
     "Halt",
+    "Intake",
     "KeyValue",
     "LocalStore",
-    "Outcome",
+    "Mounted",
     "Participant",
     "PersistSafety",
     "Receipt",
     "Refused",
     "Report",
     "Restart",
+    "Results",
     "Send",
     "SetTimer",
+    "Submission",
     "Timer",
     "Write",
 ]
@@ -81,20 +84,30 @@ class Participant(Protocol):
 
     def receive(self, now: int, sender: int, *messages: bytes) -> list[Effect]: ...
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]: ...
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission: ...
 
     def fire(self, now: int, timer: Timer) -> list[Effect]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What became of a client's batch, and the effects of it."""
+
+    intake: Intake
+    effects: list[Effect]
 
 
 class Write(Struct, frozen=True):
     """One atomic write; a value of None deletes. `sync`: it and all writes before it are on disk before what follows.
 
-    `applies` is the height whose results it holds, if it is the one write of an executed block.
+    `applies` is the height whose results it holds, if it is the one write of an executed block. `deferrable`: of what
+    follows, only messages need its sync, and they may wait a moment for one that several batches share.
     """
 
     entries: tuple[tuple[bytes, bytes | None], ...]
     sync: bool
     applies: int | None = None
+    deferrable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +138,12 @@ class SetTimer:
 
 
 class Applied(Struct, frozen=True):
-    """A committed block has been executed, and its results are written."""
+    """A committed block has been executed, and its results are written. `tree` is over `leaves`, as they are certified."""
 
     block: Block
     receipts: tuple[Receipt, ...]
+    leaves: tuple[bytes, ...]
+    tree: merkle.Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
 from parley.ledger.layout import StoredBlock
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf_of
 from parley.model.codec import DECODE_ERRORS
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
 
@@ -93,7 +93,7 @@ def history_nodes(store: KeyValue) -> Callable[[bytes], bytes | None]:
 
 
 def leaf_node(block: Block, leaves: Iterable[bytes]) -> bytes:
-    return merkle.leaf_hash(history_leaf(block.height, block.id, merkle.root(tuple(leaves))))
+    return merkle.leaf_hash(history_leaf_of(block.height, block.id, tuple(leaves)))
 
 
 def fits(store: KeyValue, place: tuple[int, int], node: bytes, trusted: Trusted) -> bool:
@@ -227,7 +227,7 @@ class Gathering:
         except DECODE_ERRORS:
             raise Refused(Reason.BAD_ANSWER, f"the receipts of block {height} cannot be read") from None
         proof = merkle.Proof(height - 1, self._trusted.size, record.path)
-        leaf = history_leaf(height, block.id, merkle.root(leaves))
+        leaf = history_leaf_of(height, block.id, leaves)
         if merkle.root(block.batches) != block.header.batches_root:
             raise Refused(Reason.BAD_ANSWER, f"block {height} with other batches than its header commits to")
         if not merkle.verify(self._trusted.root, leaf, proof):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from parley.consensus.errors import Reason, Refused
-from parley.consensus.types import VERSION, Instance
+from parley.consensus.types import Instance
 from parley.consensus.verify import Verifier
 from parley.crypto.encoding import EncodingError
 from parley.crypto.merkle import MountainRange
@@ -72,8 +72,8 @@ class Lag:
 def require_certified(offer: SnapshotOffer, instance: Instance, verifier: Verifier) -> None:
     """Refuse an offer unless a quorum stands behind its header, and its history is the header's."""
     header = offer.header
-    if header.version != VERSION:
-        raise Refused(Reason.WRONG_VERSION, f"header version {header.version}")
+    if header.version != instance.version:
+        raise Refused(Reason.WRONG_VERSION, f"version {header.version}, this is {instance.version}")
     if (header.chain, header.shard, header.epoch) != (instance.chain, instance.shard, instance.epoch):
         raise Refused(Reason.WRONG_CHAIN, "header of a snapshot")
     if (offer.qc.block, offer.qc.view) != (header.id(), header.view):

@@ -24,12 +24,14 @@ from parley.consensus.types import (
     Vote,
 )
 from parley.consensus.verify import Verifier
+from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger import layout
 from parley.ledger.state_map import DamagedMap
 from parley.mempool import pool
 from parley.mempool.messages import BatchMessage
+from parley.model.refusals import Refused as InadmissibleError
 from parley.replica import wire
 from parley.replica.beginning import ReplicaConfig, certificates, genesis_of, require_own
 from parley.replica.budget import BATCHES_QUESTION, Budget
@@ -49,20 +51,23 @@ from parley.replica.evidence import Shelf
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
 from parley.replica.ports import (
-    Application,
+    AdmittedBatch,
     Applied,
     Broadcast,
     Certified,
     Effect,
     Found,
     Halt,
+    Intake,
     LocalStore,
+    Mounted,
     PersistSafety,
     Refused,
     Report,
     Restart,
     Send,
     SetTimer,
+    Submission,
     Timer,
     Write,
 )
@@ -100,7 +105,7 @@ class Replica:
         config: ReplicaConfig,
         signer: Signer,
         scheme: QCScheme,
-        application: Application,
+        mounted: Mounted,
         *,
         record: tuple[int, SafetyState],
         store: LocalStore,
@@ -109,10 +114,10 @@ class Replica:
         """`nonce` is new in every life of the broker: answers to an earlier one must not be taken for its own."""
         sequence, state = record
         require_own(config, state)
-        genesis = genesis_of(config, application)
+        genesis = genesis_of(config, mounted.machine)
         leaders = schemes.make(config.leaders, config.instance.size)
         self._config = config
-        self._application = application
+        self._state_machine = mounted.machine
         self._disk = store
         self._store = Overlay(store)
         self._chain = Chain(self._store)
@@ -139,7 +144,7 @@ class Replica:
             roots=self._chain.roots(),
         )
         self._pool = pool.Pool(
-            config.index, config.instance.size, config.limits, self._chain.batch_size, application.admit
+            config.index, config.instance.size, config.limits, self._chain.batch_size, mounted.machine.admit
         )
         self._pool.restore(
             (name, batch) for name, batch in self._chain.waiting() if self._is_named(batch.data, name)
@@ -152,7 +157,7 @@ class Replica:
         )
         memory = Memory(
             genesis,
-            application.genesis().state_root,
+            mounted.machine.genesis().state_root,
             self._verifier,
             executed=lambda: self._executed,
             history=lambda: self._history,
@@ -161,7 +166,7 @@ class Replica:
             block=self._machine.block,
             all_near=self._progress.all_near,
         )
-        self._caretaker = Caretaker(config.index, config.instance.size, self._store, application, memory)
+        self._caretaker = Caretaker(config.index, config.instance.size, self._store, mounted, memory)
         self._snapshots = Snapshots()
         self._lag = Lag(config.patience)
         self._evidence = Shelf(self._store)
@@ -240,9 +245,21 @@ class Replica:
         """Messages of another broker, in their order; the transport has authenticated `sender`."""
         return self._step(now, sender, lambda: self._on_messages(sender, messages))
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
-        """A batch from a client of this broker."""
-        return self._step(now, None, lambda: self._on_pool(self._pool.submit(batch, self._executed)))
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
+        """A batch from a client of this broker, which was opened with this replica's state machine."""
+        intake = Intake.HALTED
+
+        def take() -> None:
+            nonlocal intake
+            intake, effects = self._pool.submit(batch, self._executed)
+            if intake is Intake.TAKEN:
+                self._on_pool(effects)
+            else:
+                reason = Reason.REPLAYED if intake is Intake.KNOWN else Reason.QUOTA
+                self._refuse(reason, intake.value)
+
+        effects = self._step(now, None, take)
+        return Submission(intake, effects)
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._step(now, None, lambda: self._on_timer(timer))
@@ -444,13 +461,13 @@ class Replica:
 
     def _is_named(self, body: bytes, name: bytes) -> bool:
         try:
-            return self._application.admit(body).digest == name
-        except Refusal:
+            return self._state_machine.admit(body).digest == name
+        except InadmissibleError:
             return False
 
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
-            outcome = self._application.apply(block, bodies, StateView(self._store))
+            results = self._state_machine.apply(block, bodies, StateView(self._store))
         except DamagedMap as error:
             raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
         except Exception as error:
@@ -461,17 +478,18 @@ class Replica:
             if damaged is None:
                 raise
             raise Unusable(damaged, f"is damaged, so that block {block.height} cannot be executed") from error
-        done = self._pool.settle(block.batches, outcome.settled, block.height)
-        entries, roots = applied_entries(block, outcome, self._history, done)
+        done = self._pool.settle(block.batches, results.settled, block.height)
+        tree = merkle.Tree(results.leaves)
+        entries, roots = applied_entries(block, results, tree, self._history, done)
         # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
         self._write(entries, sync=False, applies=block.height)
         self._executed = block.height
         self._progress.executed(block)
-        if outcome.urgent:
+        if results.urgent:
             self._urgent_height = block.height
         self._roots[block.height] = roots
         self._roots.pop(block.height - ROOTS_KEPT, None)
-        self._effects.append(Applied(block, outcome.receipts))
+        self._effects.append(Applied(block, results.receipts, results.leaves, tree))
         self._inputs.append(events.Executed(block.height, roots))
 
     # -- mempool and sync -----------------------------------------------------------------------------------------------------
@@ -480,7 +498,7 @@ class Replica:
         for effect in effects:
             match effect:
                 case pool.StoreBatch():
-                    self._write(store_batch(effect), sync=effect.sync)
+                    self._write(store_batch(effect), sync=effect.sync, deferrable=True)
                     if effect.waits and _AVAILABLE not in self._inputs:
                         self._inputs.append(_AVAILABLE)
                 case pool.TooLarge():
@@ -589,9 +607,11 @@ class Replica:
 
     # -- output -----------------------------------------------------------------------------------------------------------------
 
-    def _write(self, entries: Entries, *, sync: bool, applies: int | None = None) -> None:
+    def _write(
+        self, entries: Entries, *, sync: bool, applies: int | None = None, deferrable: bool = False
+    ) -> None:
         self._store.write(entries)
-        self._effects.append(Write(tuple(entries), sync, applies))
+        self._effects.append(Write(tuple(entries), sync, applies, deferrable))
 
     def _emit_all(self, effects: Iterable[_Outgoing]) -> None:
         for effect in effects:

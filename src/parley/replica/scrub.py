@@ -17,7 +17,7 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import Block
 from parley.crypto.merkle import root
 from parley.ledger import layout, state_map
-from parley.ledger.application import Application
+from parley.ledger.application import Mounted
 from parley.ledger.layout import Head, Joins, StoredBlock
 from parley.model.codec import DECODE_ERRORS
 from parley.replica import evidence
@@ -52,15 +52,15 @@ Item = Finding | Outdated | Orphan
 class Scrub:
     """`look` goes on where it stopped; when everything was looked at it begins again, after a pause."""
 
-    def __init__(self, index: int, store: Overlay, application: Application, memory: Memory) -> None:
+    def __init__(self, index: int, store: Overlay, mounted: Mounted, memory: Memory) -> None:
         self._index = index
         self._store = store
-        self._application = application
+        self._machine, self._keeper = mounted
         self._memory = memory
-        self._blocks = BlockScrub(store, application, memory)
+        self._blocks = BlockScrub(store, mounted.keeper, memory)
         self._state = StateScrub(store)
         # Applications that do not keep the state map have nothing under these keys that could be checked.
-        self._mapped = application.genesis().state_root == state_map.EMPTY_ROOT
+        self._mapped = mounted.machine.genesis().state_root == state_map.EMPTY_ROOT
         self._pass = self._all()
         self._rests_until = 0
         self._alarmed = False
@@ -146,14 +146,14 @@ class Scrub:
             if mark is None:
                 continue
             yield ENTRY_COST + len(body or b"")
-            if body is None or not self._application.is_body(body, name):
+            if body is None or not self._keeper.is_body(body, name):
                 kept = self._memory.body(name)
                 what = "is missing" if body is None else "is not the batch that it is named after"
                 yield Finding(layout.batch(name), what, Put(kept))
                 if kept is None:
                     yield Finding(key, "marks a batch that is not here", Put(None))
             elif _decoded(_waiting, mark) is None:
-                author = self._application.admit(body).author
+                author = self._machine.admit(body).author
                 renewed = _encode(Mark(self._index, self._memory.executed(), author))
                 yield Finding(key, "cannot be read", Put(renewed))
 
@@ -223,10 +223,10 @@ class Scrub:
         return 1 if value is None else max(1, int.from_bytes(value, "big"))
 
     def _erasures(self) -> Iterator[Item | int]:
-        for prefix, check in self._blocks.lists():
-            for key in self._keys(prefix):
+        for prefix in self._keeper.passing():
+            for key in self._keys(layout.APPLICATION + prefix):
                 value = self._store.get(key)
-                if value is not None and not check(value):
+                if value is not None and not self._blocks.is_readable(key, value):
                     yield Finding(key, "cannot be read", Put(None))
                 yield ENTRY_COST
         for key in self._keys(layout.erased(b"")):

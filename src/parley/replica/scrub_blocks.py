@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from parley.consensus.types import Block, Roots
-from parley.crypto.encoding import u64
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange, node_hash
 from parley.ledger import history, layout
-from parley.ledger.application import Application, KeyValue
-from parley.ledger.bodies import GRACE, kept_batches, staged
+from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.bodies import GRACE, kept_batches, unfinished
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.indices import (
-    BODIES_TO_ERASE,
-    LOGS_TO_ERASE,
-    LogToErase,
-    ReceiptPlace,
-    decode_place,
-    receipt_key,
-)
 from parley.ledger.layout import StoredBlock
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.chain import StateView
@@ -46,12 +37,12 @@ class Outdated:
 class BlockScrub:
     """Each check yields what is wrong, and the bytes that it had to read."""
 
-    def __init__(self, store: KeyValue, application: Application, memory: Memory) -> None:
+    def __init__(self, store: KeyValue, keeper: BodyKeeper, memory: Memory) -> None:
         self._store = store
-        self._application = application
+        self._keeper = keeper
         self._memory = memory
         self._state = StateView(store)
-        self._derived = Derived(application, store, self._state)
+        self._derived = Derived(keeper, store, self._state)
 
     def genesis(self) -> Iterator[Finding]:
         """Block 0 is known by heart."""
@@ -160,12 +151,12 @@ class BlockScrub:
 
     def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> Iterator[Finding | Outdated | int]:
         highest = self._memory.executed()
-        kept = kept_batches(block, leaves, self._application, self._state, highest=highest)
+        kept = kept_batches(block, leaves, self._keeper, self._state, highest=highest)
         for name in dict.fromkeys(block.batches):
             key = layout.batch(name)
             body = self._store.get(key)
             yield len(body or b"")
-            if body is not None and self._application.is_body(body, name):
+            if body is not None and self._keeper.is_body(body, name):
                 if (
                     name not in kept
                     and highest - block.height > GRACE
@@ -182,18 +173,18 @@ class BlockScrub:
         leaves, highest = read_leaves(self._store, block.height), self._memory.executed()
         if leaves is None:
             return True
-        return name in kept_batches(block, leaves, self._application, self._state, highest=highest)
+        return name in kept_batches(block, leaves, self._keeper, self._state, highest=highest)
 
     def _is_kept_elsewhere(self, name: bytes, block: Block, leaves: tuple[bytes, ...]) -> bool:
         """A batch that waits, or that has its receipt in another block, is judged there."""
         if self._store.get(layout.waiting(name)) is not None:
             return True
-        place = self.place(name)
-        return place is not None and place.height != block.height and name not in staged(leaves)
+        height = self.receipt_height(name)
+        return height is not None and height != block.height and name not in unfinished(leaves, self._keeper)
 
     def is_placed(self, name: bytes) -> bool:
         """Whether a block that was executed, or may still be, names the batch."""
-        if self.place(name) is not None:
+        if self.receipt_height(name) is not None:
             return True
         return any(name in block.batches for block in self._uncommitted())
 
@@ -204,12 +195,9 @@ class BlockScrub:
             except DECODE_ERRORS:
                 continue
 
-    def place(self, name: bytes) -> ReceiptPlace | None:
-        value = self._store.get(b"s/" + receipt_key(name))
-        try:
-            return None if value is None else decode_place(ReceiptPlace, value)
-        except DECODE_ERRORS:
-            return None
+    def receipt_height(self, digest: bytes) -> int | None:
+        """The block in which a batch has its receipt, as far as the index says."""
+        return self._keeper.receipt_height(digest, self._state)
 
     def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:
         try:
@@ -218,24 +206,21 @@ class BlockScrub:
             # The receipt and the history still prove what it was; the signature is at others.
             yield Finding(key, "is not what stayed of the batch", Put(None))
 
-    def lists(self) -> Iterator[tuple[bytes, Callable[[bytes], bool]]]:
-        """What waits to be erased. An entry that is lost does no harm: `Outdated` bodies are found by their blocks."""
-        yield b"s/" + LOGS_TO_ERASE, _is_log_to_erase
-        yield b"s/" + BODIES_TO_ERASE, lambda value: len(value) == len(u64(0))
+    def is_readable(self, key: bytes, value: bytes) -> bool:
+        """Whether an entry of what waits to be erased can be read. One that is lost does no harm: `Outdated` bodies are
+        found by their blocks.
+        """
+        try:
+            self._keeper.height_of(key.removeprefix(layout.APPLICATION), value)
+        except (*DECODE_ERRORS, ValueError):
+            return False
+        return True
 
     # -- indices -----------------------------------------------------------------------------------------------------------
 
     def _indices(self, height: int, leaves: tuple[bytes, ...]) -> Iterator[Finding]:
         for key, value in self._derived.wrong(height, leaves):
-            yield Finding(b"s/" + key, "does not lead to what it should", Put(value))
-
-
-def _is_log_to_erase(value: bytes) -> bool:
-    try:
-        decode_place(LogToErase, value)
-    except DECODE_ERRORS:
-        return False
-    return True
+            yield Finding(layout.APPLICATION + key, "does not lead to what it should", Put(value))
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -152,7 +152,7 @@ class Ensemble:
         self._links = links
         self._watch = watch
         self._alter = alter
-        self._instance = Instance(digest("sim/ensemble"), 0, 0, settings.size)
+        self._instance = Instance(digest("sim/ensemble"), 0, 0, settings.size, 1)
         self._authority = _authority(settings.size)
         self._genesis = genesis_block(self._instance, bytes(32), 0)
         self._verifier = Verifier(self._instance, self._authority.scheme(), self._genesis)

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 
 from parley.consensus.committee import faults
+from parley.ledger import layout
 from parley.sim.chance import stream
 from parley.sim.network import Link, Weather
 from parley.sim.world import World
@@ -16,7 +17,7 @@ __all__ = ["TROUBLES", "Trouble", "links_between", "stir"]
 
 TEN_SECONDS = 10_000
 # The entries of a store that may be damaged, by kind (ledger/layout.py).
-DAMAGED = (b"c/", b"e/", b"r/", b"h/", b"b/", b"m/head", b"s/k", b"s/n", b"s/i")
+DAMAGED = (b"c/", b"e/", b"r/", b"h/", b"b/", layout.HEAD, layout.STATE, layout.NODE, layout.INDEX)
 
 
 @dataclass(frozen=True, slots=True)

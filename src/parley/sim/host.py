@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from parley.consensus.errors import Reason
 from parley.consensus.record import SafetyState, recover_record
 from parley.ledger import layout
+from parley.ledger.application import StateMachine
 from parley.replica.ports import Effect, LocalStore, Participant
 from parley.sim.disk import Disk
 
-__all__ = ["Host", "NewDisk", "Start"]
+__all__ = ["Host", "NewDisk", "Running", "Start"]
 
 
-Start = Callable[[tuple[int, SafetyState], LocalStore], Participant]
+class Running(NamedTuple):
+    """What runs on a machine, and the state machine with which batches of its clients are opened."""
+
+    participant: Participant
+    machine: StateMachine
+
+
+Start = Callable[[tuple[int, SafetyState], LocalStore], Running]
 
 
 class NewDisk(Protocol):
@@ -37,7 +44,7 @@ class Host:
         self.launch = launch
         self.chance = chance
         self.correct = correct
-        self.participant: Participant | None = None
+        self.running: Running | None = None
         self.incarnation = 0
         self.executed = 0
         self.crashes = 0
@@ -48,21 +55,21 @@ class Host:
         self.crash_at: int | None = None
         self.crash_during: type[Effect] | None = None
         self.downtime = 0
-        self.refused: Counter[Reason] = Counter()
+        self.refused: Counter[str] = Counter()  # by reason
         self._last_view = 0
         self._last_committed = 0
 
     @property
     def up(self) -> bool:
-        return self.participant is not None
+        return self.running is not None
 
     @property
     def view(self) -> int:
-        return self.participant.view if self.participant else self._last_view
+        return self.running.participant.view if self.running else self._last_view
 
     @property
     def committed(self) -> int:
-        return self.participant.executed_height if self.participant else self._last_committed
+        return self.running.participant.executed_height if self.running else self._last_committed
 
     @property
     def is_whole(self) -> bool:
@@ -89,7 +96,7 @@ class Host:
 
     def wipe(self) -> None:
         """A new disk in the place of the old one; the replica must be down."""
-        assert not self.up, "nobody pulls a disk out of a running machine"
+        assert not self.up, "a disk is not pulled out of a running machine"
         self.disk = self._new_disk(abstaining=True)
         self.wiped = True
         self._last_committed = 0
@@ -100,5 +107,5 @@ class Host:
     def stop(self) -> None:
         """The process is gone; its memory with it."""
         self._last_view, self._last_committed = self.view, self.committed
-        self.participant = None
+        self.running = None
         self.incarnation += 1

@@ -143,7 +143,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The run is over, and somebody looks at the disk of a correct replica; `whole`: it is complete, and may sign."""
+    """The run is over, and the disk of a correct replica is looked at; `whole`: it is complete, and may sign."""
 
     replica: int
     store: KeyValue

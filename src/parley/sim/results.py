@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from parley.consensus.types import Header
-from parley.replica.ports import Application, Receipt
+from parley.ledger.application import StateMachine
+from parley.replica.ports import Receipt
 from parley.sim.entries import Entries
 from parley.sim.observations import Applied, Observation, Submitted
 
@@ -15,11 +16,11 @@ class EqualResults:
 
     name = "equal results"
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
         self._bodies: dict[bytes, bytes] = {}
         self._state = Entries()
-        genesis = application.genesis()
+        genesis = machine.genesis()
         self._state.write(genesis.writes)
         self._roots = [genesis.state_root]
         self._receipts: list[tuple[Receipt, ...]] = [genesis.receipts]
@@ -39,10 +40,10 @@ class EqualResults:
 
     def _execute(self, event: Applied) -> None:
         batches = [(batch, self._bodies.get(batch, b"")) for batch in event.block.batches]
-        outcome = self._application.apply(event.block, batches, self._state)
-        self._state.write(outcome.writes)
-        self._roots.append(outcome.state_root)
-        self._receipts.append(outcome.receipts)
+        results = self._machine.apply(event.block, batches, self._state)
+        self._state.write(results.writes)
+        self._roots.append(results.state_root)
+        self._receipts.append(results.receipts)
 
     def _receipts_differ(self, event: Applied) -> str | None:
         height = event.block.height

@@ -20,7 +20,7 @@ from parley.sim.chance import stream
 from parley.sim.checkers import Checkers, Violation
 from parley.sim.disk import Disk
 from parley.sim.faults import TROUBLES, Trouble, stir
-from parley.sim.host import Host, Start
+from parley.sim.host import Host, Running, Start
 from parley.sim.keys import CRYPTO, committee_keys
 from parley.sim.network import Network
 from parley.sim.observations import Ended, Healed, Observation, Opened, Status
@@ -173,7 +173,7 @@ class Simulation:
             happened=dict(sorted(happened.items())),
             messages_sent=network.sent,
             messages_lost=network.lost,
-            refused=dict(sorted((reason.name.lower(), count) for reason, count in refused.items())),
+            refused=dict(sorted(refused.items())),
             evidence=dict(sorted(self.world.evidence.items())),
             virtual_seconds=now / 1000,
             recovery_seconds=(now - healed.time) / 1000 if healed else 0.0,
@@ -183,7 +183,7 @@ class Simulation:
     def _hosts(self) -> list[Host]:
         """Machines with new disks; nothing runs yet."""
         signers, scheme = committee_keys(self.seed, self.nodes, self.crypto)
-        instance = Instance(self.setting.chain, shard=0, epoch=0, size=self.nodes)
+        instance = Instance(self.setting.chain, 0, 0, self.nodes, self.setting.version)
         hosts = []
         for index, signer in enumerate(signers):
             config = ReplicaConfig(
@@ -244,27 +244,31 @@ class _Member:
     setting: Setting
     chance: Random
 
-    def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Participant:
-        return awaken(
+    def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Running:
+        mounted = self.setting.mounted(self.config.index)
+        participant = awaken(
             self.config,
             self.signer,
             self.scheme,
-            self.setting.application(),
+            mounted,
             record=record,
             store=store,
             nonce=self.chance.randbytes(16),
         )
+        return Running(participant, mounted.machine)
 
     def new_disk(self, *, abstaining: bool = False) -> Disk:
-        return Disk(*provision(self.config, self.setting.application(), abstaining=abstaining))
+        machine = self.setting.mounted(self.config.index).machine
+        return Disk(*provision(self.config, machine, abstaining=abstaining))
 
     def another(self) -> tuple[Disk, Participant]:
         """A replica of the same member on a disk of its own: only a liar has two."""
         disk = self.new_disk()
-        return disk, self.launch(recover_record(disk.slots, "a new disk"), disk)
+        return disk, self.launch(recover_record(disk.slots, "a new disk"), disk).participant
 
 
 def _launch_liar(
     name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: LocalStore
-) -> Participant:
-    return ACTORS[name](member.launch(record, store), seat)
+) -> Running:
+    running = member.launch(record, store)
+    return Running(ACTORS[name](running.participant, seat), running.machine)

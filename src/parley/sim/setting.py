@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from parley.crypto.hashing import digest
-from parley.replica.counter import Counter
-from parley.replica.ports import Application, KeyValue
+from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
+from parley.sim import counter
 from parley.sim.checkers import Checker, NoDuplication
 from parley.sim.observations import Observation
 from parley.sim.results import EqualResults
@@ -53,6 +53,11 @@ class Setting(Protocol):
     def chain(self) -> bytes: ...
 
     @property
+    def version(self) -> int:
+        """Of the application."""
+        ...
+
+    @property
     def recovery_views(self) -> int:
         """In how many views all must have healed, besides some for each member."""
         ...
@@ -62,8 +67,8 @@ class Setting(Protocol):
         """When replicas start from a snapshot."""
         ...
 
-    def application(self) -> Application:
-        """A new one: a replica gets one in each of its lives."""
+    def mounted(self, member: int) -> Mounted:
+        """A new application of a member: its replica gets one in each of its lives."""
         ...
 
     def users(self, world: World) -> Users: ...
@@ -79,12 +84,13 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """The counter of `parley.replica.counter`: little to do, so that all is about order."""
+    """The counter of `parley.sim.counter`: little to do, so that all is about order."""
 
     seed: int
     clients: int
     batches: int
     name: str = "counter"
+    version: int = 1
     recovery_views: int = 40  # clients retry every three seconds, and views pass while they wait
     patience: Patience = field(default_factory=Patience)
 
@@ -92,14 +98,14 @@ class Counting:
     def chain(self) -> bytes:
         return digest("sim/chain", str(self.seed).encode())
 
-    def application(self) -> Application:
-        return Counter()
+    def mounted(self, member: int) -> Mounted:  # noqa: ARG002 - all members have the same
+        return counter.mounted()
 
     def users(self, world: World) -> Users:
         return Workload(world, self.seed, self.clients, self.batches)
 
     def checkers(self) -> list[Checker]:
-        return [NoDuplication(), EqualResults(Counter())]
+        return [NoDuplication(), EqualResults(counter.Counter())]
 
-    def is_sound(self, store: KeyValue) -> bool:  # noqa: ARG002 - nobody damages disks under it
+    def is_sound(self, store: KeyValue) -> bool:  # noqa: ARG002 - its disks are not damaged
         return True

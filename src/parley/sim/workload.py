@@ -8,8 +8,8 @@ from random import Random
 
 from parley.consensus.committee import faults
 from parley.mempool.pool import batch_digest
-from parley.replica.counter import encode_batch
 from parley.sim.chance import stream
+from parley.sim.counter import encode_batch
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.world import World
 

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from parley.consensus.errors import SafetyRecordError
+from parley.consensus.errors import Reason, SafetyRecordError
 from parley.consensus.record import encode_record, recover_record, repairs
 from parley.ledger import layout
+from parley.model import refusals
+from parley.model.names import word_of
 from parley.replica.joining import Joiner
 from parley.replica.ports import (
     Applied,
@@ -29,7 +31,7 @@ from parley.replica.ports import (
 )
 from parley.sim import observations as seen
 from parley.sim.clock import Clock
-from parley.sim.host import Host
+from parley.sim.host import Host, Running
 from parley.sim.network import Network
 from parley.sim.trace import Trace
 from parley.sync.timers import CareTimer
@@ -118,13 +120,13 @@ class World:
             host.disk.slots[repair.slot][repair.copy] = repair.record
         self._see(host, seen.Recovered(replica, encode_record(sequence, state)))
         try:
-            participant = host.launch((sequence, state), host.disk)
+            running = host.launch((sequence, state), host.disk)
         except Exception as error:
             if not host.correct:
                 raise
             self._fail(host, _describe(error))
             return
-        host.participant = participant
+        host.running, participant = running, running.participant
         host.joining = isinstance(participant, Joiner)
         self._see(host, seen.Started(replica, participant.executed_height, host.joining))
         self._act(host, lambda: participant.start(self.now))
@@ -133,8 +135,8 @@ class World:
         """A local client hands a batch to the replica; lost if it is down."""
         host = self.hosts[replica]
         self.trace.add(self.now, replica, b"submit", batch)
-        if participant := host.participant:
-            self._act(host, lambda: participant.submit(self.now, batch))
+        if running := host.running:
+            self._act(host, lambda: self._submitted(running, batch))
 
     def crash(self, replica: int, during: Effect | None = None) -> None:
         """The replica's machine loses power, possibly in the middle of an effect."""
@@ -159,7 +161,7 @@ class World:
         self._see(host, seen.Wiped(replica))
 
     def damage(self, replica: int, prefix: bytes) -> None:
-        """A bit of an entry under `prefix` flips on the replica's disk, and nobody is told.
+        """A bit of an entry under `prefix` flips on the replica's disk, unnoticed.
 
         Not of the first block: it names the network, and a broker whose store names another one is right to stop.
         """
@@ -169,21 +171,29 @@ class World:
             self.trace.add(self.now, replica, b"damage", key)
             self.happened["damaged"] += 1
             host.damaged = True
-            host.suspect = host.suspect or key.startswith(b"s/")
+            host.suspect = host.suspect or key.startswith(layout.APPLICATION)
 
     def _deliver(self, message: _Deliver) -> None:
         host = self.hosts[message.receiver]
-        if participant := host.participant:
+        if running := host.running:
             self.trace.add(self.now, host.index, b"receive %d" % message.sender, message.data)
-            self._act(host, lambda: participant.receive(self.now, message.sender, message.data))
+            self._act(host, lambda: running.participant.receive(self.now, message.sender, message.data))
 
     def _fire(self, alarm: _Fire) -> None:
         host = self.hosts[alarm.replica]
-        if (participant := host.participant) and host.incarnation == alarm.incarnation:
+        if (running := host.running) and host.incarnation == alarm.incarnation:
             self.trace.add(self.now, host.index, b"fire", repr(alarm.timer).encode())
-            self._act(host, lambda: participant.fire(self.now, alarm.timer))
+            self._act(host, lambda: running.participant.fire(self.now, alarm.timer))
 
     # -- what a replica does --------------------------------------------------------------------------------
+
+    def _submitted(self, running: Running, batch: bytes) -> list[Effect]:
+        """What a node does with the batch of a client: it opens it, and hands it on if it may be ordered."""
+        try:
+            admitted = running.machine.admit(batch)
+        except refusals.Refused as refused:
+            return [Refused(None, Reason.INADMISSIBLE, refused.code)]
+        return running.participant.submit(self.now, admitted).effects
 
     def _act(self, host: Host, step: Callable[[], list[Effect]]) -> None:
         try:
@@ -240,10 +250,11 @@ class World:
                     self._see(host, seen.Certified(host.index, effect.header.executed_height))
             case Report():
                 self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
-                self.evidence[_snake(type(effect.evidence).__name__)] += host.correct
+                self.evidence[word_of(type(effect.evidence).__name__)] += host.correct
             case Refused():
-                self.trace.add(self.now, host.index, b"refused", effect.reason.name.encode())
-                host.refused[effect.reason] += 1
+                why = _why(effect)
+                self.trace.add(self.now, host.index, b"refused", why.encode())
+                host.refused[why] += 1
             case Halt():
                 self._fail(host, effect.why)
             case Found():
@@ -296,8 +307,10 @@ def _leisure(host: Host, timer: Timer) -> int:
     return LEISURE if isinstance(timer, CareTimer) and not host.damaged else 1
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")
+def _why(refused: Refused) -> str:
+    """The reason; of a batch that is refused before order, the code."""
+    inadmissible = refused.reason is Reason.INADMISSIBLE
+    return word_of(refused.detail) if inadmissible else refused.reason.name.lower()
 
 
 def _describe(error: Exception) -> str:

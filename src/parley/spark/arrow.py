@@ -23,9 +23,9 @@ from pyspark.sql.types import (
 )
 
 from parley.client.columns import ColumnPage, Rows
-from parley.ledger.publication import encode_publication
 from parley.model.batches import MessageHeader
 from parley.model.names import Value
+from parley.modules.publishing.proof import encode_publication
 from parley.spark.options import ReadOptions
 
 __all__ = ["Builder", "Keep", "columns_of"]

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from parley.application import keeping
 from parley.crypto.encoding import u64
 from parley.crypto.merkle import node_hash
 from parley.ledger import layout
 from parley.ledger.audit_blocks import Audit, Check
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
-from parley.spark.audit_pieces import RESULTS, Job, MakeApplication, Piece, Result, run
+from parley.spark.audit_pieces import RESULTS, Job, MakeApplication, Piece, Result, mounted, run
 from parley.spark.auditing import Ledger
 from parley.spark.findings import MAX_FINDINGS, Finding, Report, merge
 from parley.spark.options import Network
@@ -38,7 +39,9 @@ __all__ = ["audit_network", "audit_store", "examined", "pieces_of"]
 
 TASKS = 32  # that a ledger is cut into, if it is large enough
 SMALLEST, LARGEST = 64, 4096  # blocks of a range, powers of two
-RECEIPTS = layout.INDEX + b"d"  # the largest part of the indices: one for each batch
+RECEIPTS = (
+    layout.APPLICATION + keeping.RECEIPTS.places()
+)  # the largest part of the indices: one for each batch
 INDEX_TASKS = 8
 
 
@@ -46,7 +49,7 @@ def audit_store(
     spark: SparkSession,
     path: Path,
     genesis: Genesis,
-    application: MakeApplication,
+    application: MakeApplication = mounted,
     *,
     replay: bool = False,
     at_once: int | None = None,
@@ -60,7 +63,7 @@ def audit_store(
     began = time.monotonic()
     with unused(path):
         with Store.open(path, create=False, read_only=True) as store:
-            first = Audit(store, genesis, None)
+            first = Audit(store, genesis, application(genesis))
             try:
                 highest = first.begin().height
             except Fault as fault:
@@ -71,7 +74,7 @@ def audit_store(
 
 
 def audit_network(
-    spark: SparkSession, network: Network, application: MakeApplication, *, replay: bool = False
+    spark: SparkSession, network: Network, application: MakeApplication = mounted, *, replay: bool = False
 ) -> Report:
     """Every block that is certified now, as brokers show it; each store is its broker's own affair."""
     began = time.monotonic()
@@ -92,7 +95,10 @@ def _ranges(highest: int) -> list[tuple[int, int]]:
 
 
 def pieces_of(highest: int, *, replay: bool) -> tuple[Piece, ...]:
-    """In the order of the single-process verifier; the longest one, which depends on nothing, begins first."""
+    """In the order of the single-process verifier; the longest one, which depends on nothing, begins first.
+
+    Only what is found in the indices has to be put in order afterwards.
+    """
     executed = [Piece("executed", 1, highest)] if replay else []
     blocks = [Piece("blocks", first, last) for first, last in _ranges(highest)]
     indices = _indices() if len(blocks) > INDEX_TASKS else [Piece("indices", under=(layout.INDEX,))]
@@ -100,15 +106,12 @@ def pieces_of(highest: int, *, replay: bool) -> tuple[Piece, ...]:
 
 
 def _indices() -> Iterable[Piece]:
-    """In the order of their keys, and nothing left out: what is of no known kind is a fault."""
-    kinds = [layout.INDEX + bytes([kind]) for kind in range(256)]
-    at = kinds.index(RECEIPTS)
+    """Nothing left out: what is of no known kind is a fault."""
     receipts = [RECEIPTS + bytes([first]) for first in range(256)]
     share = len(receipts) // INDEX_TASKS
-    yield Piece("indices", under=(*kinds[:at],))
+    yield Piece("indices", under=(layout.INDEX,), other_than=RECEIPTS)
     for start in range(0, len(receipts), share):
         yield Piece("indices", under=tuple(receipts[start : start + share]))
-    yield Piece("indices", under=tuple(kinds[at + 1 :]))
 
 
 def examined(job: Job, run_all: Callable[[Job], list[Result]], began: float) -> Report:

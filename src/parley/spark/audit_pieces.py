@@ -14,8 +14,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from parley.applications import application_of
 from parley.crypto.merkle import MountainRange, node_hash
-from parley.ledger.application import Application, KeyValue
+from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_blocks import Audit, Check
 from parley.ledger.audit_chain import stored_history
 from parley.ledger.audit_entries import Fault
@@ -26,12 +27,17 @@ from parley.spark.findings import MAX_FINDINGS, Finding
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
 
-__all__ = ["RESULTS", "Job", "MakeApplication", "Piece", "Result", "look", "run", "run_piece"]
+__all__ = ["RESULTS", "Job", "MakeApplication", "Piece", "Result", "look", "mounted", "run", "run_piece"]
 
 CACHE_BYTES = 32 * 1024 * 1024  # of RocksDB, for each task
 RESULTS = "piece long, result binary"
 
-MakeApplication = Callable[[Genesis], Application]
+MakeApplication = Callable[[Genesis], Mounted]
+
+
+def mounted(genesis: Genesis) -> Mounted:
+    """The application of the network, made where it is needed: only this function's name travels to tasks."""
+    return application_of(genesis).mount(genesis)
 
 
 class Piece(Struct, frozen=True, array_like=True):
@@ -41,7 +47,8 @@ class Piece(Struct, frozen=True, array_like=True):
     first: int = 0
     last: int = 0
     before: bytes | None = None
-    under: tuple[bytes, ...] = ()  # the indices that begin so
+    under: tuple[bytes, ...] = ()  # the indices that begin so,
+    other_than: bytes | None = None  # but for those that begin so
 
 
 class Job(Struct, frozen=True, array_like=True):
@@ -67,7 +74,7 @@ class Result(Struct, array_like=True):
 
 
 def run(
-    job: bytes, application: MakeApplication | None, batches: Iterable[pa.RecordBatch]
+    job: bytes, application: MakeApplication, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows with the number of a piece become rows with its result."""
     decoded = msgspec.msgpack.decode(job, type=Job)
@@ -80,7 +87,7 @@ def run(
             )
 
 
-def run_piece(job: Job, number: int, application: MakeApplication | None) -> Result:
+def run_piece(job: Job, number: int, application: MakeApplication) -> Result:
     piece = job.pieces[number]
     if job.network is not None:
         shown = ShownStore(Ledger(job.network, number), piece.first, piece.last, job.highest)
@@ -98,26 +105,43 @@ def run_piece(job: Job, number: int, application: MakeApplication | None) -> Res
         raise ParleySparkError(f"{error} Every worker needs the store under this path.") from None
 
 
-def look(job: Job, piece: Piece, store: KeyValue, application: MakeApplication | None) -> Result:
+def look(job: Job, piece: Piece, store: KeyValue, application: MakeApplication) -> Result:
     """Do a piece of the job on a store that is open."""
+    if piece.other_than is not None:
+        store = _Others(store, piece.other_than)
     return _Work(job, store, application).do(piece)
+
+
+class _Others:
+    """A store in whose lists everything under a prefix is left out, because other tasks look at it.
+
+    The prefix itself is no entry under it, so that it is not left out.
+    """
+
+    def __init__(self, store: KeyValue, prefix: bytes) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._store.get(key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        left_out = self._prefix
+        return (
+            (key, value)
+            for key, value in self._store.scan(prefix)
+            if key == left_out or not key.startswith(left_out)
+        )
 
 
 class _Work:
     """The checks of one piece, with everything that they find."""
 
-    def __init__(self, job: Job, store: KeyValue, application: MakeApplication | None) -> None:
+    def __init__(self, job: Job, store: KeyValue, application: MakeApplication) -> None:
         shown = job.network is not None
         self._result = Result([])
-        self._made = None if application is None else application(job.genesis)
-        self._audit = Audit(
-            store,
-            job.genesis,
-            # Indices, the state and what may be erased are of a store; blocks that are shown prove nothing of them.
-            None if shown else self._made,
-            shown=shown,
-            found=self._found,
-        )
+        self._made = application(job.genesis)
+        self._audit = Audit(store, job.genesis, self._made, shown=shown, found=self._found)
         self._audit.highest = job.highest
         self._job = job
         self._store = store

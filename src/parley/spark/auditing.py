@@ -7,9 +7,11 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from parley.application.application import Application
 from parley.client.evidence import ProvenMisbehaviour
 from parley.client.ledger import PAGE_BYTES, CertifiedHead, VerifiedBlock
 from parley.model.genesis import Genesis
+from parley.model.principals import AUDITOR
 from parley.spark.errors import NotAllowed, Unreachable
 from parley.spark.gateway import gateway
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger"]
 
-AUDITOR = "auditor"
 BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
 LOOK_SECONDS = 0.2
 T = TypeVar("T")
@@ -33,6 +34,10 @@ class Ledger:
     @property
     def genesis(self) -> Genesis:
         return self._source.client.genesis
+
+    @property
+    def application(self) -> Application:
+        return self._source.client.application
 
     def head(self) -> CertifiedHead:
         return self._run(self._source.client.certified_height())

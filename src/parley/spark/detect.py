@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from parley.applications import application_of
 from parley.ledger.proofs import Trust
 from parley.model.genesis import Genesis
 from parley.spark.detect_brokers import accuse
 from parley.spark.detect_processor import ALERTS, BROKERS, CLIENT, Detector
-from parley.spark.detect_rules import COUNTED, Alert, Thresholds
+from parley.spark.detect_rules import Alert, Thresholds, counted
 from parley.spark.detect_table import AlertTable
 from parley.spark.errors import Unreachable
 
@@ -69,8 +70,9 @@ def _ledger_table(spark: SparkSession, watch: Watch, name: str) -> DataFrame:
 
 def alerts_of(operations: DataFrame, votes: DataFrame, genesis: Genesis, limits: Thresholds) -> DataFrame:
     """Streams of the two tables as a stream of alerts."""
+    application_of(genesis)  # so that the codes of its modules are known
     events = _operations(operations).unionByName(_votes(votes))
-    detector = Detector(genesis.brokers, limits)
+    detector = Detector(genesis, limits)
     return events.groupBy("watched").transformWithState(detector, ALERTS, "Append", "EventTime")
 
 
@@ -87,7 +89,7 @@ def _operations(operations: DataFrame) -> DataFrame:
         operations.withWatermark("time", LATE)
         # No block is that old; but a filter that does not name the time goes first, and then time stands still for as
         # long as nobody does wrong.
-        .where(f.col("code").isin(sorted(COUNTED)) | (time < f.lit("1970-01-01")))
+        .where(f.col("code").isin(sorted(counted())) | (time < f.lit("1970-01-01")))
         .select(
             f.concat(f.lit(CLIENT), f.coalesce("client", f.lit(""))).alias("watched"),
             "height",
@@ -126,7 +128,7 @@ class Job:
         self._watch = watch
         self._table = AlertTable(watch.table, watch.delta)
         self._tell = tell
-        self._verifier = Trust(watch.genesis).verifier
+        self._verifier = Trust(watch.genesis, application_of(watch.genesis).decode_leaf).verifier
 
     def run(self, spark: SparkSession, ledger: Ledger, *, once: bool, ended: Event | None = None) -> None:
         """To the end of what is certified now, or until `ended`. Brokers are asked for proofs meanwhile, and at the end."""

@@ -21,7 +21,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from parley.model.genesis import Broker
+from parley.applications import application_of
+from parley.model.genesis import Genesis
 from parley.spark.detect_brokers import BrokersState, Voted, heard
 from parley.spark.detect_rules import Alert, ClientState, Event, Thresholds, observe, rest
 
@@ -62,11 +63,12 @@ ALERTS = StructType(
 class Detector(StatefulProcessor):
     """Rows in: watched, height, position, at (ms of block time), word (a code, or a broker), topic, digest, operation."""
 
-    def __init__(self, brokers: tuple[Broker, ...], limits: Thresholds) -> None:
-        self._brokers = brokers
+    def __init__(self, genesis: Genesis, limits: Thresholds) -> None:
+        self._genesis = genesis
         self._limits = limits
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        application_of(self._genesis)  # so that the codes of its modules are known here
         self._handle = handle
         self._state: ValueState = handle.getValueState("watched", _STATE)
 
@@ -97,7 +99,9 @@ class Detector(StatefulProcessor):
         state = BrokersState() if (kept := self._kept()) is None else _brokers.decode(kept)
         # A micro-batch is of some blocks; within it, rows come in any order.
         votes = sorted(Voted(row.height, row.at, row.word) for row in rows)
-        alerts = [alert for vote in votes for alert in heard(state, self._brokers, vote, self._limits)]
+        alerts = [
+            alert for vote in votes for alert in heard(state, self._genesis.brokers, vote, self._limits)
+        ]
         self._state.update((_encode(state),))
         return alerts
 

@@ -13,11 +13,10 @@ from typing import Literal
 from msgspec import Struct, field
 
 from parley.crypto.hashing import digest
-from parley.model.errors import Code
+from parley.model.refusals import DUPLICATE, Suspicion, class_of, classes
 from parley.model.text import unsteering
 
 __all__ = [
-    "COUNTED",
     "MAX_DISTINCT",
     "STRANGERS",
     "Alert",
@@ -27,8 +26,10 @@ __all__ = [
     "Phase",
     "Severity",
     "Thresholds",
+    "counted",
     "observe",
     "rest",
+    "suspicion_of",
 ]
 
 MAX_ENTRIES = 64  # remembered of a client and a rule: older ones are counted together
@@ -142,42 +143,35 @@ class ClientState(Struct, array_like=True):
         return not any(tally.entries or tally.until for _, tally in self.tallies())
 
 
-# Decided once for each batch that the client signed: a repeat of one of these is a Duplicate (P3, P19).
-_REFUSALS = frozenset(
-    {
-        Code.PERMISSION_DENIED,
-        Code.UNKNOWN_CLIENT,
-        Code.CLIENT_EXISTS,
-        Code.UNKNOWN_TOPIC,
-        Code.TOPIC_EXISTS,
-        Code.UNKNOWN_PARTITION,
-        Code.NOT_SUBSCRIBED,
-        Code.UNSUPPORTED,
-        Code.LIMIT_EXCEEDED,
-        Code.INVALID,
-        Code.STAGE_OVER,
-        Code.NOT_STAGED,
-    }
-)
-_PROBES = frozenset({Code.PERMISSION_DENIED, Code.UNKNOWN_TOPIC})
-_REPLAYS = frozenset({Code.DUPLICATE, Code.EXPIRED, Code.REVOKED})  # without effect, however often they come
 _STAGED = "stage"
-# OutOfSequence and Busy decide nothing, and honest clients meet them: they are not counted.
-COUNTED = frozenset(code.value for code in _REFUSALS | _REPLAYS | {Code.SEQUENCE_REUSED})
+
+
+def suspicion_of(code: str) -> Suspicion:
+    """What a receipt's code counts as. Refusals are decided once for each batch: a repeat is a Duplicate (P3, P19).
+
+    Replays have no effect, however often they come. OutOfSequence and Busy decide nothing, and honest clients meet them.
+    """
+    return "replay" if code == DUPLICATE else class_of(code).suspicion
+
+
+def counted() -> frozenset[str]:
+    """The codes that count as anything, of all modules that are loaded."""
+    return frozenset(code for code in (DUPLICATE, *classes()) if suspicion_of(code))
 
 
 def observe(state: ClientState, client: str, event: Event, limits: Thresholds) -> list[Alert]:
     """Take the client's next operation into account. Mutates `state`."""
     watch = _Watch(client, limits)
     alerts: list[Alert] = []
+    suspicion = suspicion_of(event.code)
     # A refused stage is not remembered (P23), so that anybody could have it refused again.
-    if event.code in _REFUSALS and event.operation != _STAGED:
+    if suspicion in {"refusal", "probe"} and event.operation != _STAGED:
         alerts += watch.count(Kind.REFUSALS, state.refusals, event, event.code)
-    if event.code in _PROBES and event.topic:
+    if suspicion == "probe" and event.topic:
         alerts += watch.count(Kind.PROBING, state.probing, event, event.topic, distinct=True)
-    if event.code in _REPLAYS:
+    if suspicion == "replay":
         alerts += watch.count(Kind.REPLAYS, state.replays, event, event.code)
-    if event.code == Code.SEQUENCE_REUSED:
+    if suspicion == "reuse":
         # Anybody who holds such a batch can send it again, so each counts once.
         alerts += watch.count(Kind.REUSED, state.reused, event, event.digest, distinct=True)
     return alerts

@@ -9,9 +9,9 @@ import pyarrow as pa
 from parley.client.evidence import ProvenMisbehaviour
 from parley.model.genesis import Genesis
 
-__all__ = ["EVIDENCE", "evidence_rows"]
+__all__ = ["SCHEMA", "evidence_rows"]
 
-EVIDENCE = pa.schema(
+SCHEMA = pa.schema(
     [
         *[
             ("broker", pa.string()),
@@ -38,4 +38,4 @@ def evidence_rows(proofs: Iterable[ProvenMisbehaviour], genesis: Genesis) -> Ite
         for one in proofs
     ]
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=EVIDENCE)
+        yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)

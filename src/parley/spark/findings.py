@@ -62,9 +62,14 @@ def unreadable(what: str) -> Report:
 def merge(pieces: Iterable[Sequence[Finding]], executed: Sequence[Finding], reached: int) -> list[Finding]:
     """The findings of all pieces, which are in order, with those of executing the blocks again up to `reached`.
 
-    What executing a block confirmed is not to blame if block and receipts do not fit the history.
+    Several tasks share out the indices of a store otherwise than by the order of their keys, which is that of the
+    verifier. What executing a block confirmed is not to blame if block and receipts do not fit the history.
     """
     ordered = [_blamed(finding, reached) for piece in pieces for finding in piece]
+    indices = [at for at, one in enumerate(ordered) if one.check == Check.INDICES and one.height is None]
+    by_key = sorted((ordered[at] for at in indices), key=lambda one: one.entry)
+    for at, finding in zip(indices, by_key, strict=True):
+        ordered[at] = finding
     for late in executed:
         at = next((at for at, one in enumerate(ordered) if _is_later(one, late)), len(ordered))
         ordered.insert(at, late)

@@ -8,23 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import record_of
-from parley.client.denials import reason_to_deny
 from parley.client.errors import PermissionDenied, UnknownTopic
 from parley.client.observing import BlockName
-from parley.model.expressions import parse_rule
 from parley.model.names import Value
-from parley.model.records import (
-    ClientRecord,
-    PartitionRecord,
-    TopicRecord,
-    client_key,
-    partition_key,
-    topic_key,
-)
+from parley.model.principals import Principal
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.access import Action, allows, authorise
+from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord, TopicRecord
 from parley.net.messages import MAX_KEYS
 from parley.spark.errors import BadOption, TopicGone, Unreachable
 from parley.spark.gateway import Gateway, translated
-from parley.spark.offsets import Place, Spot
+from parley.spark.offsets import Place, TopicPartition
 from parley.spark.options import Assigned, Pattern, ReadOptions, Subscribed
 
 __all__ = ["Sight", "Watch"]
@@ -39,7 +33,7 @@ MAX_PARTITIONS = 10_000  # that one query reads
 class Sight:
     """The partitions of a query, each as of a certified height, and the reader's attributes as of `rights`."""
 
-    heads: Mapping[Spot, tuple[PartitionRecord, int]]
+    heads: Mapping[TopicPartition, tuple[PartitionRecord, int]]
     attributes: Mapping[str, Value]
     rights: int
     partitions: Mapping[str, int]  # how many each topic has
@@ -72,9 +66,9 @@ class Watch:
         self._seen = (time.monotonic(), sight)
         return sight
 
-    def place(self, sight: Sight, spot: Spot, offset: int) -> Place:
+    def place(self, sight: Sight, partition: TopicPartition, offset: int) -> Place:
         """An offset, with the block as of which it is known."""
-        height = sight.heads[spot][1]
+        height = sight.heads[partition][1]
         block, epoch = self._block(height)
         return Place(offset, height, block, epoch, sight.rights)
 
@@ -107,13 +101,15 @@ class Watch:
         topics = await self._topics()
         self._looks += 1
         client = self._gateway.client
-        keys = [client_key(client.key), *map(topic_key, topics)]
-        spots = list(self._spots(topics, self._partitions))
-        together = len(keys) + len(spots) <= MAX_KEYS
-        asked = spots if together else []
+        keys = [CLIENTS.key(client.key), *map(TOPICS.key, topics)]
+        partitions = list(self._topic_partitions(topics, self._partitions))
+        together = len(keys) + len(partitions) <= MAX_KEYS
+        asked = partitions if together else []
         try:
             first = await client.observer.entries(
-                [*keys[:MAX_KEYS], *(partition_key(*spot) for spot in asked)], floor, skip=self._looks
+                [*keys[:MAX_KEYS], *(HEADS.key(*partition) for partition in asked)],
+                floor,
+                skip=self._looks,
             )
         except PermissionDenied:
             await self._require_live()
@@ -121,44 +117,55 @@ class Watch:
         values = list(first.values[: len(keys)])
         for start in range(MAX_KEYS, len(keys), MAX_KEYS):
             values += (await client.observer.entries(keys[start : start + MAX_KEYS], floor)).values
-        me = record_of(ClientRecord, values[0])
-        records = {
-            topic: record_of(TopicRecord, value) for topic, value in zip(topics, values[1:], strict=True)
-        }
-        self._partitions = self._readable(me, records)
+        principal = self._principal(values[0])
+        records = {topic: record_of(TOPICS, value) for topic, value in zip(topics, values[1:], strict=True)}
+        self._partitions = self._readable(principal, records)
         heads = {
-            spot: (record, first.height)
-            for spot, value in zip(asked, first.values[len(keys) :], strict=True)
-            if spot[0] in self._partitions and (record := record_of(PartitionRecord, value)) is not None
+            partition: (record, first.height)
+            for partition, value in zip(asked, first.values[len(keys) :], strict=True)
+            if partition[0] in self._partitions and (record := record_of(HEADS, value)) is not None
         }
-        wanted = list(self._spots(self._partitions, self._partitions))
+        wanted = list(self._topic_partitions(self._partitions, self._partitions))
         if len(wanted) > MAX_PARTITIONS:
             raise BadOption(
                 f"One query reads {MAX_PARTITIONS} partitions at most, and these topics have {len(wanted)}."
             )
-        missing = [spot for spot in wanted if spot not in heads]
+        missing = [partition for partition in wanted if partition not in heads]
         heads |= await self._heads(missing, max(floor, first.height))
-        assert me is not None, "a client that is none was refused above"
-        return Sight(heads, me.readable(), first.height, dict(self._partitions))
+        attributes = principal.attributes
+        assert attributes is not None, "a client that is none was refused above"
+        return Sight(heads, attributes, first.height, dict(self._partitions))
 
     async def _require_live(self) -> None:
         """That it is not the reader itself whom the network does not know, or not any more."""
-        client = self._gateway.client
-        (value,) = (await client.observer.entries([client_key(client.key)])).values
-        why = reason_to_deny("", 0, record_of(ClientRecord, value), None)
-        if why is not None and not isinstance(why, UnknownTopic):
+        if (why := (await self._reader()).reason_to_refuse()) is not None:
             raise why
 
-    async def _heads(self, spots: Sequence[Spot], floor: int) -> dict[Spot, tuple[PartitionRecord, int]]:
-        found: dict[Spot, tuple[PartitionRecord, int]] = {}
-        for start in range(0, len(spots), MAX_KEYS):
-            some = spots[start : start + MAX_KEYS]
-            seen = await self._gateway.client.observer.entries([partition_key(*spot) for spot in some], floor)
-            for spot, value in zip(some, seen.values, strict=True):
-                record = record_of(PartitionRecord, value)
+    async def _reader(self) -> Principal:
+        """The client that reads, as it is registered now."""
+        client = self._gateway.client
+        (value,) = (await client.observer.entries([CLIENTS.key(client.key)])).values
+        return self._principal(value)
+
+    def _principal(self, value: bytes | None) -> Principal:
+        """The client that reads, with the entry of its key in the registry."""
+        client = self._gateway.client
+        return Principal(client.key, None, record_of(CLIENTS, value), client.organisation, client.name)
+
+    async def _heads(
+        self, partitions: Sequence[TopicPartition], floor: int
+    ) -> dict[TopicPartition, tuple[PartitionRecord, int]]:
+        found: dict[TopicPartition, tuple[PartitionRecord, int]] = {}
+        for start in range(0, len(partitions), MAX_KEYS):
+            some = partitions[start : start + MAX_KEYS]
+            seen = await self._gateway.client.observer.entries(
+                [HEADS.key(*partition) for partition in some], floor
+            )
+            for partition, value in zip(some, seen.values, strict=True):
+                record = record_of(HEADS, value)
                 if record is None:
-                    raise TopicGone(f"Topic {spot[0]} has no partition {spot[1]}.")
-                found[spot] = (record, seen.height)
+                    raise TopicGone(f"Topic {partition[0]} has no partition {partition[1]}.")
+                found[partition] = (record, seen.height)
         return found
 
     async def _topics(self) -> tuple[str, ...]:
@@ -172,26 +179,23 @@ class Watch:
                 if self._listed is None or now - self._listed[0] >= LIST_SECONDS:
                     pattern = re.compile(text)
                     found = await self._gateway.client.topics()
-                    me = await self._gateway.client.client_record()
-                    attributes = {**me.attributes, "org": me.organisation, "client": me.name}
+                    reader = await self._reader()
                     names = sorted(
                         topic.name
                         for topic in found
-                        if pattern.fullmatch(topic.name) and parse_rule(topic.subscribe).allows(attributes)
+                        if pattern.fullmatch(topic.name) and allows(topic.subscribe, reader)
                     )
                     self._listed = (now, tuple(names))
                 # A list proves nothing by leaving a topic out: whether one that is being read is gone, its record says.
                 return tuple(sorted(self._read.union(self._listed[1])))
 
-    def _readable(self, me: ClientRecord | None, records: Mapping[str, TopicRecord | None]) -> dict[str, int]:
+    def _readable(self, principal: Principal, records: Mapping[str, TopicRecord | None]) -> dict[str, int]:
         """How many partitions each topic has. Topics of a pattern may vanish; others must be there."""
         found: dict[str, int] = {}
-        if me is None or me.revoked:
-            why = reason_to_deny("", 0, me, None)
-            assert why is not None
+        if (why := principal.reason_to_refuse()) is not None:
             raise translated(why)
         for topic, record in records.items():
-            why = reason_to_deny(topic, 0, me, record)
+            why = authorise(principal, Action.SUBSCRIBE, topic, record)
             if isinstance(why, UnknownTopic) and isinstance(self._options.topics, Pattern):
                 continue
             if why is not None:
@@ -200,7 +204,9 @@ class Watch:
             found[topic] = record.partitions
         return found
 
-    def _spots(self, topics: Iterable[str], partitions: Mapping[str, int]) -> Iterable[Spot]:
+    def _topic_partitions(
+        self, topics: Iterable[str], partitions: Mapping[str, int]
+    ) -> Iterable[TopicPartition]:
         if isinstance(self._options.topics, Assigned):
             wanted = dict(self._options.topics.partitions)
             return [(topic, one) for topic in topics for one in wanted[topic]]

@@ -1,38 +1,50 @@
-"""The columns of the ledger tables, and blocks as record batches of them."""
+"""The columns of the ledger tables, and blocks as record batches of them.
+
+Four tables are those of every ledger; the others are the ones that the modules of its application declare.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
+from parley.application.application import Application
+from parley.application.rows import ChangeTable, ColumnType
 from parley.client.ledger import VerifiedBlock
 from parley.model.genesis import Genesis
 from parley.spark.ledger_rows import (
     Row,
     block_rows,
-    client_rows,
+    change_rows,
     operation_rows,
     receipt_rows,
-    topic_rows,
     vote_rows,
 )
-
-__all__ = ["TABLES", "Table", "record_batches"]
 
 ROWS = 4096  # of a record batch
 BYTES = 8 * 1024 * 1024  # of the blocks that one is made of, about: rows may be large
 
 _LONG, _INT, _TEXT, _BYTES, _YES = pa.int64(), pa.int32(), pa.string(), pa.binary(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
-_PAIRS = pa.map_(_TEXT, _TEXT)
+_TYPES: Mapping[ColumnType, pa.DataType] = {
+    "text": _TEXT,
+    "bytes": _BYTES,
+    "int": _INT,
+    "long": _LONG,
+    "flag": _YES,
+    "pairs": pa.map_(_TEXT, _TEXT),
+    "texts": pa.list_(_TEXT),
+    "longs": pa.list_(_LONG),
+}
 # A batch that was refused is a row, too: columns hold whatever a client can sign, or one of them would end every query.
 # A place of the ledger: every table begins with it.
 _PLACE = [("height", _LONG), ("time", _TIME)]
 _LEAF = [("height", _LONG), ("position", _INT), ("time", _TIME)]
 
-Rows = Callable[[VerifiedBlock, Genesis], Iterator[Row]]
+Rows = Callable[[VerifiedBlock, Genesis, Application], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -44,13 +56,23 @@ class Table:
     bodies: bool = False
 
 
+def ledger_tables(application: Application) -> Mapping[str, Table]:
+    """By name, but for `evidence`, which is not of the ledger."""
+    return {**_TABLES, **{name: _change_table(table) for name, table in application.changes.items()}}
+
+
+def _change_table(table: ChangeTable) -> Table:
+    columns = [(name, _TYPES[kind]) for name, kind in table.columns.items()]
+    return Table(pa.schema([*_BY, *columns]), partial(change_rows, table), bodies=True)
+
+
 def record_batches(
-    table: Table, blocks: Iterable[VerifiedBlock], genesis: Genesis
+    table: Table, blocks: Iterable[VerifiedBlock], genesis: Genesis, application: Application
 ) -> Iterator[pa.RecordBatch]:
     waiting: list[Row] = []
     size = 0
     for block in blocks:
-        for row in table.rows(block, genesis):
+        for row in table.rows(block, genesis, application):
             waiting.append(row)
             if len(waiting) == ROWS:
                 yield _batch(table.schema, waiting)
@@ -69,9 +91,15 @@ def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+# What a leaf says of itself.
+_OF_LEAF = [
+    *[("topic", _TEXT), ("partition", _LONG), ("digest", _BYTES), ("publisher", _BYTES), ("client", _TEXT)],
+    *[("count", _INT), ("code", _TEXT), ("detail", _TEXT), ("first_offset", _LONG)],
+    *[("constraint", _BYTES), ("ps", _LONG), ("offsets", pa.list_(_LONG))],
+]
 _BY = [*_LEAF, ("by", _TEXT), ("by_key", _BYTES), ("change", _TEXT), ("organisation", _TEXT)]
 
-TABLES: Mapping[str, Table] = {
+_TABLES: Mapping[str, Table] = {
     "blocks": Table(
         pa.schema(
             [
@@ -98,16 +126,8 @@ TABLES: Mapping[str, Table] = {
         bodies=True,
     ),
     "receipts": Table(
-        pa.schema(
-            [
-                *_LEAF,
-                *[("kind", _TEXT), ("topic", _TEXT), ("partition", _LONG), ("digest", _BYTES)],
-                *[("publisher", _BYTES), ("client", _TEXT), ("count", _INT), ("code", _TEXT)],
-                *[("detail", _TEXT), ("first_offset", _LONG), ("constraint", _BYTES), ("ps", _LONG)],
-                *[("offsets", pa.list_(_LONG)), ("leaf", _BYTES)],
-            ]
-        ),
-        receipt_rows,
+        pa.schema([*_LEAF, ("kind", _TEXT), *_OF_LEAF, ("leaf", _BYTES)]),
+        partial(receipt_rows, [name for name, _ in _OF_LEAF]),
     ),
     "votes": Table(
         pa.schema(
@@ -118,27 +138,5 @@ TABLES: Mapping[str, Table] = {
             ]
         ),
         vote_rows,
-    ),
-    "clients": Table(
-        pa.schema(
-            [
-                *_BY,
-                *[("client", _TEXT), ("key", _BYTES), ("attributes", _PAIRS)],
-                *[("removed", pa.list_(_TEXT)), ("right", _TEXT)],
-            ]
-        ),
-        client_rows,
-        bodies=True,
-    ),
-    "topics": Table(
-        pa.schema(
-            [
-                *_BY,
-                *[("topic", _TEXT), ("partitions", _INT), ("publish", _TEXT), ("subscribe", _TEXT)],
-                *[("retention", _LONG), ("matching", _TEXT), ("payload", _TEXT)],
-            ]
-        ),
-        topic_rows,
-        bodies=True,
     ),
 }

@@ -1,48 +1,31 @@
-"""What a verified block adds to each ledger table.
+"""What a verified block adds to each ledger table; what its batches and leaves say follows from the application.
 
-`clients` and `topics` are the operations that changed them, as the ledger ordered them: every row is proven, which a list
-of what there is now could not be. Summed up by key they give the state at any height.
+The tables that modules declare, such as `clients` and `topics`, are the operations that changed something, as the ledger
+ordered them: every row is proven, which a list of what there is now could not be. Summed up by key they give the state at
+any height.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from parley.application.application import Application
+from parley.application.operations import Operation
+from parley.application.rows import ChangeTable
 from parley.client.ledger import VerifiedBlock
 from parley.consensus.committee import quorum
 from parley.crypto import merkle
 from parley.crypto.qc import voters
-from parley.model.batches import CONTROL, PUBLISH, Batch, BatchHeader
-from parley.model.errors import Refusal
+from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.genesis import Genesis
-from parley.model.operations import (
-    AlterClient,
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    GrantRight,
-    Operation,
-    RegisterClient,
-    RevokeClient,
-    RevokeRight,
-    decode_operation,
-)
-from parley.model.receipts import (
-    BatchReceipt,
-    Closed,
-    Done,
-    Duplicate,
-    Match,
-    Published,
-    Refused,
-    Staged,
-)
-
-__all__ = ["Row", "block_rows", "client_rows", "operation_rows", "receipt_rows", "topic_rows", "vote_rows"]
+from parley.model.principals import Administrators
+from parley.model.receipts import BatchReceipt, receipt_of
+from parley.model.refusals import Refused
+from parley.modules.publishing.receipts import first_offset
 
 Row = tuple[Any, ...]
 
@@ -54,9 +37,9 @@ def _time(block: VerifiedBlock) -> int:
 # -- blocks and votes ------------------------------------------------------------------------------------------------
 
 
-def block_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def block_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterator[Row]:
     header = block.header
-    receipts = [leaf for leaf in block.leaves if isinstance(leaf, BatchReceipt)]
+    receipts = [receipt for leaf in block.leaves if (receipt := receipt_of(leaf)) is not None]
     yield (
         block.height,
         _time(block),
@@ -67,8 +50,8 @@ def block_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
         header.view - header.justify.view - 1,
         genesis.brokers[header.proposer].name,
         len(block.batches),
-        sum(receipt.count for receipt in receipts if isinstance(receipt.outcome, Published)),
-        sum(isinstance(receipt.outcome, Refused) for receipt in receipts),
+        sum(receipt.count for receipt in receipts if first_offset(receipt) is not None),
+        sum(receipt.rejected is not None for receipt in receipts),
         header.executed_height,
         header.state_root,
         header.history_root,
@@ -77,7 +60,7 @@ def block_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
     )
 
 
-def vote_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
+def vote_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterator[Row]:
     """Who stands in the certificates that the block carries. A quorum is enough: who is missing may have been late."""
     header, size = block.header, len(genesis.brokers)
     voted = voters(header.justify.votes.bitmap, size) or ()
@@ -101,38 +84,14 @@ def vote_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
 # -- receipts and operations -----------------------------------------------------------------------------------------
 
 
-def receipt_rows(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
-    """Every leaf of the block's receipts tree, with its bytes."""
+def receipt_rows(
+    columns: Sequence[str], block: VerifiedBlock, _genesis: Genesis, _application: Application
+) -> Iterator[Row]:
+    """Every leaf of the block's receipts tree, with its bytes. `columns` are those that a leaf itself fills."""
     for position, (raw, leaf) in enumerate(zip(block.raw_leaves, block.leaves, strict=True)):
-        place = (block.height, position, _time(block))
-        match leaf:
-            case BatchReceipt():
-                yield (
-                    *(*place, "batch", leaf.topic, leaf.partition, leaf.digest, leaf.publisher, leaf.client),
-                    *(leaf.count, leaf.code.value, _detail(leaf), _first_offset(leaf), None, None, None, raw),
-                )
-            case Match():
-                offsets = [offset for offset, _ in leaf.items]
-                yield (
-                    *(
-                        *place,
-                        "match",
-                        leaf.topic,
-                        leaf.partition,
-                        None,
-                        None,
-                        None,
-                        len(offsets),
-                        None,
-                        None,
-                    ),
-                    *(None, leaf.constraint, leaf.first_ps, offsets, raw),
-                )
-            case Closed():
-                yield (
-                    *(*place, "closed", leaf.topic, leaf.partition, None, None, None, 0, None, None),
-                    *(None, leaf.constraint, leaf.final_ps, None, raw),
-                )
+        values = leaf.row()
+        said = (values.get(column) for column in columns)
+        yield (block.height, position, _time(block), leaf.kind, *said, raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,81 +102,61 @@ class _Ordered:
     receipt: BatchReceipt
     header: BatchHeader | None
     operation: Operation | None
-    own: bool  # the batch is one of this block; else one of an earlier stage, numbered here
+    own: bool  # the batch is one of this block; else one of an earlier block, finished here
 
-    @property
-    def kind(self) -> str | None:
+    def kind(self, application: Application) -> str | None:
         if not self.own:
             return "numbered"
         if self.header is None:
             return None
         if self.header.kind != CONTROL:
-            return "publish" if self.header.kind == PUBLISH else "stage"
-        return None if self.operation is None else _KINDS[type(self.operation)]
+            known = application.batch_kinds.get(self.header.kind)
+            return None if known is None else known.name
+        return None if self.operation is None else self.operation.name_of()
 
 
-def _ordered(block: VerifiedBlock) -> Iterator[_Ordered]:
+def _ordered(block: VerifiedBlock, application: Application) -> Iterator[_Ordered]:
     contents = dict(zip(block.batches, zip(block.opened, block.remains, strict=True), strict=True))
     for position, leaf in enumerate(block.leaves):
-        if not isinstance(leaf, BatchReceipt):
+        if (receipt := receipt_of(leaf)) is None:
             continue
-        batch, remains = contents.pop(leaf.digest, (None, None))
-        own = batch is not None or remains is not None or _is_own(leaf, position, block)
+        batch, remains = contents.pop(receipt.digest, (None, None))
+        own = batch is not None or remains is not None or _is_own(receipt, position, block)
         header = batch.header if batch is not None else None if remains is None else remains.header
-        yield _Ordered(position, leaf, header, None if batch is None else _operation(batch), own)
+        operation = None if batch is None else _operation(batch, application)
+        yield _Ordered(position, receipt, header, operation, own)
 
 
-def _is_own(leaf: BatchReceipt, position: int, block: VerifiedBlock) -> bool:
+def _is_own(receipt: BatchReceipt, position: int, block: VerifiedBlock) -> bool:
     """The receipts of a block's own batches come first."""
-    return position < len(block.batches) and leaf.digest in block.batches
+    return position < len(block.batches) and receipt.digest in block.batches
 
 
-def _operation(batch: Batch) -> Operation | None:
+def _operation(batch: Batch, application: Application) -> Operation | None:
     if batch.header.kind != CONTROL:
         return None
     try:
-        return decode_operation(batch.messages[0].payload)
-    except Refusal:
+        return application.decode_operation(batch.messages[0].payload)
+    except Refused:
         return None  # ordered and refused: the receipt says so
 
 
-def operation_rows(block: VerifiedBlock, _: Genesis) -> Iterator[Row]:
-    for one in _ordered(block):
+def operation_rows(block: VerifiedBlock, _: Genesis, application: Application) -> Iterator[Row]:
+    for one in _ordered(block, application):
         receipt, header = one.receipt, one.header
         yield (
-            *(block.height, one.position, _time(block), one.kind, receipt.client, receipt.publisher),
+            *(block.height, one.position, _time(block), one.kind(application)),
+            *(receipt.client, receipt.publisher),
             *(receipt.topic, receipt.partition, receipt.count, receipt.digest),
             *((None, None, None) if header is None else (header.session, header.sequence, header.not_after)),
-            *(_outcome(receipt), receipt.code.value, _detail(receipt), _first_offset(receipt)),
+            *(receipt.outcome_name, receipt.code, receipt.outcome.detail, receipt.outcome.place),
             None if one.operation is None else _json(one.operation),
         )
 
 
-def _detail(receipt: BatchReceipt) -> str | None:
-    match receipt.outcome:
-        case Refused():
-            return receipt.outcome.detail
-        case Duplicate():
-            height, position = receipt.outcome.original
-            return f"applied before, at height {height}, receipt {position}"
-        case Staged():
-            return f"to be committed up to height {receipt.outcome.until}"
-        case _:
-            return None
-
-
-def _outcome(receipt: BatchReceipt) -> str:
-    return type(receipt.outcome).__name__.lower()
-
-
-def _first_offset(receipt: BatchReceipt) -> int | None:
-    return receipt.outcome.first_offset if isinstance(receipt.outcome, Published) else None
-
-
 def _json(operation: Operation) -> str:
     """The operation's fields by name; bytes as hexadecimal digits."""
-    fields = {name: getattr(operation, name) for name in operation.__struct_fields__}
-    return msgspec.json.encode(_plain(fields)).decode()
+    return msgspec.json.encode(_plain(operation)).decode()
 
 
 def _plain(value: object) -> object:
@@ -234,65 +173,26 @@ def _plain(value: object) -> object:
             return value
 
 
-# -- what changed clients and topics ---------------------------------------------------------------------------------
+# -- what modules declare --------------------------------------------------------------------------------------------
 
 
-def _changes(block: VerifiedBlock, genesis: Genesis) -> Iterator[tuple[Row, str, Operation]]:
-    """Operations of administrators that took effect: their place and who gave them, the organisation, the operation."""
-    administers = {key: one.name for one in genesis.organisations for key in one.admins}
-    for one in _ordered(block):
-        if one.operation is not None and isinstance(one.receipt.outcome, Done):
-            place = (block.height, one.position, _time(block), one.receipt.client, one.receipt.publisher)
-            yield place, administers.get(one.receipt.publisher, ""), one.operation
+def change_rows(
+    table: ChangeTable, block: VerifiedBlock, genesis: Genesis, application: Application
+) -> Iterator[Row]:
+    """Operations that took effect and changed what the table is about, with the client that asked for them.
 
-
-def client_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
-    for place, organisation, operation in _changes(block, genesis):
-        key = values = removed = right = None
-        match operation:
-            case RegisterClient():
-                key, values = operation.key, _texts(operation.attributes)
-            case AlterClient():
-                values, removed = _texts(operation.set), list(operation.remove)
-            case GrantRight() | RevokeRight():
-                right = operation.right
-            case RevokeClient():
-                pass
-            case _:
-                continue
-        change = _KINDS[type(operation)]
-        yield (*place, change, organisation, operation.name, key, values, removed, right)
-
-
-def topic_rows(block: VerifiedBlock, genesis: Genesis) -> Iterator[Row]:
-    for place, organisation, operation in _changes(block, genesis):
-        partitions = publish = subscribe = retention = matching = payload = None
-        match operation:
-            case CreateTopic():
-                policy = operation.policy
-                partitions, retention = operation.partitions, policy.retention
-                publish, subscribe = operation.publish, operation.subscribe
-                matching, payload = policy.matching, policy.payload
-            case AlterTopic():
-                partitions, retention = operation.partitions, operation.retention
-                publish, subscribe = operation.publish, operation.subscribe
-            case DeleteTopic():
-                pass
-            case _:
-                continue
-        change = _KINDS[type(operation)]
-        settings = (partitions, publish, subscribe, retention, matching, payload)
-        yield (*place, change, organisation, operation.name, *settings)
-
-
-def _texts(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
-    """Attributes of any type as texts: true and false as in rules."""
-    return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs]
-
-
-def _word(kind: type) -> str:
-    """`RegisterClient` as `register_client`."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)[1:]
-
-
-_KINDS: Mapping[type, str] = {kind: _word(kind) for kind in Operation.__args__}
+    The organisation is the one that an administrator acts for, or else the client's own.
+    """
+    administrators = Administrators(genesis)
+    for one in _ordered(block, application):
+        operation, receipt = one.operation, one.receipt
+        if operation is None or not receipt.is_done or (values := table.row(operation)) is None:
+            continue
+        organisation = administrators.organisation_of(receipt.publisher)
+        if organisation is None:
+            organisation, _, _ = receipt.client.partition("/")
+        yield (
+            *(block.height, one.position, _time(block), receipt.client, receipt.publisher),
+            *(operation.name_of(), organisation),
+            *(values.get(column) for column in table.columns),
+        )

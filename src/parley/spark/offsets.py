@@ -17,12 +17,12 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Value
 from parley.spark.errors import BackwardOffset
 
-__all__ = ["VERSION", "Offsets", "Place", "Spot", "decode", "encode", "split", "split_fairly"]
+__all__ = ["VERSION", "Offsets", "Place", "TopicPartition", "decode", "encode", "split", "split_fairly"]
 
 VERSION = 1
 
 Count = Annotated[int, Meta(ge=0, lt=2**62)]
-Spot = tuple[str, int]  # a topic and one of its partitions
+TopicPartition = tuple[str, int]  # a topic and one of its partitions
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,16 +46,16 @@ class Offsets(Struct, frozen=True):
     """All places of a query, and what its reader's attributes were at the heights that they name."""
 
     chain: str
-    places: dict[Spot, Place]
+    places: dict[TopicPartition, Place]
     attributes: dict[int, dict[str, Value]]
 
-    def next(self, spot: Spot) -> int | None:
-        place = self.places.get(spot)
+    def next(self, partition: TopicPartition) -> int | None:
+        place = self.places.get(partition)
         return None if place is None else place.offset
 
-    def rights(self, spot: Spot) -> Mapping[str, Value]:
+    def rights(self, partition: TopicPartition) -> Mapping[str, Value]:
         """What the reader's attributes were when this place was written."""
-        return self.attributes.get(self.places[spot].rights, {})
+        return self.attributes.get(self.places[partition].rights, {})
 
 
 def encode(offsets: Offsets) -> dict[str, Any]:
@@ -87,37 +87,39 @@ def decode(data: Mapping[str, Any]) -> Offsets:
     return Offsets(written.chain, places, attributes)
 
 
-def split_fairly(waiting: Mapping[Spot, int], limit: int, turn: int) -> dict[Spot, int]:
+def split_fairly(waiting: Mapping[TopicPartition, int], limit: int, turn: int) -> dict[TopicPartition, int]:
     """How many rows of each partition to take: all alike, and what one does not need goes to the others.
 
     `turn` says who comes first when there are fewer rows than partitions, so that none waits for ever.
     """
-    left = {spot: count for spot, count in waiting.items() if count > 0}
+    left = {partition: count for partition, count in waiting.items() if count > 0}
     taken = dict.fromkeys(waiting, 0)
     while left and limit >= len(left):
         share = min(limit // len(left), *left.values())
-        for spot in list(left):
-            taken[spot] += share
-            left[spot] -= share
+        for partition in list(left):
+            taken[partition] += share
+            left[partition] -= share
             limit -= share
-            if not left[spot]:
-                del left[spot]
+            if not left[partition]:
+                del left[partition]
     order = sorted(left)
     for at in range(min(limit, len(order))):
         taken[order[(turn + at) % len(order)]] += 1
     return taken
 
 
-def split(ranges: Sequence[tuple[Spot, int, int]], least: int | None) -> list[tuple[Spot, int, int]]:
+def split(
+    ranges: Sequence[tuple[TopicPartition, int, int]], least: int | None
+) -> list[tuple[TopicPartition, int, int]]:
     """Cut ranges of offsets so that there are at least about `least` of them, large ones first into more pieces."""
     ranges = [one for one in ranges if one[1] < one[2]]
     total = sum(end - start for _, start, end in ranges)
     if least is None or len(ranges) >= least:
         return list(ranges)
-    pieces: list[tuple[Spot, int, int]] = []
-    for spot, start, end in ranges:
+    pieces: list[tuple[TopicPartition, int, int]] = []
+    for partition, start, end in ranges:
         size = end - start
         parts = min(size, max(1, -(-size * least // total)))
         cuts = [start + size * at // parts for at in range(parts + 1)]
-        pieces += [(spot, low, high) for low, high in pairwise(cuts)]
+        pieces += [(partition, low, high) for low, high in pairwise(cuts)]
     return pieces

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, cast, get_args
 
+from parley.application.application import Application
+from parley.application.rows import EVIDENCE, LEDGER_TABLES
+from parley.applications import DATA_SHARD, ApplicationError, application_of
 from parley.client.compose import MAX_CONTENT, canonical_rule, constraint
-from parley.client.errors import InvalidConstraint, InvalidRule
+from parley.client.contexts import find_genesis
+from parley.client.errors import ContextError, InvalidConstraint, InvalidRule
 from parley.client.messages import Level
 from parley.client.staging import MAX_VALID, VALID
 from parley.model.batches import MAX_MESSAGES
@@ -23,7 +27,6 @@ from parley.spark.errors import BadOption
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "TABLES",
     "Assigned",
     "Network",
     "Pattern",
@@ -33,14 +36,15 @@ __all__ = [
     "TableOptions",
     "Topics",
     "WriteOptions",
+    "application_at",
     "read_options",
     "table_of",
     "table_options",
+    "tables_of",
     "write_options",
 ]
 
 EARLIEST, LATEST = -2, -1  # as Kafka writes them in JSON
-TABLES = ("blocks", "operations", "receipts", "votes", "clients", "topics", "evidence")
 TIMEOUT_SECONDS = 60
 MAX_TIMEOUT = 3_600
 MAX_TOPICS = 1_000
@@ -248,12 +252,13 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def table_options(options: Mapping[str, str]) -> TableOptions:
     given = _Given(options, TABLE)
-    table = given.text("table") or ""
-    if table not in TABLES:
-        raise BadOption(f"There is no table {table!r}; {_nearest(table, TABLES)}.")
+    network, table = given.network(), given.text("table") or ""
+    known = tables_of(application_at(network))
+    if table not in known:
+        raise BadOption(f"There is no table {table!r}; {_nearest(table, known)}.")
     first, last = given.number("startingHeight", least=1), given.number("endingHeight", least=1)
     return TableOptions(
-        given.network(),
+        network,
         table,
         1 if first is None else first,
         last,
@@ -262,6 +267,23 @@ def table_options(options: Mapping[str, str]) -> TableOptions:
         given.level(),
         given.text("queryName") or "",
     )
+
+
+def tables_of(application: Application) -> tuple[str, ...]:
+    """The values that the option `table` may have in a network with this application."""
+    return (*LEDGER_TABLES, *application.changes, EVIDENCE)
+
+
+def application_at(network: Network) -> Application:
+    """The application of a network. Without a genesis file that can be read, which is said later, the one of Parley."""
+    try:
+        genesis = find_genesis(network.context, directory=network.directory, genesis=network.genesis)
+    except ContextError:
+        return DATA_SHARD
+    try:
+        return application_of(genesis)
+    except ApplicationError as error:
+        raise BadOption(f"{error}.") from None
 
 
 class _Given:

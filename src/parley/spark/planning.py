@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, Unreachable
 from parley.spark.gateway import gateway
 from parley.spark.heads import Sight, Watch
-from parley.spark.offsets import Offsets, Place, Spot, split, split_fairly
+from parley.spark.offsets import Offsets, Place, TopicPartition, split, split_fairly
 from parley.spark.options import EARLIEST, LATEST, ReadOptions, Start
 from parley.spark.reader import Range
 from parley.spark.times import offset_at
@@ -38,7 +38,7 @@ class Planner:
         self._watch = Watch(self._gateway, options)
         self._chain = self._gateway.client.genesis.chain.hex()
         self._proven: set[tuple[int, str]] = set()  # heights and blocks that are known to be of this history
-        self._frozen: dict[Spot, int] | None = None
+        self._frozen: dict[TopicPartition, int] | None = None
         self._run = os.urandom(8).hex()
         self._told = -TELL_SECONDS
 
@@ -51,9 +51,10 @@ class Planner:
         if self._options.timestamp is not None:
             start = self._since(sight, self._options.timestamp)
         end = self._ends(sight, self._options.end, "endingOffsets")
-        ranges = [(spot, start[spot], end[spot]) for spot in sorted(sight.heads)]
+        ranges = [(partition, start[partition], end[partition]) for partition in sorted(sight.heads)]
         rights = {
-            spot: (max(sight.rights, height), sight.attributes) for spot, (_, height) in sight.heads.items()
+            partition: (max(sight.rights, height), sight.attributes)
+            for partition, (_, height) in sight.heads.items()
         }
         return self._pieces(ranges, rights)
 
@@ -68,7 +69,9 @@ class Planner:
 
     def freeze(self) -> None:
         """Go as far as the network is now, and no further."""
-        self._frozen = {spot: head.next_offset for spot, (head, _) in self._watch.look().heads.items()}
+        self._frozen = {
+            partition: head.next_offset for partition, (head, _) in self._watch.look().heads.items()
+        }
 
     def next(self, start: Offsets, limit: int | None) -> Offsets:
         """The end of the next batch; `start` itself if there is no certified progress: an error would end the query."""
@@ -82,20 +85,24 @@ class Planner:
         self._require_same_history(start)
         sight = self._watch.look(_height(start), (topic for topic, _ in start.places))
         ends = self._available(start, sight)
-        begun = {spot: self._begun(start, sight, spot) for spot in ends}
-        waiting = {spot: max(0, end - begun[spot]) for spot, end in ends.items()}
+        begun = {partition: self._begun(start, sight, partition) for partition in ends}
+        waiting = {partition: max(0, end - begun[partition]) for partition, end in ends.items()}
         self._tell(begun, sight)
         if not any(waiting.values()):
             return start
         if limit is not None and sum(waiting.values()) > limit:
             waiting = split_fairly(waiting, limit, sum(begun.values()))
-        return self._offsets(sight, {spot: begun[spot] + waiting[spot] for spot in ends}, start)
+        return self._offsets(
+            sight, {partition: begun[partition] + waiting[partition] for partition in ends}, start
+        )
 
     def newest(self) -> Offsets | None:
         """How far the network is, for whoever looks at how far behind the query is."""
         try:
             sight = self._watch.look()
-            return self._offsets(sight, {spot: head.next_offset for spot, (head, _) in sight.heads.items()})
+            return self._offsets(
+                sight, {partition: head.next_offset for partition, (head, _) in sight.heads.items()}
+            )
         except Unreachable:
             return None
 
@@ -103,77 +110,89 @@ class Planner:
         """Who reads what. The same offsets give the same rows, whenever it is asked."""
         self._require_same_history(start)
         self._require_same_history(end)
-        ranges = [(spot, start.next(spot) or 0, place.offset) for spot, place in sorted(end.places.items())]
-        for spot, first, last in ranges:
+        ranges = [
+            (partition, start.next(partition) or 0, place.offset)
+            for partition, place in sorted(end.places.items())
+        ]
+        for partition, first, last in ranges:
             if last < first:
                 raise BackwardOffset(
-                    f"A batch was planned from offset {first} back to {last} of partition {spot[1]} of {spot[0]}. Start the "
+                    f"A batch was planned from offset {first} back to {last} of partition {partition[1]} of {partition[0]}. Start the "
                     f"query with a new checkpoint."
                 )
         # Whoever is asked must reach the height at which the end was so, or would deny that there is so much.
         rights = {
-            spot: (max(place.rights, place.height), end.rights(spot)) for spot, place in end.places.items()
+            partition: (max(place.rights, place.height), end.rights(partition))
+            for partition, place in end.places.items()
         }
         return self._pieces(ranges, rights)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _pieces(
-        self, ranges: list[tuple[Spot, int, int]], rights: Mapping[Spot, tuple[int, Mapping[str, object]]]
+        self,
+        ranges: list[tuple[TopicPartition, int, int]],
+        rights: Mapping[TopicPartition, tuple[int, Mapping[str, object]]],
     ) -> list[Range]:
         return [
-            Range(*spot, first, last, rights[spot][0], dict(rights[spot][1]), rank)  # type: ignore[arg-type]
-            for rank, (spot, first, last) in enumerate(split(ranges, self._options.min_partitions))
+            Range(*partition, first, last, rights[partition][0], dict(rights[partition][1]), rank)  # type: ignore[arg-type]
+            for rank, (partition, first, last) in enumerate(split(ranges, self._options.min_partitions))
         ]
 
-    def _available(self, start: Offsets, sight: Sight) -> dict[Spot, int]:
+    def _available(self, start: Offsets, sight: Sight) -> dict[TopicPartition, int]:
         """Up to where each partition may be read now."""
-        for spot in start.places:
-            if spot not in sight.heads:
-                self._vanished(spot)
-        ends = {spot: head.next_offset for spot, (head, _) in sight.heads.items()}
+        for partition in start.places:
+            if partition not in sight.heads:
+                self._vanished(partition)
+        ends = {partition: head.next_offset for partition, (head, _) in sight.heads.items()}
         if self._frozen is not None:
-            ends = {spot: min(end, self._frozen[spot]) for spot, end in ends.items() if spot in self._frozen}
-        for spot, end in ends.items():
-            begun = start.next(spot) or 0
-            if sight.heads[spot][0].next_offset < begun:
+            ends = {
+                partition: min(end, self._frozen[partition])
+                for partition, end in ends.items()
+                if partition in self._frozen
+            }
+        for partition, end in ends.items():
+            begun = start.next(partition) or 0
+            if sight.heads[partition][0].next_offset < begun:
                 raise BackwardOffset(
-                    f"The checkpoint is at offset {begun} of partition {spot[1]} of {spot[0]}, and the network at "
+                    f"The checkpoint is at offset {begun} of partition {partition[1]} of {partition[0]}, and the network at "
                     f"{end}: it lost what the query has read, or is another one. Start with a new checkpoint."
                 )
         return ends
 
-    def _begun(self, start: Offsets, sight: Sight, spot: Spot) -> int:
+    def _begun(self, start: Offsets, sight: Sight, partition: TopicPartition) -> int:
         """Where a partition goes on; one that is new to the query begins with its first offset."""
-        begun = start.next(spot) or 0
-        first = sight.heads[spot][0].log_start_offset
+        begun = start.next(partition) or 0
+        first = sight.heads[partition][0].log_start_offset
         if begun >= first:
             return begun
-        text = f"Offsets {begun} to {first - 1} of partition {spot[1]} of {spot[0]} were pruned before the query has read them"
+        text = f"Offsets {begun} to {first - 1} of partition {partition[1]} of {partition[0]} were pruned before the query has read them"
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}. Set failOnDataLoss to false to go on at offset {first}.")
         log.warning("%s.", text)
         return first
 
-    def _vanished(self, spot: Spot) -> None:
-        text = f"Topic {spot[0]} was deleted while the query read it"
+    def _vanished(self, partition: TopicPartition) -> None:
+        text = f"Topic {partition[0]} was deleted while the query read it"
         if self._options.fail_on_data_loss:
             raise TopicGone(
                 f"{text}. Start with a new checkpoint without it, or set failOnDataLoss to false."
             )
         log.warning("%s.", text)
 
-    def _offsets(self, sight: Sight, ends: Mapping[Spot, int], start: Offsets | None = None) -> Offsets:
-        places: dict[Spot, Place] = dict(start.places) if start is not None else {}
-        for spot, end in ends.items():
-            places[spot] = self._watch.place(sight, spot, end)
+    def _offsets(
+        self, sight: Sight, ends: Mapping[TopicPartition, int], start: Offsets | None = None
+    ) -> Offsets:
+        places: dict[TopicPartition, Place] = dict(start.places) if start is not None else {}
+        for partition, end in ends.items():
+            places[partition] = self._watch.place(sight, partition, end)
         for place in places.values():
             self._proven.add((place.height, place.block))
         attributes = dict(start.attributes) if start is not None else {}
         attributes[sight.rights] = dict(sight.attributes)
         return Offsets(self._chain, places, attributes)
 
-    def _ends(self, sight: Sight, wanted: Start, option: str) -> dict[Spot, int]:
+    def _ends(self, sight: Sight, wanted: Start, option: str) -> dict[TopicPartition, int]:
         """An option's offsets, with numbers for the words."""
         if wanted.offsets is not None:
             named = {(topic, one) for topic, given in wanted.offsets.items() for one in given}
@@ -181,34 +200,36 @@ class Planner:
                 raise BadOption(f"{option} names {_told(unknown)}, which the query does not read.")
             if missing := sorted(set(sight.heads) - named):
                 raise BadOption(f"{option} names no offset for {_told(missing)}; name all, or write a word.")
-        return {spot: self._end(sight, wanted, spot, option) for spot in sight.heads}
+        return {partition: self._end(sight, wanted, partition, option) for partition in sight.heads}
 
-    def _end(self, sight: Sight, wanted: Start, spot: Spot, option: str) -> int:
-        head = sight.heads[spot][0]
-        offset = wanted.everywhere if wanted.offsets is None else wanted.offsets[spot[0]][spot[1]]
+    def _end(self, sight: Sight, wanted: Start, partition: TopicPartition, option: str) -> int:
+        head = sight.heads[partition][0]
+        offset = wanted.everywhere if wanted.offsets is None else wanted.offsets[partition[0]][partition[1]]
         if offset == EARLIEST:
             return head.log_start_offset
         if offset == LATEST:
             return head.next_offset
         if offset > head.next_offset:
-            raise BadOption(f"{option}: {_told([spot])} ends at offset {head.next_offset}, before {offset}.")
+            raise BadOption(
+                f"{option}: {_told([partition])} ends at offset {head.next_offset}, before {offset}."
+            )
         if offset < head.log_start_offset and option == "startingOffsets":
             if self._options.fail_on_data_loss:
                 raise DataLoss(
-                    f"{option}: {_told([spot])} begins at offset {head.log_start_offset}; what was before it is pruned. "
+                    f"{option}: {_told([partition])} begins at offset {head.log_start_offset}; what was before it is pruned. "
                     f"Set failOnDataLoss to false to begin there."
                 )
-            log.warning("%s begins at offset %d, not %d.", _told([spot]), head.log_start_offset, offset)
+            log.warning("%s begins at offset %d, not %d.", _told([partition]), head.log_start_offset, offset)
             return head.log_start_offset
         return offset
 
-    def _since(self, sight: Sight, timestamp: int) -> dict[Spot, int]:
+    def _since(self, sight: Sight, timestamp: int) -> dict[TopicPartition, int]:
         return {
-            spot: self._gateway.run(offset_at(self._gateway.client, spot, head, timestamp))
-            for spot, (head, _) in sight.heads.items()
+            partition: self._gateway.run(offset_at(self._gateway.client, partition, head, timestamp))
+            for partition, (head, _) in sight.heads.items()
         }
 
-    def _tell(self, begun: Mapping[Spot, int], sight: Sight) -> None:
+    def _tell(self, begun: Mapping[TopicPartition, int], sight: Sight) -> None:
         """Say now and then how far behind the query is, for `parley status`; whether it is heard does not matter."""
         if time.monotonic() - self._told < TELL_SECONDS:
             return
@@ -220,7 +241,7 @@ class Planner:
         name = (self._options.query_name or "spark")[:256]
         for topic, positions in sorted(by_topic.items())[:MAX_TOLD]:
             said = self._gateway.start(self._gateway.client.advise(name, topic, positions, run=self._run))
-            said.add_done_callback(_heed)
+            said.add_done_callback(_log_failure)
 
     def _require_same_history(self, recorded: Offsets) -> None:
         """That the blocks of a checkpoint stand where they stood: Spark itself would go on in any history."""
@@ -247,7 +268,7 @@ class Planner:
             self._proven = {(place.height, place.block) for place in recorded.places.values()}
 
 
-def _heed(said: Future[None]) -> None:
+def _log_failure(said: Future[None]) -> None:
     if not said.cancelled() and (error := said.exception()) is not None:
         log.info("The brokers were not told where the query stands: %s", error)
 
@@ -256,5 +277,5 @@ def _height(start: Offsets) -> int:
     return max((place.height for place in start.places.values()), default=0)
 
 
-def _told(spots: list[Spot]) -> str:
-    return ", ".join(f"partition {partition} of {topic}" for topic, partition in spots[:10])
+def _told(partitions: list[TopicPartition]) -> str:
+    return ", ".join(f"partition {partition} of {topic}" for topic, partition in partitions[:10])

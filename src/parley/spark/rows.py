@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, canonical_rule
 from parley.client.errors import InvalidRule
 from parley.model.batches import Message, MessageHeader, decode_message_header, encode
-from parley.model.errors import Refusal
 from parley.model.names import Value, is_topic, sorted_pairs
+from parley.model.refusals import Refused
 from parley.spark.errors import BadRow
 
 __all__ = ["COLUMNS", "Faulty", "Publication", "Rows", "require_columns"]
@@ -198,8 +198,8 @@ def _header(key: bytes | None, tags: Any, headers: Any) -> bytes:  # noqa: ANN40
         return data  # nothing else can be wrong with it
     try:
         decode_message_header(data)
-    except Refusal as refusal:
-        raise _Fault(refusal.detail) from None
+    except Refused as refused:
+        raise _Fault(refused.detail) from None
     return data
 
 

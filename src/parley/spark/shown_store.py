@@ -41,7 +41,7 @@ class ShownStore:
         self._nodes: dict[bytes, bytes] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        kind, rest = key[:2], key[2:]
+        kind, rest = layout.split(key)
         match kind:
             case b"c/":
                 block = self._block(int.from_bytes(rest, "big"))

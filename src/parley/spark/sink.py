@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 from parley.client.client import Client
 from parley.client.errors import NotStaged, StageOver
-from parley.model.operations import MAX_STAGED_BATCHES
-from parley.model.records import digests_hash
+from parley.modules.staging.operations import MAX_STAGED_BATCHES, digests_hash
 from parley.spark.errors import BadOption, ParleySparkError, StageFailed
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options

@@ -1,4 +1,4 @@
-"""The ledger as tables, for holders of the right `auditor`: blocks, operations, receipts, votes, clients, topics.
+"""The ledger as tables, for holders of the right `auditor`: blocks, operations, receipts, votes, and those of modules.
 
 Executors read ranges of heights from brokers of their choice and check every block against the certified history. A
 stream's offset is a height with the id of its block: another history, or one that went back, is an error and never a
@@ -27,13 +27,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from parley.application.rows import EVIDENCE
+from parley.applications import VARIABLE
 from parley.client.ledger import VerifiedBlock
 from parley.model.codec import DECODE_ERRORS
 from parley.spark.auditing import Ledger
 from parley.spark.errors import BackwardOffset, BadOption, Unreachable
-from parley.spark.evidence_rows import EVIDENCE, evidence_rows
-from parley.spark.ledger_columns import TABLES, record_batches
-from parley.spark.options import Network, TableOptions, table_options
+from parley.spark.evidence_rows import SCHEMA as EVIDENCE_SCHEMA
+from parley.spark.evidence_rows import evidence_rows
+from parley.spark.ledger_columns import ledger_tables, record_batches
+from parley.spark.options import Network, TableOptions, application_at, table_options
 
 __all__ = [
     "LedgerPosition",
@@ -52,18 +55,20 @@ VERSION = 1
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    name = table_options(options).table
-    return from_arrow_schema(EVIDENCE if name == "evidence" else TABLES[name].schema)
+    chosen = table_options(options)
+    if chosen.table == EVIDENCE:
+        return from_arrow_schema(EVIDENCE_SCHEMA)
+    return from_arrow_schema(ledger_tables(application_at(chosen.network))[chosen.table].schema)
 
 
 def table_reader(options: Mapping[str, str]) -> DataSourceReader:
     chosen = table_options(options)
-    return EvidenceReader(chosen.network) if chosen.table == "evidence" else TableReader(chosen)
+    return EvidenceReader(chosen.network) if chosen.table == EVIDENCE else TableReader(chosen)
 
 
 def table_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
     chosen = table_options(options)
-    if chosen.table == "evidence":
+    if chosen.table == EVIDENCE:
         raise BadOption(
             "The table evidence has no order that a stream could follow: each broker holds the proofs that it has seen. "
             "Read it as a batch, as often as you like."
@@ -98,10 +103,14 @@ def split(first: int, last: int, least: int | None, block: bytes | None = None) 
 
 def read_heights(options: TableOptions, heights: Heights) -> Iterator[pa.RecordBatch]:
     """In an executor."""
-    table = TABLES[options.table]
     ledger = Ledger(options.network, heights.rank)
+    table = ledger_tables(ledger.application).get(options.table)
+    if table is None:
+        raise BadOption(
+            f"There is no table {options.table!r} here: {VARIABLE} must be the same on every node."
+        )
     blocks = _checked(ledger.blocks(heights.first, heights.last, bodies=table.bodies), heights)
-    yield from record_batches(table, blocks, ledger.genesis)
+    yield from record_batches(table, blocks, ledger.genesis, ledger.application)
 
 
 def _checked(blocks: Iterator[VerifiedBlock], heights: Heights) -> Iterator[VerifiedBlock]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from parley.client.client import Client
-from parley.model.records import PartitionRecord
-from parley.spark.offsets import Spot
+from parley.modules.topics.tables import PartitionRecord
+from parley.spark.offsets import TopicPartition
 
 __all__ = ["offset_at"]
 
 
-async def offset_at(client: Client, spot: Spot, head: PartitionRecord, timestamp: int) -> int:
+async def offset_at(
+    client: Client, topic_partition: TopicPartition, head: PartitionRecord, timestamp: int
+) -> int:
     """The first offset whose block is of `timestamp` (ms since 1970) or later; the end if there is none.
 
     Blocks' times only grow (P5), so that halving finds it; each step reads one batch with its proof.
     """
-    topic, partition = spot
+    topic, partition = topic_partition
     low, high = (
         head.log_start_offset,
         head.next_offset,

@@ -14,12 +14,15 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from parley.application.tables import encode_value
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.model.batches import Batch, Message, Withheld
 from parley.model.batches import encode as encode_batch
-from parley.model.errors import Refusal
-from parley.model.receipts import BatchReceipt, Published, decode_leaf, encode_leaf
-from parley.model.records import PartitionRecord, client_key, decode_record, encode_record
+from parley.model.receipts import Leaf, encode_leaf
+from parley.model.refusals import Refused
+from parley.modules.publishing.receipts import Published, published
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.topics.tables import HEADS
 from parley.net.messages import (
     Answer,
     Blocks,
@@ -36,11 +39,9 @@ from parley.net.messages import (
     Receipted,
     Skipped,
 )
-from parley.node.access import Asker
+from parley.node.access import Caller
 from parley.node.faults.switches import DELAY, DROP, FORGE, LIE, WITHHOLD, Switches
 from parley.node.view import Ledger
-
-__all__ = ["Faults"]
 
 LATER_MS = 2_000  # beyond `freshness`
 NOTHING = b"\xc0"  # what is shown where there is nothing
@@ -62,13 +63,13 @@ class Faults:
     def active(self) -> bool:
         return self._switches.active
 
-    def swallows(self, asker: Asker) -> bool:
+    def swallows(self, caller: Caller) -> bool:
         """Whether a batch of this client is taken without a word and thrown away."""
-        return asker.title in self._switches.censored
+        return caller.title in self._switches.censored
 
-    def send(self, answer: Answer, asker: Asker, write: Callable[[Answer], None]) -> None:
+    def send(self, answer: Answer, caller: Caller, write: Callable[[Answer], None]) -> None:
         """Write what is made of the answer, if anything is, when it suits."""
-        told = self._told(answer, asker)
+        told = self._told(answer, caller)
         if told is None:
             return
         if self._switches.has(DELAY):
@@ -76,15 +77,15 @@ class Faults:
         else:
             write(told)
 
-    def _told(self, answer: Answer, asker: Asker) -> Answer | None:
+    def _told(self, answer: Answer, caller: Caller) -> Answer | None:
         has = self._switches.has
         told = _withheld(answer) if has(WITHHOLD) else answer
         if has(DROP) and told is not None:
             told = self._thinned(told)
         if has(FORGE) and told is not None:
-            told = _forged(told)
+            told = _forged(told, self._ledger.archive.application.decode_leaf)
         if has(LIE) and told is not None:
-            told = self._false(told, asker)
+            told = self._false(told, caller)
         return told
 
     def _thinned(self, answer: Answer) -> Answer | None:
@@ -100,27 +101,27 @@ class Faults:
     def _every_second(self, blocks: tuple[B, ...]) -> tuple[B, ...]:
         return tuple(block for block in blocks if next(self._blocks) % 2 == 0)
 
-    def _false(self, answer: Answer, asker: Asker) -> Answer:
+    def _false(self, answer: Answer, caller: Caller) -> Answer:
         match answer:
             case Proven():
                 return replace(answer, entries=tuple(map(_other_value, answer.entries)))
             case Fetched():
                 hidden = _changed_pages(answer, _hidden)
-                return replace(hidden, head=_other_end(answer.head), reader=self._reader(answer, asker))
+                return replace(hidden, head=_other_end(answer.head), reader=self._reader(answer, caller))
             case Delivery():
-                return replace(_changed_delivery(answer, _hidden), reader=self._reader(answer, asker))
+                return replace(_changed_delivery(answer, _hidden), reader=self._reader(answer, caller))
             case Blocks():
                 return replace(answer, blocks=tuple(map(_unpublished, answer.blocks)))
             case _:
                 return answer
 
-    def _reader(self, answer: Fetched | Delivery, asker: Asker) -> StateEntry | None:
+    def _reader(self, answer: Fetched | Delivery, caller: Caller) -> StateEntry | None:
         """The true proof of what the client may see: the lie is that its attributes are not enough."""
         try:
             view = self._ledger.view()
-        except Refusal:
+        except Refused:
             return answer.reader
-        return view.entry(client_key(asker.key)) if _same(view.anchor, answer.anchor) else answer.reader
+        return view.entry(CLIENTS.key(caller.key)) if _same(view.anchor, answer.anchor) else answer.reader
 
 
 def _withheld(answer: Answer) -> Answer | None:
@@ -139,14 +140,14 @@ def _withheld(answer: Answer) -> Answer | None:
             return answer
 
 
-def _forged(answer: Answer) -> Answer:
+def _forged(answer: Answer, decode_leaf: Callable[[bytes], Leaf]) -> Answer:
     match answer:
         case Delivery():
             return _changed_delivery(answer, _altered)
         case Fetched():
             return _changed_pages(answer, _altered)
         case Receipted():
-            return replace(answer, proof=_moved(answer.proof))
+            return replace(answer, proof=_moved(answer.proof, decode_leaf))
         case Blocks():
             return replace(answer, blocks=tuple(map(_forged_block, answer.blocks)))
         case Bodies():
@@ -206,13 +207,13 @@ def _hidden(content: Message | Withheld) -> Withheld:
     return content if isinstance(content, Withheld) else content.withheld()
 
 
-def _moved(proof: BlockProof) -> BlockProof:
+def _moved(proof: BlockProof, decode_leaf: Callable[[bytes], Leaf]) -> BlockProof:
     """A receipt that puts the batch one offset further on."""
     first, *rest = proof.leaves
-    leaf = decode_leaf(first)
-    if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published):
-        leaf = replace(leaf, outcome=Published(leaf.outcome.first_offset + 1))
-    return replace(proof, leaves=(encode_leaf(leaf), *rest))
+    if (found := published(decode_leaf(first))) is not None:
+        receipt, offset = found
+        first = encode_leaf(replace(receipt, outcome=Published(offset + 1)))
+    return replace(proof, leaves=(first, *rest))
 
 
 def _other_value(entry: StateEntry) -> StateEntry:
@@ -222,8 +223,8 @@ def _other_value(entry: StateEntry) -> StateEntry:
 def _other_end(entry: StateEntry) -> StateEntry:
     if entry.value is None:
         return _other_value(entry)
-    record = decode_record(PartitionRecord, entry.value)
-    return replace(entry, value=encode_record(replace(record, next_offset=record.next_offset + 1)))
+    record = HEADS.decode(entry.value)
+    return replace(entry, value=encode_value(replace(record, next_offset=record.next_offset + 1)))
 
 
 def _same(one: Anchor, other: Anchor) -> bool:

@@ -17,7 +17,7 @@ from parley.consensus.types import Instance, Proposal
 from parley.crypto.qc import Signer
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.model.batches import Batch
-from parley.model.errors import Refusal
+from parley.model.refusals import Refused as InadmissibleError
 from parley.node.driver import Links, Receive
 from parley.node.faults.switches import EQUIVOCATE, Switches
 from parley.replica import wire
@@ -84,10 +84,12 @@ class FaultyLinks:
             message = wire.decode(data)
             if not isinstance(message, BatchMessage):
                 return False
-            name, batch = self.open_batch(message.data)
-        except (Refused, Refusal):  # whoever receives it says so
+            digest, batch = self.open_batch(message.data)
+        except (Refused, InadmissibleError):  # the replica, which gets it next, says so
             return False
-        return name not in self._asked and batch.header.publisher in map(self.key_of, self.switches.censored)
+        return digest not in self._asked and batch.header.publisher in map(
+            self.key_of, self.switches.censored
+        )
 
 
 def twin(proposal: Proposal, instance: Instance, signer: Signer) -> Proposal:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor, BlockProof
 from parley.ledger.recent import KeyValueReader, RecentStates
-from parley.model.errors import Code, Refusal
+from parley.model.refusals import NotReady, Refused
 from parley.node.archive import Archive
 from parley.node.faults.switches import STALE, Switches
 from parley.node.feed import Feed
 from parley.node.view import Ledger, View
-
-__all__ = ["StaleLedger"]
 
 
 class StaleLedger(Ledger):
@@ -52,7 +50,7 @@ class StaleLedger(Ledger):
             self.drop()
         try:
             self.view()
-        except Refusal:  # there is nothing to stand still at yet
+        except Refused:  # there is nothing to stand still at yet
             return
 
     def drop(self) -> None:
@@ -75,7 +73,7 @@ class _OldView(View):
 
     def leaves(self, height: int, positions: Sequence[int]) -> BlockProof:
         if height > self.height:
-            raise Refusal(Code.NOT_READY, f"this broker is at height {self.height}")
+            raise NotReady("height", height=self.height)
         return super().leaves(height, positions)
 
 

@@ -11,18 +11,17 @@ from typing import get_args
 from prometheus_client.core import Metric
 
 import parley
+from parley.application.executed import Executed
 from parley.consensus.committee import quorum
 from parley.consensus.errors import Reason
 from parley.crypto.hashing import digest
-from parley.model.errors import Code
+from parley.model.refusals import DUPLICATE, OK, classes
+from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
 from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
-from parley.pubsub.executed import Executed
 from parley.replica import evidence
 from parley.replica.replica import Replica
-
-__all__ = ["BrokerCollector", "topic_label"]
 
 SHARD = ("0",)  # there is one so far
 KINDS: tuple[str, ...] = get_args(evidence.Kind)
@@ -81,33 +80,32 @@ class BrokerCollector:
         yield "parley_loop_lag_seconds", (), self.pulse.worst / 1_000
         yield "parley_publish_latency_seconds", (), tally.receipts
         yield "parley_deliveries_total", (), tally.deliveries
-        for code in Code:
-            if code not in (Code.OK, Code.DUPLICATE):
-                yield "parley_requests_refused_total", (code.value,), tally.refused[code]
+        for code in classes():
+            yield "parley_requests_refused_total", (code,), tally.refused[code]
         for reason in TURNED_AWAY:
             yield "parley_connections_refused_total", (reason,), tally.turned_away[reason]
         for mended in (False, True):
             yield "parley_damage_total", (str(mended).lower(),), tally.damage[mended]
 
     def _of_ledger(self, life: Life) -> Iterator[_Reading]:
-        executed = life.application.executed
-        yield "parley_publications_total", (), executed.publications
-        yield "parley_publication_bytes_total", (), executed.bytes
-        yield "parley_matches_total", (), executed.matches
-        for code in Code:
-            yield "parley_batches_total", (code.value,), executed.batches[code]
+        machine, executed = life.machine, life.machine.executed
+        yield "parley_publications_total", (), executed.totals["publications"]
+        yield "parley_publication_bytes_total", (), executed.totals["publication_bytes"]
+        yield "parley_matches_total", (), executed.totals["matches"]
+        for code in (OK, DUPLICATE, *classes()):
+            yield "parley_batches_total", (code,), executed.batches[code]
         for label, count in self._topics(executed).items():
             yield "parley_topic_publications_total", (label,), count
-        if (subscriptions := life.application.subscriptions) is not None:
-            yield "parley_subscriptions", (), subscriptions
+        if (subscriptions := (machine.derived or {}).get(SUBSCRIPTION_INDEX)) is not None:
+            yield "parley_subscriptions", (), len(subscriptions)
 
     def _topics(self, executed: Executed) -> Counter[str]:
         """Added up by label: a topic may be called like all the others together."""
         found: Counter[str] = Counter()
-        for topic, count in executed.topics.items():
+        for topic, count in executed.labelled.get("publications", {}).items():
             found[topic if self.clear_topics else topic_label(self.chain, topic)] += count
-        if executed.of_other_topics:
-            found[OTHER] += executed.of_other_topics
+        if others := executed.others["publications"]:
+            found[OTHER] += others
         return found
 
     def _of_storage(self, life: Life) -> Iterator[_Reading]:

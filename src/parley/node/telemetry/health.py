@@ -7,12 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from parley.application.machine import Machine
 from parley.consensus.committee import quorum
 from parley.ledger.store import Store
 from parley.node.status import FAR_BEHIND, StatusReport
-from parley.pubsub.application import PubSub
-
-__all__ = ["Life", "Pulse", "ailment", "connected_peers", "obstacles"]
 
 BEAT_MS = 1_000
 BEATS = 60  # that are remembered
@@ -25,7 +23,7 @@ class Life:
 
     status: StatusReport
     store: Store
-    application: PubSub
+    machine: Machine
     certificate_ends: Callable[[], int]  # in ms since 1970
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from parley.model.errors import Code
 from parley.net.limits import Entry
 from parley.replica.commit_times import Durations
-
-__all__ = ["HANDSHAKE", "TURNED_AWAY", "Tally"]
 
 HANDSHAKE = "handshake"
 TURNED_AWAY = (*(entry.name.lower() for entry in Entry if entry is not Entry.ADMITTED), HANDSHAKE)
@@ -19,10 +16,8 @@ TURNED_AWAY = (*(entry.name.lower() for entry in Entry if entry is not Entry.ADM
 class Tally:
     """It outlives the lives of a broker: what ends one of them must still be seen in the next."""
 
-    receipts: Durations = field(
-        default_factory=Durations
-    )  # from a batch's submission to its certified receipt
+    receipts: Durations = field(default_factory=Durations)  # from submission to certified receipt
     deliveries: int = 0  # messages that streams have sent
-    refused: Counter[Code] = field(default_factory=Counter)  # what clients asked
+    refused: Counter[str] = field(default_factory=Counter)  # what clients asked, by code
     turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
     damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import QC, TC, Header, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import Signer
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Participant, Send, Timer
+from parley.replica.ports import AdmittedBatch, Broadcast, Effect, Participant, Send, Submission, Timer
 from parley.sim.disk import Disk
 
 __all__ = ["Actor", "Seat", "read", "to_each"]
@@ -82,8 +82,9 @@ class Actor:
         extra = [] if message is None else self.hear(sender, message)
         return extra + self._filter(self.replica.receive(now, sender, data))
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
-        return self._filter(self.replica.submit(now, batch))
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
+        submission = self.replica.submit(now, batch)
+        return replace(submission, effects=self._filter(submission.effects))
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._filter(self.replica.fire(now, timer))

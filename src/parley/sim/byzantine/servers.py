@@ -8,7 +8,16 @@ from msgspec.structs import replace
 
 from parley.mempool.messages import BatchMessage
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Effect, Participant, Send, Timer
+from parley.replica.ports import (
+    AdmittedBatch,
+    Broadcast,
+    Effect,
+    Intake,
+    Participant,
+    Send,
+    Submission,
+    Timer,
+)
 from parley.sim.byzantine.actor import Actor, Seat, to_each
 from parley.sync.messages import BlocksResponse
 
@@ -33,8 +42,8 @@ class Crash(Actor):
     def take(self, now: int, sender: int, data: bytes) -> list[Effect]:
         return super().take(now, sender, data) if now < self._dies else []
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
-        return super().submit(now, batch) if now < self._dies else []
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
+        return super().submit(now, batch) if now < self._dies else Submission(Intake.HALTED, [])
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return super().fire(now, timer) if now < self._dies else []

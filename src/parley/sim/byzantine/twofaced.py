@@ -8,7 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from parley.replica.ports import Broadcast, Effect, Participant, PersistSafety, Send, SetTimer, Timer, Write
+from parley.replica.ports import (
+    AdmittedBatch,
+    Broadcast,
+    Effect,
+    Participant,
+    PersistSafety,
+    Send,
+    SetTimer,
+    Submission,
+    Timer,
+    Write,
+)
 from parley.sim.byzantine.actor import Actor, Seat
 
 __all__ = ["TwoFaced"]
@@ -47,10 +58,9 @@ class TwoFaced(Actor):
             face = 0
         return self._tell(face, self._faces[face].receive(now, sender, data))
 
-    def submit(self, now: int, batch: bytes) -> list[Effect]:
-        return [
-            effect for face in (0, 1) for effect in self._tell(face, self._faces[face].submit(now, batch))
-        ]
+    def submit(self, now: int, batch: AdmittedBatch) -> Submission:
+        first, second = (face.submit(now, batch) for face in self._faces)
+        return Submission(first.intake, self._tell(0, first.effects) + self._tell(1, second.effects))
 
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         match cast("object", timer):

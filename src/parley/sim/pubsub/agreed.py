@@ -1,4 +1,4 @@
-"""What the chain of a run holds, block by block, as the first correct replica that executed each has it on disk."""
+"""The chain of a run, block by block, as the first correct replica that executed each has it on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key and its sequence lines: signs batches, and learns from receipts where each line stands (P3)."""
+"""A key and its producer sequences: it signs batches, and learns from receipts where each sequence stands (P3)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from random import Random
 
+from parley.application.operations import Operation, encode_operation
 from parley.model.batches import (
     CONTROL,
     FORMAT,
@@ -17,20 +18,19 @@ from parley.model.batches import (
     encode,
     sign_batch,
 )
-from parley.model.errors import Code
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import Operation, encode_operation
-from parley.model.receipts import BatchReceipt, Refused
+from parley.model.receipts import BatchReceipt
+from parley.model.refusals import Expired
 from parley.sim.pubsub.people import Person
 from parley.sim.pubsub.post import Post, Settle
 
 __all__ = ["Author", "tagged"]
 
-LONG = 5_000  # heights for which a batch may be applied: longer than a run, so that no line ends in it
-SHORT = 8  # some run out and are signed anew
+LONG = 5_000  # heights for which a batch may be applied: longer than a run, so that no sequence ends in it
+SHORT = 8  # some run out and are signed again
 OFTEN_SHORT = 0.1
 
-Line = tuple[int, str, int]  # kind, topic, partition
+Target = tuple[int, str, int]  # kind, topic, partition: each has a sequence of its own
 
 
 def tagged(chance: Random, payload: bytes, rule: str = "", **tags: Value) -> Message:
@@ -47,8 +47,8 @@ class Author:
         self.session = chance.randbytes(16)
         self._post = post
         self._chain = chain
-        self._next: Counter[Line] = Counter()
-        self._waiting: Counter[Line] = Counter()
+        self._next: Counter[Target] = Counter()
+        self._waiting: Counter[Target] = Counter()
 
     @property
     def waiting(self) -> int:
@@ -66,20 +66,20 @@ class Author:
         self, place: tuple[str, int], messages: tuple[Message, ...], stage: int, valid: int, settle: Settle
     ) -> bytes:
         """The digest of a batch that is staged by the writer that goes by the name of this session."""
-        line, last = (STAGED, *place), self._post.height + valid
-        name, body = self.sign(line, messages, stage, not_after=last)
-        self._waiting[line] += 1
+        target, last = (STAGED, *place), self._post.height + valid
+        digest, body = self.sign(target, messages, stage, not_after=last)
+        self._waiting[target] += 1
 
         def decided(receipt: BatchReceipt) -> None:
-            self._waiting[line] -= 1
+            self._waiting[target] -= 1
             settle(receipt)
 
-        self._post.hand_in(name, body, self.chance, decided)
-        return name
+        self._post.hand_in(digest, body, self.chance, decided)
+        return digest
 
     def sign(
         self,
-        line: Line,
+        target: Target,
         messages: tuple[Message, ...],
         sequence: int,
         *,
@@ -88,8 +88,8 @@ class Author:
         chain: bytes | None = None,
         publisher: bytes | None = None,
     ) -> tuple[bytes, bytes]:
-        """Digest and bytes; whoever misuses the network says something else than the truth."""
-        kind, topic, partition = line
+        """Digest and bytes; those who misuse the network say something else than the truth."""
+        kind, topic, partition = target
         last = self._post.height + self._validity(sequence) if not_after is None else not_after
         header = BatchHeader(
             FORMAT,
@@ -106,30 +106,33 @@ class Author:
         return sign_batch(header, messages, self.person.secret)
 
     def _validity(self, sequence: int) -> int:
-        """A line lives as long as its batches could be applied: its first one makes it live through the run."""
+        """A sequence lives as long as its batches could be applied: its first one makes it live through the run."""
         return SHORT if sequence and self.chance.random() < OFTEN_SHORT else LONG
 
-    def _begin(self, line: Line, messages: tuple[Message, ...], settle: Settle) -> None:
-        sequence = self._next[line]
-        self._next[line] += len(messages)
-        self._waiting[line] += 1
-        self._hand_in(line, messages, sequence, settle)
+    def _begin(self, target: Target, messages: tuple[Message, ...], settle: Settle) -> None:
+        sequence = self._next[target]
+        self._next[target] += len(messages)
+        self._waiting[target] += 1
+        self._hand_in(target, messages, sequence, settle)
 
-    def _hand_in(self, line: Line, messages: tuple[Message, ...], sequence: int, settle: Settle) -> None:
-        name, body = self.sign(line, messages, sequence)
-        decided = partial(self._decided, line, messages, sequence, settle)
-        self._post.hand_in(name, body, self.chance, decided)
+    def _hand_in(self, target: Target, messages: tuple[Message, ...], sequence: int, settle: Settle) -> None:
+        digest, body = self.sign(target, messages, sequence)
+        decided = partial(self._decided, target, messages, sequence, settle)
+        self._post.hand_in(digest, body, self.chance, decided)
 
     def _decided(
-        self, line: Line, messages: tuple[Message, ...], sequence: int, settle: Settle, receipt: BatchReceipt
+        self,
+        target: Target,
+        messages: tuple[Message, ...],
+        sequence: int,
+        settle: Settle,
+        receipt: BatchReceipt,
     ) -> None:
-        outcome = receipt.outcome
-        if isinstance(outcome, Refused) and outcome.code is Code.EXPIRED:
-            self._hand_in(
-                line, messages, sequence, settle
-            )  # it can never be applied any more, so its place is free
+        rejected = receipt.rejected
+        if receipt.code == Expired.code:  # it can never be applied any more, so its place is free
+            self._hand_in(target, messages, sequence, settle)
             return
-        self._waiting[line] -= 1
-        if isinstance(outcome, Refused) and not self._waiting[line]:
-            self._next[line] = outcome.next_sequence  # 0 for those who have no part: they have no line
+        self._waiting[target] -= 1
+        if rejected is not None and not self._waiting[target]:
+            self._next[target] = rejected.next_sequence  # 0 for those who have no part: they have no sequence
         settle(receipt)

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 
 import msgspec
 
+from parley.applications import DATA_SHARD
 from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
 from parley.model.batches import Batch
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code
 from parley.model.names import Position
-from parley.model.operations import RegisterClient, RevokeClient, decode_operation
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, Staged
-from parley.model.records import PartitionRecord, decode_record, partition_key
-from parley.pubsub.records import staged_key
+from parley.model.receipts import BatchReceipt, Leaf, receipt_of
+from parley.modules.publishing.receipts import first_offset, published
+from parley.modules.registry.operations import registered, revoked
+from parley.modules.staging.receipts import is_staged
+from parley.modules.staging.tables import STAGED
+from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
+from parley.modules.topics.tables import HEADS
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Wiped
 from parley.sim.pubsub.agreed import Agreed
@@ -54,18 +57,15 @@ class PublicationOrder:
         return None
 
     def _place(self, leaf: Leaf, at: Position) -> str | None:
-        match leaf:
-            case BatchReceipt(outcome=Published(first_offset=first)):
-                return self._published(leaf, first, at)
-            case Match():
-                return self._matched(leaf)
-            case Closed():
-                order = order_of(leaf)
-                self._closed.add(order)
-                if leaf.final_ps != self._next_ps.get(order, 0):
-                    return f"{_name(order)} ends at ps {leaf.final_ps}, but had come to {self._next_ps.get(order, 0)}"
-            case _:
-                pass
+        if (placed := published(leaf)) is not None:
+            return self._published(*placed, at)
+        if (match := match_of(leaf)) is not None:
+            return self._matched(match)
+        if (closed := closed_of(leaf)) is not None:
+            order = order_of(closed)
+            self._closed.add(order)
+            if closed.final_ps != self._next_ps.get(order, 0):
+                return f"{_name(order)} ends at ps {closed.final_ps}, but had come to {self._next_ps.get(order, 0)}"
         return None
 
     def _published(self, receipt: BatchReceipt, first: int, at: Position) -> str | None:
@@ -131,35 +131,32 @@ class NothingLost:
         """What a disk lacks."""
         highest = max(self._acknowledged.values(), default=0)
         leaves = (leaf for height in range(1, highest + 1) for leaf in self._agreed.leaves(height))
-        published = {
-            leaf.digest: leaf
-            for leaf in leaves
-            if isinstance(leaf, BatchReceipt) and isinstance(leaf.outcome, Published)
-        }
+        numbered = {found[0].digest: found[0] for found in map(published, leaves) if found is not None}
         for height in range(1, highest + 1):
             stored = store.get(layout.committed(height))
             if stored is None or _block(stored) != self._agreed.block(height):
                 return f"does not have block {height}, for which one answered"
             for leaf in self._agreed.leaves(height):
-                if not isinstance(leaf, BatchReceipt) or leaf.code is not Code.OK:
+                receipt = receipt_of(leaf)
+                if receipt is None or not receipt.is_done:
                     continue
-                if self._is_gone(published.get(leaf.digest, leaf), store):
-                    return f"has no body of batch {leaf.digest.hex()[:12]}, accepted at {height}"
+                if self._is_gone(numbered.get(receipt.digest, receipt), store):
+                    return f"has no body of batch {receipt.digest.hex()[:12]}, accepted at {height}"
         return None
 
     def _is_gone(self, receipt: BatchReceipt, store: KeyValue) -> bool:
-        body, outcome = store.get(layout.batch(receipt.digest)), receipt.outcome
+        body, first = store.get(layout.batch(receipt.digest)), first_offset(receipt)
         if body is not None:
             return body != self._agreed.bodies[receipt.digest]
-        if isinstance(outcome, Staged):  # and not numbered: it may have expired, or its commit left it out
-            return store.get(layout.state(staged_key(receipt.digest))) is not None
-        if not isinstance(outcome, Published):
+        if is_staged(receipt):  # and not numbered: it may have expired, or its commit left it out
+            return store.get(layout.state(STAGED.key(receipt.digest))) is not None
+        if first is None:
             return True
-        # A replica that came back by a snapshot after the end of retention has not even a stub: nobody had the body.
+        # A replica that came back by a snapshot after the end of retention has not even a stub: no broker had the body.
         stub = store.get(layout.erased(receipt.digest))
         if stub is not None and stub != remains_of(self._agreed.bodies[receipt.digest]):
             return True
-        return outcome.first_offset + receipt.count > log_start(store, receipt.topic, receipt.partition)
+        return first + receipt.count > log_start(store, receipt.topic, receipt.partition)
 
 
 class Revocation:
@@ -181,13 +178,13 @@ class Revocation:
             for height, leaves in self._agreed.after(self._height):
                 self._height = height
                 for leaf in leaves[: len(self._agreed.block(height).batches)]:
-                    if isinstance(leaf, BatchReceipt) and leaf.code is Code.OK:
-                        if (revoked := self._revoked.get(leaf.publisher)) is not None:
+                    if (receipt := receipt_of(leaf)) is not None and receipt.is_done:
+                        if (since := self._revoked.get(receipt.publisher)) is not None:
                             return (
-                                f"height {height} accepts batch {leaf.digest.hex()[:12]} of {leaf.client}, which was "
-                                f"revoked at height {revoked}"
+                                f"height {height} accepts batch {receipt.digest.hex()[:12]} of {receipt.client}, which "
+                                f"was revoked at height {since}"
                             )
-                        self._note(leaf, height)
+                        self._note(receipt, height)
         return None
 
     def _note(self, receipt: BatchReceipt, height: int) -> None:
@@ -196,19 +193,17 @@ class Revocation:
         if receipt.topic or organisation is None:
             return
         batch = msgspec.msgpack.decode(self._agreed.bodies[receipt.digest], type=Batch)
-        match decode_operation(batch.messages[0].payload):
-            case RegisterClient() as client:
-                self._keys[organisation, client.name] = client.key
-            case RevokeClient(name=name):
-                self._revoked[self._keys[organisation, name]] = height
-            case _:
-                pass
+        operation = DATA_SHARD.decode_operation(batch.messages[0].payload)
+        if (client := registered(operation)) is not None:
+            self._keys[organisation, client.name] = client.key
+        if (revocation := revoked(operation)) is not None:
+            self._revoked[self._keys[organisation, revocation.name]] = height
 
 
 def log_start(store: KeyValue, topic: str, partition: int) -> int:
     """Where a log begins that retention has shortened, as the replica's state has it."""
-    value = store.get(layout.state(partition_key(topic, partition)))
-    return 0 if value is None else decode_record(PartitionRecord, value).log_start_offset
+    value = store.get(layout.state(HEADS.key(topic, partition)))
+    return 0 if value is None else HEADS.decode(value).log_start_offset
 
 
 def _block(stored: bytes) -> Block | None:

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import Struct
 
+from parley.application.keeping import RECEIPTS
+from parley.application.tables import Table
 from parley.consensus.types import Roots
-from parley.crypto import merkle
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout, state_map
-from parley.ledger.indices import (
-    BatchPlace,
-    LeafPlace,
-    ReceiptPlace,
-    decode_place,
-    offset_prefix,
-    order_prefix,
-    receipt_key,
-)
 from parley.ledger.layout import Head, StoredBlock, decode_receipts
-from parley.ledger.proofs import history_leaf
+from parley.ledger.proofs import history_leaf_of
 from parley.model.batches import Batch
 from parley.model.codec import DECODE_ERRORS
-from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Closed, Leaf, Match, Published, Staged
-from parley.model.records import ConstraintRecord, decode_record
+from parley.model.receipts import BatchReceipt, Leaf, receipt_of
+from parley.model.refusals import DUPLICATE
+from parley.modules.publishing.receipts import first_offset, published
+from parley.modules.publishing.tables import OFFSETS, BatchPlace
+from parley.modules.staging.receipts import is_staged
+from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of, order_leaf
+from parley.modules.subscriptions.tables import ORDER_HEADS, ORDER_LEAVES
+from parley.replica.chain import StateView
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Observation, Opened
 from parley.sim.pubsub.agreed import Agreed
@@ -37,6 +34,8 @@ from parley.sim.pubsub.checkers import Order, log_start, order_of
 __all__ = ["SoundDisks"]
 
 T = TypeVar("T", bound=Struct)
+R = TypeVar("R")
+K = TypeVarTuple("K")
 Log = tuple[str, int]
 
 
@@ -74,6 +73,7 @@ class _Look:
     def __init__(self, agreed: Agreed, store: KeyValue) -> None:
         self._agreed = agreed
         self._store = store
+        self._state_view = StateView(store)
 
     def run(self) -> None:
         for mark in (layout.JOINING, layout.BACKFILL):
@@ -84,11 +84,11 @@ class _Look:
         if self._chain(height) != head.history:
             raise _Fault("the head has another history than the blocks give")
         self._state(height)
-        published, orders = self._expected(height)
-        for log in sorted(published):
-            self._offsets(log, published[log])
+        logs, orders = self._expected(height)
+        for log in sorted(logs):
+            self._offsets(log, logs[log])
         for order in sorted(orders):
-            self._deliveries(order, orders[order])
+            self._deliveries(order, orders[order], logs[order[:2]])
         self._heads(orders)
         self._receipts(height)
 
@@ -106,7 +106,7 @@ class _Look:
             if roots != Roots(block.header.state_root, block.header.history_root):
                 raise _Fault(f"the roots of height {named} are not those that block {at} names")
             leaves = decode_receipts(self._agreed.results(at))
-            for level, index, node in history.append(history_leaf(at, block.id, merkle.root(leaves))):
+            for level, index, node in history.append(history_leaf_of(at, block.id, leaves)):
                 if self._store.get(layout.history_node(level, index)) != node:
                     raise _Fault(f"node {index} of level {level} is not the history's")
         return history.encode()
@@ -124,62 +124,63 @@ class _Look:
         self, height: int
     ) -> tuple[dict[Log, dict[int, BatchPlace]], dict[Order, list[Match | Closed]]]:
         """The accepted batches of each log by their first offset, and what every constraint got that ever lived."""
-        published: dict[Log, dict[int, BatchPlace]] = defaultdict(dict)
+        logs: dict[Log, dict[int, BatchPlace]] = defaultdict(dict)
         orders: dict[Order, list[Match | Closed]] = defaultdict(list)
         for at in range(1, height + 1):
             for position, leaf in enumerate(self._agreed.leaves(at)):
-                match leaf:
-                    case BatchReceipt(outcome=Published(first_offset=first)):
-                        place = BatchPlace(at, position, leaf.digest, leaf.count)
-                        published[leaf.topic, leaf.partition][first] = place
-                    case Match() | Closed():
-                        orders[order_of(leaf)].append(leaf)
-                    case _:
-                        pass
-        return published, orders
+                if (placed := published(leaf)) is not None:
+                    receipt, first = placed
+                    place = BatchPlace(at, position, receipt.digest, receipt.count)
+                    logs[receipt.topic, receipt.partition][first] = place
+                if (one := order_leaf(leaf)) is not None:
+                    orders[order_of(one)].append(one)
+        return logs, orders
 
     def _offsets(self, log: Log, expected: dict[int, BatchPlace]) -> None:
         """The index of a log names its batches."""
-        prefix = b"s/" + offset_prefix(*log)
-        found = {
-            int.from_bytes(key[len(prefix) :], "big"): _place(BatchPlace, value)
-            for key, value in self._store.scan(prefix)
-        }
+        found = {first: place for (_, _, first), place in self._scan(OFFSETS, *log)}
         if found != expected:
             raise _Fault(f"the index of {log[0]}/{log[1]} does not have its batches")
 
-    def _deliveries(self, order: Order, expected: list[Match | Closed]) -> None:
-        """What a subscriber gets from the beginning of an order on, and the messages that still exist of it."""
+    def _deliveries(
+        self, order: Order, expected: list[Match | Closed], places: dict[int, BatchPlace]
+    ) -> None:
+        """What a subscriber gets from the beginning of an order on, and the messages that still exist of it.
+
+        `places`: the batches of the log by their first offset, as the index has them.
+        """
         topic, partition, constraint, _ = order
         if list(self._indexed(order)) != expected:
             raise _Fault(
                 f"constraint {constraint.hex()[:8]} on {topic}/{partition} has other deliveries than agreed"
             )
         start = log_start(self._store, topic, partition)
-        for offset, leaf in (item for match in expected if isinstance(match, Match) for item in match.items):
-            if offset >= start and self._message(topic, partition, offset) != leaf:
+        matches = (match for match in map(match_of, expected) if match is not None)
+        for offset, leaf in (item for match in matches for item in match.items):
+            if offset >= start and self._message(places, offset) != leaf:
                 raise _Fault(f"message {offset} of {topic}/{partition} is not the one that was matched")
 
     def _indexed(self, order: Order) -> Iterator[Leaf]:
-        for _, value in self._store.scan(b"s/" + order_prefix(*order)):
-            place = _place(LeafPlace, value)
+        for _, place in self._scan(ORDER_LEAVES, *order):
             yield self._leaf(place.height, place.position)
 
     def _receipts(self, height: int) -> None:
         """Every batch that was ordered finds a receipt of its own: the one that accepted it, if one did."""
         for at in range(1, height + 1):
             for leaf in self._agreed.leaves(at):
-                if isinstance(leaf, BatchReceipt) and leaf.code is not Code.DUPLICATE:
-                    self._receipt(leaf)
+                receipt = receipt_of(leaf)
+                if receipt is not None and receipt.code != DUPLICATE:
+                    self._receipt(receipt)
 
     def _receipt(self, receipt: BatchReceipt) -> None:
-        place = _place(ReceiptPlace, self._required(b"s/" + receipt_key(receipt.digest)))
-        found = self._leaf(place.height, place.position)
-        if not isinstance(found, BatchReceipt) or found.digest != receipt.digest:
+        place = RECEIPTS.stored(self._state_view, receipt.digest)
+        if place is None:
+            raise _Fault(f"batch {receipt.digest.hex()[:12]} finds no receipt")
+        found = receipt_of(self._leaf(place.height, place.position))
+        if found is None or found.digest != receipt.digest:
             raise _Fault(f"batch {receipt.digest.hex()[:12]} finds the receipt of something else")
-        first = found.outcome.first_offset if isinstance(found.outcome, Published) else None
-        said = (place.first_offset, place.staged) == (first, isinstance(found.outcome, Staged))
-        accepted = receipt.code is Code.OK and not (isinstance(receipt.outcome, Staged) and first is not None)
+        said = (place.outcome, place.place) == (found.outcome_name, found.outcome.place)
+        accepted = receipt.is_done and not (is_staged(receipt) and first_offset(found) is not None)
         if not said or (accepted and found != receipt):
             raise _Fault(f"batch {receipt.digest.hex()[:12]} does not find the receipt that accepted it")
 
@@ -190,24 +191,24 @@ class _Look:
 
     def _heads(self, orders: dict[Order, list[Match | Closed]]) -> None:
         """Live constraints stand where their orders have come to."""
-        for key, value in self._store.scan(layout.STATE + b"ps/"):
-            order, head = _order_of(key, value), decode_record(ConstraintRecord, value)
-            items = sum(len(match.items) for match in orders[order] if isinstance(match, Match))
-            if head.next_ps != items or any(isinstance(leaf, Closed) for leaf in orders[order]):
+        for (topic, partition, constraint), head in self._scan(ORDER_HEADS):
+            order = topic, partition, constraint, head.incarnation
+            items = sum(len(match.items) for match in map(match_of, orders[order]) if match is not None)
+            if head.next_ps != items or any(map(closed_of, orders[order])):
                 raise _Fault(
                     f"constraint {order[2].hex()[:8]} on {order[0]}/{order[1]} is not where its order is"
                 )
 
-    def _message(self, topic: str, partition: int, offset: int) -> bytes:
+    def _message(self, places: dict[int, BatchPlace], offset: int) -> bytes:
         """The leaf of the message that the index finds at an offset."""
-        prefix = b"s/" + offset_prefix(topic, partition)
-        first, place = max(
-            (first, place)
-            for key, place in self._store.scan(prefix)
-            if (first := int.from_bytes(key[len(prefix) :], "big")) <= offset
-        )
-        batch = self._read(layout.batch(_place(BatchPlace, place).digest), Batch)
-        return batch.messages[offset - first].leaf()
+        first = max(first for first in places if first <= offset)
+        return self._read(layout.batch(places[first].digest), Batch).messages[offset - first].leaf()
+
+    def _scan(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
+        try:
+            return list(table.scan_stored(self._state_view, *leading))
+        except (*DECODE_ERRORS, ValueError) as error:
+            raise _Fault(f"an entry of table {table.name} cannot be read: {error}") from None
 
     def _read(self, key: bytes, kind: type[T]) -> T:
         try:
@@ -223,22 +224,5 @@ class _Look:
 
 
 def _named(key: bytes) -> str:
-    return f"{key[:2].decode()}{key[2:].hex()}"
-
-
-def _place(kind: type[T], value: bytes) -> T:
-    try:
-        return decode_place(kind, value)
-    except DECODE_ERRORS as error:
-        raise _Fault(f"an index cannot be read: {error}") from None
-
-
-def _order_of(key: bytes, value: bytes) -> Order:
-    """From the entry of a head: `ps/<topic>/<partition>/<constraint>`."""
-    rest = key[len(layout.STATE) + len(b"ps/") :]
-    return (
-        rest[: -32 - 4 - 1].decode(),
-        int.from_bytes(rest[-32 - 4 : -32], "big"),
-        rest[-32:],
-        decode_record(ConstraintRecord, value).incarnation,
-    )
+    kind, rest = layout.split(key)
+    return f"{kind.decode()}{rest.hex()}"

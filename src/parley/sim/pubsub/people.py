@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parley.applications import VERSION
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.model.credentials import prove_registration
-from parley.model.genesis import APPLICATION, Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.names import Pairs
-from parley.model.operations import RegisterClient
+from parley.modules.registry.operations import RegisterClient
 from parley.sim.keys import broker_keys
 
 __all__ = ["LEASE", "People", "Person"]
@@ -19,7 +20,7 @@ LEASE = 5_000  # ms of block time; short, so that leases end in a run
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who signs."""
+    """A client or an administrator, with its key."""
 
     name: str
     organisation: str
@@ -39,7 +40,7 @@ class People:
         self.administrators = tuple(self.person("admin", name) for name in self.organisations)
         self.genesis = Genesis(
             format=1,
-            application=APPLICATION,
+            application=VERSION,
             network="simulated",
             start_time=0,
             depth=2,

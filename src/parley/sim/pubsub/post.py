@@ -7,17 +7,17 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from random import Random
 
+from parley.applications import DATA_SHARD
 from parley.consensus.committee import faults
 from parley.ledger.layout import decode_receipts
-from parley.model.errors import Code
-from parley.model.receipts import BatchReceipt, Leaf, decode_leaf
+from parley.model.receipts import BatchReceipt, Leaf, receipt_of
+from parley.model.refusals import DUPLICATE, OK, class_of
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.world import World
 
 __all__ = ["Post", "read_leaves"]
 
 ACK_TIMEOUT = 3_000
-UNDECIDED = frozenset({Code.OUT_OF_SEQUENCE, Code.BUSY})
 OFTEN_AT_ONCE = 0.15  # of the batches go to several brokers right away
 REMEMBERED = 64  # batches that can be handed in again after they are done
 
@@ -39,20 +39,20 @@ class Post:
     def outstanding(self) -> tuple[bytes, ...]:
         return tuple(self._waiting)
 
-    def hand_in(self, name: bytes, body: bytes, chance: Random, settle: Settle) -> None:
+    def hand_in(self, digest: bytes, body: bytes, chance: Random, settle: Settle) -> None:
         """`settle` gets the receipt that decides the batch."""
-        self.world.observe(Submitted(name, body))
-        self._waiting[name] = settle
+        self.world.observe(Submitted(digest, body))
+        self._waiting[digest] = settle
         self._earlier.append(body)
         size = len(self.world.hosts)
         several = faults(size) + 1 if chance.random() < OFTEN_AT_ONCE else 1
         self._carry(body, chance, several)
-        self.world.after(ACK_TIMEOUT, partial(self._retry, name, body, chance))
+        self.world.after(ACK_TIMEOUT, partial(self._retry, digest, body, chance))
 
-    def throw_in(self, name: bytes | None, body: bytes, chance: Random, brokers: int = 1) -> None:
-        """What nobody waits for; without a name it is no batch at all."""
-        if name is not None:
-            self.world.observe(Submitted(name, body))
+    def throw_in(self, digest: bytes | None, body: bytes, chance: Random, brokers: int = 1) -> None:
+        """Hand in what no client waits for; without a digest it is not a batch."""
+        if digest is not None:
+            self.world.observe(Submitted(digest, body))
         self._carry(body, chance, brokers)
 
     def repeat(self, chance: Random) -> None:
@@ -66,24 +66,24 @@ class Post:
         first = event.block.height > self.height
         self.height = max(self.height, event.block.height)
         for leaf in read_leaves(event.leaves):
-            if isinstance(leaf, BatchReceipt):
-                self.receipts[leaf.code.value] += first
-                self._settle(leaf, event.block.height)
+            if (receipt := receipt_of(leaf)) is not None:
+                self.receipts[receipt.code] += first
+                self._settle(receipt, event.block.height)
 
     def _settle(self, receipt: BatchReceipt, height: int) -> None:
-        if receipt.code in UNDECIDED:
+        if not class_of(receipt.code).settles:
             return
         settle = self._waiting.pop(receipt.digest, None)
         if settle is not None:
             self.settled = height
-            self.acknowledged += receipt.code in {Code.OK, Code.DUPLICATE}
+            self.acknowledged += receipt.code in {OK, DUPLICATE}
             settle(receipt)
 
-    def _retry(self, name: bytes, body: bytes, chance: Random) -> None:
+    def _retry(self, digest: bytes, body: bytes, chance: Random) -> None:
         """One of f + 1 replicas is correct."""
-        if name in self._waiting:
+        if digest in self._waiting:
             self._carry(body, chance, faults(len(self.world.hosts)) + 1)
-            self.world.after(ACK_TIMEOUT, partial(self._retry, name, body, chance))
+            self.world.after(ACK_TIMEOUT, partial(self._retry, digest, body, chance))
 
     def _carry(self, body: bytes, chance: Random, brokers: int) -> None:
         size = len(self.world.hosts)
@@ -96,4 +96,4 @@ class Post:
 @lru_cache(maxsize=64)
 def read_leaves(data: bytes) -> tuple[Leaf, ...]:
     """The results of a block as they lie on a disk; every replica has the same, so they are read once."""
-    return tuple(map(decode_leaf, decode_receipts(data))) if data else ()
+    return tuple(map(DATA_SHARD.decode_leaf, decode_receipts(data))) if data else ()

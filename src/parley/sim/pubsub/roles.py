@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 
+from parley.application.operations import Operation, encode_operation
 from parley.model.batches import CONTROL, PUBLISH, Message, MessageHeader, encode
 from parley.model.expressions import parse_rule
 from parley.model.names import Value
-from parley.model.operations import CommitStage, Operation, Subscribe, Unsubscribe, encode_operation
-from parley.model.receipts import BatchReceipt, Done, Duplicate, Staged
+from parley.model.receipts import BatchReceipt
+from parley.model.refusals import DUPLICATE
+from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.receipts import is_staged
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.sim.pubsub.author import Author, tagged
 from parley.sim.pubsub.people import LEASE, Person
 from parley.sim.pubsub.post import Post
@@ -53,7 +57,7 @@ class Role(ABC):
 
     @abstractmethod
     def act(self) -> None:
-        """One thing that somebody in this role does."""
+        """One thing that a client in this role does."""
 
     def _turn(self) -> None:
         if not self._stopped:
@@ -101,7 +105,7 @@ class Publisher(Role):
 
 
 class Stager(Role):
-    """Stages batches and commits them, as a Spark job does that fails now and then: after a failure it stages anew."""
+    """Stages batches and commits them, as a Spark job does that fails now and then: after a failure it stages again."""
 
     pauses = (100, 500)
 
@@ -117,7 +121,9 @@ class Stager(Role):
         if self._author.waiting:
             return
         roll = self._chance.random()
-        if self._commit is not None and roll < 0.3:
+        if self._commit is not None and roll < 0.05:
+            self._come_late(self._commit)
+        elif self._commit is not None and roll < 0.3:
             self._author.operate(self._commit, _enough)  # the driver does not know that it has committed
         elif self._staged and roll < 0.8:
             self._chance.shuffle(self._staged)
@@ -133,18 +139,23 @@ class Stager(Role):
                 valid = self._chance.choice((STAGED_SHORT, STAGED_LONG, STAGED_LONG))
                 self._author.stage(place, messages, self._stage, valid, self._noted)
 
+    def _come_late(self, committed: CommitStage) -> None:
+        """A task that the driver has given up stages its batch after the commit."""
+        place = self._chance.choice([one for one in self._places if one[0] == committed.topic])
+        self._author.stage(place, (message(self._chance),), committed.stage, STAGED_LONG, _enough)
+
     def _noted(self, receipt: BatchReceipt) -> None:
-        if isinstance(receipt.outcome, Staged | Duplicate):
+        if is_staged(receipt) or receipt.code == DUPLICATE:
             self._staged.append(receipt.digest)
 
     def _committed(self, receipt: BatchReceipt) -> None:
-        """Whatever was refused is staged anew, as the next stage or as the same."""
+        """What was refused is staged again, as the next stage or as the same."""
         self._staged = []
-        if isinstance(receipt.outcome, Done):
+        if receipt.is_done:
             self._post.world.happened["stages"] += 1
+            self._stage += self._chance.choice((1, 1, 2))
         else:
             self._commit = None
-        self._stage += self._chance.choice((1, 1, 2)) if isinstance(receipt.outcome, Done) else 0
 
 
 class Subscriber(Role):
@@ -166,13 +177,13 @@ class Subscriber(Role):
         elif self._held and roll < 0.6:
             self._author.operate(Unsubscribe(*self._held.pop()), _enough)
         else:
-            interest = (self._chance.choice(self._topics), self._chance.choice(CONSTRAINTS))
-            self._held.append(interest)
-            self._author.operate(Subscribe(*interest), _enough)
+            subscription = (self._chance.choice(self._topics), self._chance.choice(CONSTRAINTS))
+            self._held.append(subscription)
+            self._author.operate(Subscribe(*subscription), _enough)
 
 
 class Misuser(Role):
-    """A registered client that tries what must be refused; nobody waits for what comes of it."""
+    """A registered client that tries what must be refused, and waits for no receipt."""
 
     pauses = (500, 2500)
 
@@ -236,7 +247,7 @@ class Misuser(Role):
         self._post.throw_in(*signed, self._chance)
 
     def _overreach(self) -> None:
-        """Only administrators may, and only their own clients; and nobody commits what another one has staged."""
+        """Only administrators may, and only their own clients; and no client commits what another one has staged."""
         commit = CommitStage("orders", self._chance.randbytes(16), 0, (self._chance.randbytes(32),))
         operation = encode_operation(self._chance.choice((Subscribe("wards", "a = 1"), commit)))
         salt, header = self._chance.randbytes(16), encode(MessageHeader())

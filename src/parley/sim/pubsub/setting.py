@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from parley.pubsub.application import PubSub
-from parley.pubsub.staged import LEAST
-from parley.replica.ports import Application, KeyValue
+from parley.applications import data_shard
+from parley.model.refusals import OK
+from parley.modules.staging.staged import LEAST
+from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
 from parley.sim.chance import stream
 from parley.sim.checkers import Checker, NoDuplication
+from parley.sim.kept import KeptState
 from parley.sim.pubsub.agreed import Agreed
 from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
 from parley.sim.pubsub.disks import SoundDisks
@@ -18,7 +20,9 @@ from parley.sim.results import EqualResults
 from parley.sim.setting import Users
 from parley.sim.world import World
 
-__all__ = ["Publishing"]
+__all__ = ["SHARD", "Publishing"]
+
+SHARD = data_shard(numbered_bytes=2 * LEAST)  # a block numbers few staged batches
 
 # All that replicas wait for is shorter than in real networks, and a run has a few hundred blocks.
 PATIENT = Patience(stuck=4_000, joins=8, apart=24)
@@ -26,17 +30,11 @@ IMPATIENT = Patience(views=12, heights=8, stuck=4_000, joins=8, apart=24)
 OFTEN_IMPATIENT = 0.7
 
 
-class Cramped(PubSub):
-    """A block numbers few staged batches, so that stages take several."""
-
-    numbered_bytes = 2 * LEAST
-
-
 class Publishing:
     """Topics, subscriptions and publications of organisations with one broker each."""
 
     name = "pubsub"
-    recovery_views = 160  # who is stuck waits, and may start from a snapshot twice
+    recovery_views = 160  # a replica that is stuck waits, and may start from a snapshot twice
 
     def __init__(self, seed: int, nodes: int) -> None:
         self._seed = seed
@@ -44,14 +42,19 @@ class Publishing:
         agreed = Agreed()
         self._nothing_lost, self._sound_disks = NothingLost(agreed), SoundDisks(agreed)
         self._agreed = agreed
+        self._kept = KeptState()
         self.patience = IMPATIENT if stream(seed, "patience").random() < OFTEN_IMPATIENT else PATIENT
 
     @property
     def chain(self) -> bytes:
         return self.people.chain
 
-    def application(self) -> Application:
-        return Cramped(self.people.genesis)
+    @property
+    def version(self) -> int:
+        return self.people.genesis.application
+
+    def mounted(self, member: int) -> Mounted:
+        return self._kept.watched(member, SHARD.mount(self.people.genesis))
 
     def users(self, world: World) -> Users:
         return Workload(world, self._seed, self.people)
@@ -60,8 +63,9 @@ class Publishing:
         agreed = self._agreed
         administrators = {admin.key: admin.organisation for admin in self.people.administrators}
         return [
-            NoDuplication("Ok"),
-            EqualResults(self.application()),
+            NoDuplication(OK),
+            EqualResults(SHARD.mount(self.people.genesis).machine),
+            self._kept,
             PublicationOrder(agreed),
             self._nothing_lost,
             Revocation(agreed, administrators),

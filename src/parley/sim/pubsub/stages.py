@@ -6,9 +6,12 @@ from collections import deque
 
 import msgspec
 
+from parley.applications import DATA_SHARD
 from parley.model.batches import STAGED, Batch
-from parley.model.operations import CommitStage, DeleteTopic, decode_operation
-from parley.model.receipts import BatchReceipt, Done, Published
+from parley.model.receipts import BatchReceipt, receipt_of
+from parley.modules.publishing.receipts import first_offset
+from parley.modules.staging.operations import commit_of
+from parley.modules.topics.operations import deleted
 from parley.sim.observations import Applied, Observation
 from parley.sim.pubsub.agreed import Agreed
 
@@ -33,7 +36,7 @@ class WholeStages:
         for height, leaves in self._agreed.after(self._height):
             self._height = height
             own = len(self._agreed.block(height).batches)
-            receipts = [leaf for leaf in leaves if isinstance(leaf, BatchReceipt)]
+            receipts = [found for found in map(receipt_of, leaves) if found is not None]
             for position, receipt in enumerate(receipts):
                 fault = self._decided(receipt) if position < own else self._numbered(receipt)
                 if fault is not None:
@@ -42,26 +45,24 @@ class WholeStages:
 
     def _decided(self, receipt: BatchReceipt) -> str | None:
         batch = msgspec.msgpack.decode(self._agreed.bodies[receipt.digest], type=Batch)
-        if isinstance(receipt.outcome, Published) and batch.header.kind == STAGED:
+        if first_offset(receipt) is not None and batch.header.kind == STAGED:
             return f"batch {receipt.digest.hex()[:12]} was published instead of staged"
-        if receipt.topic or not isinstance(receipt.outcome, Done):
+        if receipt.topic or not receipt.is_done:
             return None
-        match decode_operation(batch.messages[0].payload):
-            case CommitStage() as commit:
-                writer = (receipt.publisher, commit.topic, commit.writer)
-                before = self._stages.get(writer, -1)
-                self._stages[writer] = commit.stage
-                self._queue.extend((commit.topic, name) for name in commit.digests)
-                if commit.stage <= before:
-                    return f"stage {commit.stage} was committed after stage {before} of the same writer"
-            case DeleteTopic(name=topic):
-                self._queue = deque(waiting for waiting in self._queue if waiting[0] != topic)
-            case _:
-                pass
+        operation = DATA_SHARD.decode_operation(batch.messages[0].payload)
+        if (deletion := deleted(operation)) is not None:
+            self._queue = deque(waiting for waiting in self._queue if waiting[0] != deletion.name)
+        if (commit := commit_of(operation)) is not None:
+            writer = (receipt.publisher, commit.topic, commit.writer)
+            before = self._stages.get(writer, -1)
+            self._stages[writer] = commit.stage
+            self._queue.extend((commit.topic, digest) for digest in commit.digests)
+            if commit.stage <= before:
+                return f"stage {commit.stage} was committed after stage {before} of the same writer"
         return None
 
     def _numbered(self, receipt: BatchReceipt) -> str | None:
         if not self._queue or self._queue[0] != (receipt.topic, receipt.digest):
             return f"batch {receipt.digest.hex()[:12]} was numbered, which is not the next one that was committed"
         self._queue.popleft()
-        return None if isinstance(receipt.outcome, Published) else "a numbered batch was not published"
+        return None if first_offset(receipt) is not None else "a numbered batch was not published"

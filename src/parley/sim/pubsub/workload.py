@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from parley.application.operations import Operation
 from parley.ledger import layout
 from parley.model.names import Value, sorted_pairs
-from parley.model.operations import (
-    AlterClient,
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    Operation,
-    Policy,
-    RevokeClient,
-)
+from parley.modules.registry.operations import AlterClient, RevokeClient
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.sim.chance import stream
 from parley.sim.observations import Observation, Opened
 from parley.sim.pubsub.author import Author

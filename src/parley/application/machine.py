@@ -1,0 +1,233 @@
+"""The state machine of an application: every ordered batch, once, in sequence, by those who may (P3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from parley.application import expiry, keeping, strangers
+from parley.application.admission import Admission, OpenedBatch
+from parley.application.block import BlockContext, Derived
+from parley.application.executed import Executed
+from parley.application.sequences import ProducerSequence
+from parley.application.state import State
+from parley.consensus.types import Block
+from parley.ledger import layout, state_map
+from parley.ledger.application import KeyValue, Receipt, Results
+from parley.model.batches import MAX_NOT_AFTER, BatchHeader
+from parley.model.genesis import Genesis
+from parley.model.names import Position
+from parley.model.principals import Principal
+from parley.model.receipts import BatchReceipt, Duplicate, Leaf, Outcome, Rejected, encode_leaf
+from parley.model.refusals import Busy, Expired, OutOfSequence, Refused, SequenceReused, class_of
+
+if TYPE_CHECKING:
+    from parley.application.application import Application
+
+
+class Machine:
+    """One application in one network. Its memory between blocks is derived from the state."""
+
+    def __init__(self, application: Application, genesis: Genesis) -> None:
+        self._application = application
+        self._genesis = genesis
+        self._chain = genesis.chain
+        self._admission = Admission(self._chain, application.decode_operation, application.batch_kinds)
+        self._principal = application.principals(genesis)
+        self._derived: dict[Derived[Any], Any] = {}
+        self._height: int | None = None  # of the state that these are derived from
+        self.executed = Executed()
+
+    @property
+    def derived(self) -> dict[Derived[Any], Any] | None:
+        """What is kept between blocks; None until the first block since this start has been executed."""
+        return None if self._height is None else self._derived
+
+    def genesis(self) -> Results:
+        """The empty state: organisations and administrators are those of the genesis file (P26)."""
+        return Results((), state_map.EMPTY_ROOT, (), frozenset())
+
+    def admit(self, body: bytes) -> OpenedBatch:
+        """A batch that may be ordered. Raises `Refused`."""
+        return self._admission.admit(body)
+
+    def vouch(self, body: bytes, digest: bytes) -> None:
+        """A worker of this broker has checked this very body, for this network, and found this digest."""
+        self._admission.vouch(body, digest)
+
+    def is_body(self, body: bytes, digest: bytes) -> bool:
+        return self._admission.is_body(body, digest)
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
+        context = self._begin(block, state)
+        application = self._application
+        expiry.sweep(context, application.expiring)
+        for module in application.modules:
+            if module.begin_block is not None:
+                module.begin_block(context)
+        opened = in_turn([self._admission.recall(digest, body) for digest, body in batches])
+        context.room -= sum(len(body) for _, body in batches)
+        receipts = [self._execute(context, one, position) for position, one in enumerate(opened)]
+        for module in application.modules:
+            if module.end_block is not None:
+                module.end_block(context)
+        leaves: list[Leaf] = [*receipts, *(late.receipt for late in context.late)]
+        for module in application.modules:
+            if module.certify is not None:
+                leaves += module.certify(context)
+        codes = [receipt.outcome.code for receipt in receipts]
+        unsettled = {code for code in set(codes) if not class_of(code).settles}
+        settled = frozenset(
+            one.digest for one, code in zip(receipts, codes, strict=True) if code not in unsettled
+        )
+        self._admission.forget(settled)
+        self.executed.batches.update(codes)
+        return self._results(context, state, receipts, leaves, settled)
+
+    def _begin(self, block: Block, state: KeyValue) -> BlockContext:
+        if self._height is None or self._height != block.height - 1:
+            self._derived = {one: one.load(state) for one in self._application.derived}
+        self._height = None  # until this block is done
+        return BlockContext(
+            block.height,
+            block.header.time,
+            genesis=self._genesis,
+            chain=self._chain,
+            state=State(state),
+            executed=self.executed,
+            hooks=self._application.hooks,
+            derived=self._derived,
+            principal=self._principal,
+        )
+
+    def _results(
+        self,
+        context: BlockContext,
+        store: KeyValue,
+        receipts: Sequence[BatchReceipt],
+        leaves: Sequence[Leaf],
+        settled: frozenset[bytes],
+    ) -> Results:
+        changes = dict(context.state.changes())
+        root, nodes = state_map.update(_Nodes(store), changes)
+        self._height = context.height
+        return Results(
+            writes=(
+                *((layout.ENTRIES + key, value) for key, value in changes.items()),
+                *((layout.NODES + path, node) for path, node in nodes.items()),
+                *keeping.places(self._application, context.height, leaves, store),
+                *keeping.to_erase(self._application, context, receipts, store),
+            ),
+            state_root=root,
+            receipts=tuple(Receipt(r.digest, r.code, at) for at, r in enumerate(receipts)),
+            settled=settled,
+            leaves=tuple(map(encode_leaf, leaves)),
+            urgent=bool(context.late) or context.urgent,
+        )
+
+    def _execute(self, block: BlockContext, opened: OpenedBatch, position: int) -> BatchReceipt:
+        """The receipt will be the block's leaf at `position`."""
+        header = opened.batch.header
+        by = self._principal(block.state, header.publisher)
+        kind = self._application.batch_kinds.get(header.kind)
+        sequenced = kind is None or kind.sequence  # operations have no kind of their own
+        decide = self._decide if sequenced else self._decide_unsequenced
+        outcome = decide(block, by, opened, (block.height, position))
+        return BatchReceipt(
+            opened.digest, header.publisher, by.title, header.topic, header.partition, header.count, outcome
+        )
+
+    def _decide(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
+        state, header, digest = block.state, opened.batch.header, opened.digest
+        sequence = ProducerSequence(state, header)
+        if (expired := _untimely(header, block.height)) is not None:
+            return Rejected.of(expired, sequence.next)
+        known = sequence.original(header.sequence, digest) or strangers.original(state, digest)
+        if known is not None:
+            return Duplicate(known)
+        if not sequence.exists and not by.is_live:
+            return _turn_away(state, by, opened, at)
+        if header.sequence < sequence.next:
+            sequence.hold(header.not_after)
+            return Rejected.of(SequenceReused(sequence=header.sequence), sequence.next)
+        if header.sequence > sequence.next:
+            early = OutOfSequence(sequence=header.sequence, expected=sequence.next)
+            return Rejected.of(early, sequence.next)
+        try:
+            sequence.require_room(header)
+            outcome = self._apply(block, by, opened, at)
+        except Refused as refused:
+            if not refused.settles:  # nothing is decided: it waits for another block
+                return Rejected.of(refused, sequence.next)
+            outcome = Rejected.of(refused, header.sequence + header.count)
+        sequence.take(header, digest, at)
+        return outcome
+
+    def _decide_unsequenced(
+        self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position
+    ) -> Outcome:
+        """There is no sequence, so the next one that a refusal names is 0."""
+        if (expired := _untimely(opened.batch.header, block.height)) is not None:
+            return Rejected.of(expired, 0)
+        try:
+            return self._apply(block, by, opened, at)
+        except Refused as refused:
+            return Rejected.of(refused, 0)
+
+    def _apply(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
+        operation = opened.operation
+        if operation is not None:
+            return self._application.apply_operation[type(operation)](block, by, operation, at)
+        return self._application.batch_kinds[opened.batch.header.kind].apply(block, by, opened, at)
+
+
+def in_turn(batches: list[OpenedBatch]) -> list[OpenedBatch]:
+    """The leader's order, but a session's batches by sequence within the places that the session holds (P3)."""
+    sessions: dict[tuple[object, ...], list[int]] = {}
+    for place, opened in enumerate(batches):
+        header = opened.batch.header
+        session = (header.publisher, header.session, header.kind, header.topic, header.partition)
+        sessions.setdefault(session, []).append(place)
+    ordered = list(batches)
+    for places in sessions.values():
+        if len(places) == 1:
+            continue
+        line_up = sorted((batches[place] for place in places), key=_sequence)
+        for place, opened in zip(places, line_up, strict=True):
+            ordered[place] = opened
+    return ordered
+
+
+def _sequence(opened: OpenedBatch) -> int:
+    return opened.batch.header.sequence
+
+
+def _untimely(header: BatchHeader, height: int) -> Refused | None:
+    if height > header.not_after:
+        return Expired("late", not_after=header.not_after, height=height)
+    if header.not_after > height + MAX_NOT_AFTER:
+        return Expired("too_far_ahead", not_after=header.not_after, height=height, limit=MAX_NOT_AFTER)
+    return None
+
+
+def _turn_away(state: State, by: Principal, opened: OpenedBatch, at: Position) -> Rejected:
+    """No sequence for those who have no part, or they could fill the state (decision 9).
+
+    What is refused of a revoked key need not be remembered: it is refused for ever.
+    """
+    header = opened.batch.header
+    if by.client is None and not strangers.remember(state, opened.digest, header.not_after, at):
+        return Rejected.of(Busy("stranger", not_after=header.not_after), 0)
+    refused = by.reason_to_refuse()
+    assert refused is not None, "only those without a part are turned away"
+    return Rejected.of(refused, 0)
+
+
+class _Nodes:
+    """The map's nodes as they were before this block."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._get: Callable[[bytes], bytes | None] = store.get
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._get(layout.NODES + path)

@@ -1,0 +1,164 @@
+"""Producer sequences: every batch takes effect once, whoever orders it again (P3).
+
+A batch must be known until its not_after, but an entry of the state map for each would cost more than the batch. So a
+sequence keeps its newest 64 in its own record; full chunks get keys of their own and are found by their ordinal.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct as Layout
+
+from msgspec.structs import replace
+
+from parley.application.block import BlockContext
+from parley.application.expiry import look_again
+from parley.application.state import State
+from parley.application.tables import HASH, KEY, LARGE, Record, Table
+from parley.crypto.encoding import u32
+from parley.crypto.hashing import DIGEST_SIZE, digest
+from parley.model.batches import BatchHeader
+from parley.model.names import U32, U64, Key, Position
+from parley.model.refusals import Busy
+
+CHUNK = 64  # batches
+MAX_SEQUENCES = 4_096  # of one key
+ENTRY = Layout(">32sQI")  # digest, and the height and position of its receipt
+
+
+class SequenceRecord(Record, frozen=True):
+    """The next sequence of one session, and its newest batches."""
+
+    publisher: Key
+    next: U64
+    last: U64  # the highest not_after of the batches that must be known
+    sealed: U32  # how many chunks have left for keys of their own
+    first: U64  # the sequence of the first batch in `open`
+    open: bytes  # entries of `ENTRY`, oldest first
+
+
+class ChunkRecord(Record, frozen=True):
+    """A full chunk of a sequence's older batches."""
+
+    first: U64
+    entries: bytes
+
+
+SEQUENCES: Table[SequenceRecord, bytes] = Table(
+    "sequence",
+    SequenceRecord,
+    HASH,
+    about="One producer sequence, by the hash of (publisher, session, kind, topic, partition).",
+    expires=True,
+)
+# Sorts before sequences: where both are listed for one height, a sequence goes after its chunks.
+CHUNKS: Table[ChunkRecord, bytes, int] = Table(
+    "chunk", ChunkRecord, HASH, LARGE, about="Older batches of a producer sequence.", expires=True
+)
+SEQUENCES_OF: Table[int, bytes] = Table("sequences", int, KEY, about="How many sequences a key has.")
+
+
+class ProducerSequence:
+    """One sequence as the state has it; `next` is 0 where there is none."""
+
+    __slots__ = ("_id", "_record", "_state")
+
+    def __init__(self, state: State, header: BatchHeader) -> None:
+        self._state = state
+        self._id = sequence_id(header)
+        self._record = SEQUENCES.get(state, self._id)
+
+    @property
+    def exists(self) -> bool:
+        return self._record is not None
+
+    @property
+    def next(self) -> int:
+        return 0 if self._record is None else self._record.next
+
+    def original(self, sequence: int, digest: bytes) -> Position | None:
+        """Where the batch of this digest was applied or refused, if it was and may not have expired since."""
+        record = self._record
+        if record is None or sequence >= record.next:
+            return None
+        entries = record.open if sequence >= record.first else self._sealed(sequence, record.sealed)
+        for at in range(0, len(entries), ENTRY.size):
+            if entries[at : at + DIGEST_SIZE] == digest:
+                _, height, position = ENTRY.unpack_from(entries, at)
+                return height, position
+        return None
+
+    def require_room(self, header: BatchHeader) -> None:
+        """That the sequence exists or may begin. If not, nothing is decided: one ends when its batches have expired."""
+        if self._record is None and SEQUENCES_OF.count(self._state, header.publisher) >= MAX_SEQUENCES:
+            raise Busy("sequences", limit=MAX_SEQUENCES, not_after=header.not_after)
+
+    def take(self, header: BatchHeader, digest: bytes, at: Position) -> None:
+        """The batch was applied or refused in its turn; either way its sequence is used and its digest known."""
+        entry = ENTRY.pack(digest, *at)
+        old = self._record
+        if old is None:
+            look_again(self._state, header.not_after + 1, SEQUENCES.key(self._id))
+            SEQUENCES_OF.add(self._state, header.publisher, by=1)
+            new = SequenceRecord(header.publisher, header.count, header.not_after, 0, header.sequence, entry)
+        else:
+            last = max(old.last, header.not_after)
+            sealed, first, entries = old.sealed, old.first, old.open
+            if len(entries) >= CHUNK * ENTRY.size:
+                self._seal(old, last)
+                sealed, first, entries = sealed + 1, header.sequence, b""
+            new = SequenceRecord(old.publisher, old.next + header.count, last, sealed, first, entries + entry)
+        self._put(new)
+
+    def hold(self, not_after: int) -> None:
+        """Live on until a batch has expired that would apply if the sequence began anew."""
+        if self._record is not None and self._record.last < not_after:
+            self._put(replace(self._record, last=not_after))
+
+    def _put(self, record: SequenceRecord) -> None:
+        self._record = record
+        SEQUENCES.put(self._state, self._id, record=record)
+
+    def _seal(self, record: SequenceRecord, last: int) -> None:
+        # By the sequence's highest not_after so far, so that chunks expire in the order of their ordinals.
+        CHUNKS.put(self._state, self._id, record.sealed, record=ChunkRecord(record.first, record.open))
+        look_again(self._state, last + 1, CHUNKS.key(self._id, record.sealed))
+
+    def _sealed(self, sequence: int, sealed: int) -> bytes:
+        """The entries of the last chunk that begins at or before the sequence; older chunks expire first."""
+        low, high, found = 0, sealed, b""
+        while low < high:
+            middle = (low + high) // 2
+            chunk = CHUNKS.get(self._state, self._id, middle)
+            if chunk is None:
+                low = middle + 1
+            elif chunk.first <= sequence:
+                low, found = middle + 1, chunk.entries
+            else:
+                high = middle
+        return found
+
+
+def sequence_id(header: BatchHeader) -> bytes:
+    return _sequence_id(header.publisher, header.session, header.kind, header.topic, header.partition)
+
+
+@lru_cache(maxsize=4_096)  # a session's batches come one after the other
+def _sequence_id(publisher: bytes, session: bytes, kind: int, topic: str, partition: int) -> bytes:
+    return digest("application/sequence", publisher, session, u32(kind), topic.encode(), u32(partition))
+
+
+def expire_sequence(block: BlockContext, key: tuple[bytes], listed: int) -> int:
+    """The height for which a sequence is listed has come: it goes, or is listed anew if it was used since.
+
+    Judged by the listed height, which may be past: so all its chunks were listed before and have gone.
+    """
+    state = block.state
+    record = SEQUENCES.get(state, *key)
+    assert record is not None, "a sequence goes only here"
+    if record.last < listed:
+        SEQUENCES.delete(state, *key)
+        SEQUENCES_OF.add(state, record.publisher, by=-1)
+    else:
+        look_again(state, max(record.last, block.height) + 1, SEQUENCES.key(*key))
+    return 1

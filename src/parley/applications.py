@@ -1,0 +1,63 @@
+"""The applications of Parley, each a list of modules: what a ledger does is on this page.
+
+The order of the list is the order in which modules begin and end a block and in which hooks are called.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+from parley.application.application import Application
+from parley.application.module import Module
+from parley.model.genesis import Genesis
+from parley.modules.advertisements import rules as advertisements
+from parley.modules.publishing import rules as publishing
+from parley.modules.registry import rules as registry
+from parley.modules.retention import rules as retention
+from parley.modules.staging import rules as staging
+from parley.modules.subscriptions import rules as subscriptions
+from parley.modules.topics import rules as topics
+
+VARIABLE = (
+    "PARLEY_APPLICATION"  # module:name of another application, for networks whose genesis file allows faults
+)
+VERSION = 2
+
+MODULES: tuple[Module, ...] = (
+    registry.MODULE,
+    topics.MODULE,
+    subscriptions.MODULE,
+    publishing.MODULE,
+    retention.MODULE,
+    staging.MODULE,
+    advertisements.MODULE,
+)
+
+DATA_SHARD = Application("data shard", VERSION, MODULES)
+
+
+def data_shard(numbered_bytes: int) -> Application:
+    """The data shard, but a block numbers so many bytes of staged batches: in simulations stages take several blocks."""
+    cramped = staging.module(numbered_bytes)
+    modules = tuple(cramped if one is staging.MODULE else one for one in MODULES)
+    return Application("data shard", VERSION, modules)
+
+
+class ApplicationError(ValueError):
+    """The application that the environment names cannot be used."""
+
+
+def application_of(genesis: Genesis) -> Application:
+    """The application of a network. Raises `ApplicationError`."""
+    named = os.environ.get(VARIABLE, "")
+    if not named or not genesis.allow_faults:
+        return DATA_SHARD
+    module, _, name = named.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ApplicationError(f"{VARIABLE} is {named!r}, which cannot be loaded: {error}") from None
+    if not isinstance(found, Application):
+        raise ApplicationError(f"{VARIABLE} is {named!r}, which is not an Application")
+    return found

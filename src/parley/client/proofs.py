@@ -1,0 +1,171 @@
+"""Proof files of operations and of entries of the state: what a third party checks with the genesis file alone (P7).
+
+As with `parley.modules.publishing.proof`, a file is JSON in one canonical form and every byte of it is bound: by a hash,
+by a signature, or by repeating what those cover. Which operations and tables there are is known by the application.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
+
+import msgspec
+from msgspec import Struct
+
+from parley.application.application import Application
+from parley.application.operations import Operation
+from parley.application.tables import Table
+from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
+from parley.model import leaves
+from parley.model.batches import CONTROL, BatchHeader, Message, digest_of, is_signed
+from parley.model.codec import DECODE_ERRORS
+from parley.model.names import U64, Signature
+from parley.model.receipts import BatchReceipt, receipt_of
+from parley.model.refusals import Refused
+from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, decode_publication
+
+R = TypeVar("R")
+K = TypeVarTuple("K")
+
+KeyPart = int | str | tuple[int, ...]
+
+
+class OperationProof(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="parley operation proof 1"
+):
+    """What one ordered operation did. The first fields say in plain words what the rest proves.
+
+    `code` is "Ok" if it took effect. `client` is "organisation/name" as the registry had it.
+    """
+
+    operation: str
+    client: str
+    code: str
+    height: U64
+    time: U64
+    batch: BatchHeader
+    message: Message  # holds the operation
+    signature: Signature
+    receipt: BlockProof
+    anchor: Anchor
+
+    @classmethod
+    def of(
+        cls,
+        receipt: tuple[BatchReceipt, BlockProof, Anchor],
+        batch: tuple[BatchHeader, Message, bytes],
+        operation: Operation,
+    ) -> OperationProof:
+        """From a receipt with its proof, and (header, message, signature) of the operation's batch."""
+        leaf, proof, anchor = receipt
+        header, message, signature = batch
+        return cls(
+            operation.name_of(),
+            leaf.client,
+            leaf.code,
+            proof.header.height,
+            proof.header.time,
+            header,
+            message,
+            signature,
+            proof,
+            anchor,
+        )
+
+    def check(self, trust: Trust, application: Application) -> tuple[Operation, BatchReceipt]:
+        """The operation and its receipt. Raises `ProofError` unless both are what the file says."""
+        shown = trust.certified(self.anchor).leaves(self.receipt)
+        receipt = receipt_of(shown[0])
+        # What a publication says may read like an operation, and is none.
+        if len(shown) != 1 or receipt is None or self.batch.kind != CONTROL:
+            raise ProofError("the receipt is not that of one operation")
+        if receipt.digest != digest_of(self.batch, leaves.root([self.message.leaf()])):
+            raise ProofError("the operation is not the one that the receipt names")
+        if self.batch.chain != trust.genesis.chain or not is_signed(
+            self.batch, receipt.digest, self.signature
+        ):
+            raise ProofError("the operation is not signed by the key that it names")
+        try:
+            operation = application.decode_operation(self.message.payload)
+        except Refused as refused:
+            raise ProofError(f"the operation cannot be read: {refused.detail}") from None
+        batch = (self.batch, self.message, self.signature)
+        if self != OperationProof.of((receipt, self.receipt, self.anchor), batch, operation):
+            raise ProofError("the file's summary does not say what its proof shows")
+        return operation, receipt
+
+
+class EntryProof(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="parley entry proof 1"
+):
+    """One entry of the state as of a height, or that there was none. The first fields say in plain words which one.
+
+    Bytes in `key` are hexadecimal digits.
+    """
+
+    table: str
+    key: tuple[KeyPart, ...]
+    found: bool
+    height: U64
+    time: U64
+    entry: StateEntry
+    anchor: Anchor
+
+    @classmethod
+    def of(cls, table: Table[R, *K], entry: StateEntry, anchor: Anchor) -> EntryProof:
+        """From an entry of this table and the certified header that its proof leads to."""
+        key: tuple[Any, ...] = table.unpack(entry.key)
+        shown = tuple(part.hex() if isinstance(part, bytes) else part for part in key)
+        header = anchor.header
+        found = entry.value is not None
+        return cls(table.name, shown, found, header.executed_height, header.time, entry, anchor)
+
+    def check(self, trust: Trust, application: Application) -> object:
+        """The record, None if there is certainly none. Raises `ProofError` unless it is what the file says."""
+        value = trust.certified(self.anchor).value(self.entry, self.entry.key)
+        table = application.table_of(self.entry.key)
+        if table is None:
+            raise ProofError("the entry is of a table that this network does not have")
+        if table.index:  # whatever it holds, the state has no such entry
+            raise ProofError(f"table {table.name} is no part of the certified state")
+        try:
+            shown = EntryProof.of(table, self.entry, self.anchor)
+            record: object = None if value is None else table.decode(value)
+        except (*DECODE_ERRORS, ValueError) as error:
+            raise ProofError(f"the entry cannot be read: {error}") from None
+        if self != shown:
+            raise ProofError("the file's summary does not say what its proof shows")
+        return record
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the proof to a new file that only its owner can read."""
+        save_proof(self, path)
+
+
+Proof: TypeAlias = PublicationProof | OperationProof | EntryProof
+
+
+def encode_proof(proof: Proof) -> bytes:
+    return msgspec.json.encode(proof) + b"\n"
+
+
+def decode_proof(data: bytes) -> Proof:
+    """A proof file of any kind, not checked yet. Raises `ProofError` for anything but the one canonical form."""
+    try:
+        proof = _proofs.decode(data[: MAX_PROOF + 1])
+    except DECODE_ERRORS:
+        return decode_publication(data)
+    if encode_proof(proof) != data:
+        raise ProofError("the file is not in its canonical form: it was changed")
+    return proof
+
+
+def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
+    """Write the proof to a new file that only its owner can read, because it may hold a message."""
+    descriptor = os.open(Path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(encode_proof(proof))
+
+
+_proofs: msgspec.json.Decoder[OperationProof | EntryProof] = msgspec.json.Decoder(OperationProof | EntryProof)

@@ -1,0 +1,348 @@
+"""Asks brokers until as many as it takes agree: one that proves its answer, f+1, or some of one's own organisation.
+
+Whatever goes wrong with one broker leads to the next. A refusal without proof is believed when f+1 brokers say it, one
+of which is honest, or, if it is one that cannot be proved, when no other broker is left to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+from parley.client.beliefs import Ordered, Reader, Stale, VerifiedView, check_receipts, shown_receipt
+from parley.client.brokers import Brokers
+from parley.client.connection import ClientQuestion, Connection, Declined, Gone
+from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
+from parley.ledger.proofs import ProofError
+from parley.model.genesis import Timeouts
+from parley.model.refusals import Refusal
+from parley.net.messages import (
+    Answer,
+    Blocks,
+    Bodies,
+    Failure,
+    Fetch,
+    Fetched,
+    PackedFetched,
+    Proven,
+    Receipted,
+    ShownHeader,
+    Submit,
+)
+
+__all__ = ["PATIENCE", "QuorumClient", "Request", "agreed", "pause", "swallow_result"]
+
+PATIENCE = 15.0  # seconds for which all brokers may be unreachable before that is an error
+FIRST_PAUSE = 0.05  # seconds between two rounds of asking, doubled each time
+LONGEST_PAUSE = 2.0
+ANSWER_SECONDS = 10.0
+RECEIPT_SECONDS = 70.0  # brokers themselves give up after 60
+
+A = TypeVar("A", bound=Receipted | Fetched | PackedFetched | Proven | Blocks | Bodies | ShownHeader)
+R = TypeVar("R")
+
+
+def agreed(answers: Sequence[R], needed: int) -> R | None:
+    """An answer that enough brokers gave."""
+    return next((answer for answer in answers if answers.count(answer) >= needed), None)
+
+
+def swallow_result(task: asyncio.Task[Any]) -> None:
+    """Take the result of a task that is not waited for any more, or Python would complain about its exception."""
+    if not task.cancelled():
+        task.exception()
+
+
+def pause(number: int) -> float:
+    """Seconds to wait after the round of this number."""
+    return min(FIRST_PAUSE * (1 << min(number, 16)), LONGEST_PAUSE)
+
+
+@dataclass(frozen=True)
+class Request(Generic[A, R]):
+    """A question and how its answer is read. `read` raises `ProofError` or `Stale`.
+
+    `judge` looks into a refusal: it raises `Refused` if the refusal is proven, `ProofError` if it is a lie.
+    """
+
+    what: str  # in words, for errors
+    question: ClientQuestion
+    kind: type[A]
+    read: Callable[[VerifiedView, A], R]
+    combine: Callable[[Sequence[R], int], R | None] = agreed
+    judge: Callable[[Connection, Declined], Awaitable[None]] | None = None
+
+
+class QuorumClient:
+    """`needed` of the `eligible` brokers must agree; `height` is the highest certified one that they have shown."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        reader: Reader,
+        timeouts: Timeouts,
+        *,
+        needed: int,
+        faults: int,
+        eligible: Sequence[str],
+        timeout: float | None,
+        on_stalled: Callable[[ParleyError], None],
+    ) -> None:
+        self.brokers = brokers
+        self.reader = reader
+        self.timeouts = timeouts
+        self.needed = needed
+        self.faults = faults
+        self.timeout = timeout
+        self.height = 0
+        self._eligible = frozenset(eligible)
+        self._on_stalled = on_stalled
+        self._checked: tuple[Receipted | None, dict[bytes, Ordered]] = (None, {})
+
+    def candidates(self, skip: int = 0) -> list[str]:
+        """Whom to ask, in this order; `skip` moves the first ones to the end."""
+        names = [name for name in self.brokers.preferred() if name in self._eligible]
+        skip %= max(1, len(names))
+        return names[skip:] + names[:skip]
+
+    @property
+    def enough_to_refuse(self) -> int:
+        """How many must refuse alike to be believed without proof."""
+        return self.needed if self.reader.level == "trusted" else self.faults + 1
+
+    def report(self, trouble: ParleyError) -> None:
+        self._on_stalled(trouble)
+
+    def post(self, batch: bytes, on_answer: Callable[[str, Answer | Exception], None]) -> str:
+        """Hand a batch to the broker that comes first, without waiting: its name; empty if that is not enough or not
+        possible now. `on_answer` is called with the broker's name and its answer, which `receipt` reads.
+        """
+        if self.needed > 1:
+            return ""
+        name = self.candidates()[0]
+        connection = self.brokers.connected(name)
+        return name if connection is not None and connection.post(batch, partial(on_answer, name)) else ""
+
+    def receipt(self, broker: str, answer: Answer | Exception, digest: bytes) -> Ordered | None:
+        """The receipt of a batch that was posted; None if the answer is anything else, which may tell of the broker."""
+        distrust = self.brokers.distrust
+        match answer:
+            case Receipted():
+                try:
+                    return shown_receipt(self._receipts(answer), digest)
+                except ProofError as error:
+                    distrust(broker, str(error))
+            case ProofError():
+                distrust(broker, str(answer))
+            case Gone():
+                self.brokers.failed(broker)
+            case Failure():
+                pass  # one broker's word; others may have another
+            case _:
+                distrust(broker, f"it answered a Submit with a {type(answer).__name__}")
+        return None
+
+    def _receipts(self, answer: Receipted) -> dict[bytes, Ordered]:
+        """An answer to many batches is checked once, when the first of them is looked at."""
+        shown, receipts = self._checked
+        if shown is not answer:
+            view = self.reader.view(answer.anchor)
+            receipts = check_receipts(view, answer)
+            self._checked = (answer, receipts)
+            self.height = max(self.height, view.height)
+        return receipts
+
+    async def ask(
+        self,
+        request: Request[A, R],
+        *,
+        needed: int | None = None,
+        skip: int = 0,
+        more: int = 0,
+        patience: float = PATIENCE,
+        trouble: Callable[[ParleyError], None] | None = None,
+    ) -> R:
+        """Ask until enough agree, `more` at a time than it takes. With `trouble`, go on for ever, and say there what else
+        would be raised.
+        """
+        call = _QuorumCall(self, request, needed or self.needed, more, trouble)
+        limit = asyncio.timeout(self.timeout if trouble is None else None)
+        try:
+            async with limit:
+                return await call.until_agreed(skip, patience)
+        except TimeoutError:
+            if limit.expired():
+                raise call.problem() from None
+            raise
+
+
+class _QuorumCall(Generic[A, R]):
+    """One request to the quorum, round after round."""
+
+    def __init__(
+        self,
+        quorum: QuorumClient,
+        request: Request[A, R],
+        needed: int,
+        more: int,
+        trouble: Callable[[ParleyError], None] | None,
+    ) -> None:
+        self._quorum = quorum
+        self._request = request
+        self._needed = needed
+        self._more = more
+        self._trouble = trouble
+        self._reported = False
+        self._last: ParleyError = Stalled(request.what, {})  # of the round before
+        self._forget()
+
+    def _forget(self) -> None:
+        self._answers: dict[str, tuple[R, int]] = {}
+        self._reasons: dict[str, str] = {}
+        self._denials: defaultdict[str, dict[str, Refusal]] = defaultdict(dict)  # by code and broker
+        self._busy: set[str] = set()
+        self._reached: set[str] = set()
+
+    async def until_agreed(self, skip: int, patience: float) -> R:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        for number in count():
+            self._forget()
+            found = await self._round(self._quorum.candidates(skip + number))
+            if found is not None:
+                return found
+            problem = self._last = self.problem()
+            if clock() - began >= self._quorum.timeouts.freshness / 1_000:
+                self._report(problem)
+            if self._trouble is not None:
+                self._trouble(problem)
+            else:
+                self._require_undecided()
+                if isinstance(problem, Unreachable) and clock() - began >= patience:
+                    raise problem
+            await asyncio.sleep(pause(number))
+        raise AssertionError("counting does not end")
+
+    def problem(self) -> ParleyError:
+        if not self._reasons:
+            return self._last
+        if not self._reached:
+            return Unreachable(self._reasons, self._quorum.brokers.addresses)
+        # One of so many is honest: a single one that has no room, or says so, is no reason to publish more slowly.
+        if self._busy >= self._reached and len(self._busy) >= self._quorum.enough_to_refuse:
+            return Overloaded(self._request.what, self._reasons)
+        return Stalled(self._request.what, self._reasons)
+
+    async def _round(self, candidates: list[str]) -> R | None:
+        """Ask each broker at most once, no more at a time than it takes; None if they do not agree."""
+        waiting = deque(candidates)
+        running: dict[asyncio.Task[tuple[R, int]], str] = {}
+        silent: set[str] = set()
+        extra = self._more
+        question = self._request.question
+        hedge = (self._quorum.timeouts.ack + (question.wait if isinstance(question, Fetch) else 0)) / 1_000
+        try:
+            while True:
+                wanted = max(1, self._needed - len(self._answers)) + extra
+                while waiting and len(running) < wanted:
+                    name = waiting.popleft()
+                    task = asyncio.create_task(self._ask(name))
+                    task.add_done_callback(swallow_result)
+                    running[task] = name
+                if not running:
+                    return None
+                done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    silent.update(running.values())
+                    extra += max(1, self._quorum.faults)  # a silent broker may be censoring (P4)
+                    if self._trouble is not None:
+                        self._trouble(self.problem())
+                    if not waiting:
+                        self._report(self.problem())
+                for task in done:
+                    self._note(running.pop(task), task)
+                if (found := self._found()) is not None:
+                    # Others had an answer, so that it was not the network. The next question should not wait like this.
+                    for name in silent.intersection(running.values()):
+                        self._quorum.brokers.failed(name)
+                    return found
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _ask(self, name: str) -> tuple[R, int]:
+        request, quorum = self._request, self._quorum
+        connection = await quorum.brokers.connection(name)
+        self._reached.add(name)
+        try:
+            async with asyncio.timeout(_seconds(request.question)):
+                answer = await connection.ask(request.question, request.kind)
+        except Declined as declined:
+            if request.judge is not None and not declined.kind.passing:
+                await request.judge(connection, declined)
+            raise
+        view = quorum.reader.view(answer.anchor)
+        return request.read(view, answer), view.height
+
+    def _note(self, name: str, task: asyncio.Task[tuple[R, int]]) -> None:
+        brokers = self._quorum.brokers
+        try:
+            self._answers[name] = task.result()
+        except ProofError as error:
+            brokers.distrust(name, str(error))
+            self._reasons[name] = f"it lies: {error}"
+        except Stale as error:
+            self._reasons[name] = str(error)
+        except Declined as declined:
+            self._reasons[name] = str(declined)
+            if declined.kind is Busy:
+                self._busy.add(name)
+            if not declined.kind.passing:
+                self._denials[declined.refusal.code][name] = declined.refusal
+        except (Gone, TimeoutError) as error:
+            brokers.failed(name)
+            self._reasons[name] = str(error) or "it does not answer"
+
+    def _found(self) -> R | None:
+        for said in self._denials.values():
+            if len(said) >= self._quorum.enough_to_refuse:
+                raise next(iter(said.values())).error()
+        if not self._answers:
+            return None
+        found = self._request.combine([answer for answer, _ in self._answers.values()], self._needed)
+        if found is not None:
+            self._quorum.height = max(
+                self._quorum.height, min(height for _, height in self._answers.values())
+            )
+        return found
+
+    def _require_undecided(self) -> None:
+        """Everybody was asked. If some refuse to show something and the others cannot say, the refusal stands, unless it
+        could have been proved: then one liar would do, whenever the others have a bad moment.
+        """
+        provable = self._request.judge is not None and self._quorum.reader.level == "certified"
+        if self._denials and not self._answers and not provable:
+            said = max(self._denials.values(), key=len)
+            raise next(iter(said.values())).error()
+
+    def _report(self, problem: ParleyError) -> None:
+        """Once, not for every round."""
+        if not self._reported:
+            self._reported = True
+            self._quorum.report(problem)
+
+
+def _seconds(question: ClientQuestion) -> float:
+    """How long a broker may take."""
+    match question:
+        case Submit():
+            return RECEIPT_SECONDS
+        case Fetch():
+            return ANSWER_SECONDS + question.wait / 1_000
+        case _:
+            return ANSWER_SECONDS

@@ -1,0 +1,128 @@
+"""Where a subscriber stands in every partition: what is still read by offset, where its order goes on, what waits. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from parley.client.errors import Invalid
+from parley.client.messages import Message
+from parley.client.position import PartitionPosition
+from parley.client.verification import Place
+from parley.model.names import Position
+from parley.modules.subscriptions.receipts import PartitionStart
+
+__all__ = ["Bridge", "ReadingState"]
+
+NO_ORDER: Position = (0, 0)  # an incarnation that no order has: blocks are counted from 1
+
+
+@dataclass
+class Bridge:
+    """What is read by offset before the order goes on."""
+
+    partition: int
+    offset: int
+    stop: int
+
+
+class ReadingState:
+    """`waiting` are the messages that are here and were not handed out yet; what comes next is read only after them."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, Place] = {}
+        self.bridges: deque[Bridge] = deque()
+        self.waiting: deque[Message] = deque()
+
+    def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
+        """At the orders' present ends, after what lies between them and these offsets."""
+        for start in starts:
+            self.places[start.partition] = _place(start)
+        for partition, offset in offsets.items():
+            self._bridge(partition, offset, self.places[partition].next_offset)
+
+    def resume(self, positions: Iterable[PartitionPosition], starts: tuple[PartitionStart, ...]) -> None:
+        """At an earlier position. Raises `Invalid` if it lies ahead of where the orders have come to."""
+        now = {start.partition: start for start in starts}
+        for one in positions:
+            start = now.get(one.partition)
+            if start is None:
+                continue  # the topic was deleted and created again, with fewer partitions
+            same = one.incarnation == start.incarnation
+            if one.offset > start.next_offset or (same and (one.ps or 0) > start.next_ps):
+                raise Invalid("position_ahead", partition=one.partition, end=start.next_offset)
+            self.places[one.partition] = Place(
+                one.partition, one.incarnation or NO_ORDER, one.ps or 0, one.offset
+            )
+        self.adopt(starts)
+
+    def changes(self, starts: Iterable[PartitionStart]) -> bool:
+        """Whether these are other orders than the ones that are followed, or more of them."""
+        known = {partition: place.incarnation for partition, place in self.places.items()}
+        return any(known.get(start.partition) != start.incarnation for start in starts)
+
+    def adopt(self, starts: tuple[PartitionStart, ...]) -> None:
+        """Go on in these orders; what lies between the old and the new one of a partition is read by offset."""
+        incarnations = {place.incarnation for place in self.places.values()}
+        exist = {start.partition for start in starts}  # a topic that was created again may have fewer
+        self.places = {partition: place for partition, place in self.places.items() if partition in exist}
+        self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
+        for start in starts:
+            partition, incarnation = start.partition, start.incarnation
+            old = self.places.get(partition)
+            if old is not None and old.incarnation == incarnation:
+                continue
+            if old is None and incarnation in incarnations:
+                # A partition that was added while this order lived has it from the start.
+                self.places[partition] = Place(partition, incarnation, 0, 0)
+                continue
+            self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
+            self.places[partition] = _place(start)
+
+    def prune(self, log_starts: Mapping[int, int]) -> list[int]:
+        """Leave the orders whose next messages are gone; the partitions in which some are."""
+        lost = [partition for partition, at in log_starts.items() if at > self.places[partition].next_offset]
+        # If none is lost, one's own messages stand in a block whose first ones are gone: it is not shown any more.
+        for partition in lost or [partition for partition, at in log_starts.items() if at]:
+            offset = max(log_starts[partition], self.places[partition].next_offset)
+            self.places[partition] = Place(partition, NO_ORDER, 0, offset)
+        return lost
+
+    def crossed(self) -> None:
+        """Forget the bridges that lie behind."""
+        while self.bridges and self.bridges[0].offset >= self.bridges[0].stop:
+            self.bridges.popleft()
+
+    def positions(self) -> tuple[PartitionPosition, ...]:
+        """What was not handed out begins here."""
+        first: dict[int, Message] = {}
+        for message in self.waiting:
+            first.setdefault(message.partition, message)
+        crossing: dict[int, int] = {}
+        for bridge in self.bridges:
+            crossing.setdefault(bridge.partition, bridge.offset)
+        return tuple(
+            self._position(place, first.get(partition), crossing.get(partition))
+            for partition, place in sorted(self.places.items())
+        )
+
+    def _position(self, place: Place, first: Message | None, crossing: int | None) -> PartitionPosition:
+        partition, incarnation = place.partition, place.incarnation
+        if first is not None and first.ps is not None:
+            return PartitionPosition(partition, first.offset, incarnation, first.ps)
+        if first is not None:
+            return PartitionPosition(partition, first.offset)
+        if crossing is not None:
+            return PartitionPosition(partition, crossing)
+        if incarnation == NO_ORDER:
+            return PartitionPosition(partition, place.next_offset)
+        return PartitionPosition(partition, place.next_offset, incarnation, place.next_ps)
+
+    def _bridge(self, partition: int, offset: int, stop: int) -> None:
+        if offset < stop:
+            self.bridges.append(Bridge(partition, offset, stop))
+
+
+def _place(start: PartitionStart) -> Place:
+    return Place(start.partition, start.incarnation, start.next_ps, start.next_offset)

@@ -1,0 +1,391 @@
+"""Producer sequences: every batch is signed once, kept as it is until its receipt is certified, and takes effect once (P3).
+
+A batch is signed again only when it is certain that the old one was not applied and never will be. That is then done
+under a new session, in which nothing of the old one can take a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from parley.application.application import Application
+from parley.client.beliefs import Ordered, VerifiedView, check_receipt
+from parley.client.errors import (
+    ClientClosed,
+    Expired,
+    OutOfSequence,
+    ParleyError,
+    Refused,
+    Stalled,
+    Unreachable,
+)
+from parley.client.messages import Evidence
+from parley.client.narrowing import narrowed
+from parley.client.proofs import OperationProof
+from parley.client.quorum import PATIENCE, QuorumClient, Request, pause
+from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
+from parley.ledger.proofs import ProofError, Trust
+from parley.model.batches import FORMAT, BatchHeader, Message, leaves_of, sign_batch
+from parley.model.receipts import Rejected
+from parley.model.refusals import DUPLICATE, is_final
+from parley.net.messages import Answer, Receipted, Submit
+
+__all__ = ["Applied", "Author", "ProducerSequence"]
+
+SESSION_SIZE = 16
+VALID = 10_000  # heights that a batch is given to be applied
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who signs batches, and for which network."""
+
+    chain: bytes
+    key: SecretKey
+    rng: Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A batch that took effect, with its certified receipt."""
+
+    ordered: Ordered
+    header: BatchHeader
+    messages: tuple[Message, ...]
+    signature: bytes
+
+    def evidence(self, quorum: QuorumClient) -> Evidence:
+        """What proves the batch, if it was published."""
+        leaves = tuple(leaves_of(self.messages))
+        ordered = self.ordered
+        proof = (ordered.block, ordered.at)
+        return Evidence(
+            quorum.reader.trust, self.header, leaves, self.signature, ordered.receipt, proof, ordered.anchor
+        )
+
+    def operation_proof(self, trust: Trust, application: Application) -> OperationProof:
+        """What proves the batch to a third party, if it holds an operation."""
+        (message,), ordered = self.messages, self.ordered
+        made = OperationProof.of(
+            (ordered.receipt, narrowed(ordered.block, ordered.at), ordered.anchor),
+            (self.header, message, self.signature),
+            application.decode_operation(message.payload),
+        )
+        try:
+            # Under `quorum` and `trusted` it was not looked at before.
+            made.check(trust, application)
+        except ProofError as error:
+            raise ParleyError(f"What the brokers showed proves nothing: {error}.") from error
+        return made
+
+
+@dataclass(eq=False)
+class _Entry:
+    messages: tuple[Message, ...]
+    done: asyncio.Future[Applied]
+    header: BatchHeader
+    what: str  # in words, for errors; empty: a publication
+    repeats: bool = False  # whether a duplicate is as good as the first: the sender finds out what that was
+    digest: bytes = b""
+    data: bytes = b""
+    sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
+    broker: str = ""  # which one that was, until it says something
+    problem: ParleyError | None = None  # that the last round of sending met
+    task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ProducerSequence:
+    """The batches of one session for one topic partition, or its operations, in their order."""
+
+    def __init__(
+        self, quorum: QuorumClient, author: Author, kind: int, topic: str = "", partition: int = 0
+    ) -> None:
+        self._quorum = quorum
+        self._author = author
+        self._place = (kind, topic, partition)
+        self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
+        # The last of them, for which there was no room: none overtakes another.
+        self._unsent: deque[_Entry] = deque()
+        self._ack = quorum.timeouts.ack / 1_000
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._begin_session()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._entries
+
+    def submit(
+        self, messages: tuple[Message, ...], what: str = "", *, repeats: bool = False
+    ) -> asyncio.Future[Applied]:
+        """Sign and send. The future may fail with `Unreachable` while the batch is still being sent.
+
+        `what` is for errors; without it they speak of a publication. With `repeats`, a duplicate is an end, too.
+        """
+        done: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(asyncio.Future.exception)  # callers need not wait for it
+        if self._closed:
+            done.set_exception(ClientClosed("The client is closed."))
+            return done
+        entry = _Entry(messages, done, self._header(len(messages)), what, repeats)
+        self._entries.append(entry)
+        self._send(entry)
+        return done
+
+    def unanswered(self, what: str) -> ParleyError:
+        """What to raise when waiting for a receipt has taken too long: the oldest open batch met the trouble first."""
+        problem = next((entry.problem for entry in self._entries if entry.problem is not None), None)
+        if isinstance(problem, Unreachable):
+            return problem
+        return type(problem)(what, problem.reasons) if isinstance(problem, Stalled) else Stalled(what, {})
+
+    def close(self) -> None:
+        self._closed = True
+        self._unsent.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._entries:
+            entry = self._entries[0]
+            _stop(entry)
+            self._settle(entry, ClientClosed("The client was closed before the receipt came."))
+
+    def _begin_session(self) -> None:
+        self._session = self._author.rng(SESSION_SIZE)
+        self._next = 0
+        self._reached = 0  # the height at which the last batch of this session was settled
+
+    def _header(self, messages: int) -> BatchHeader:
+        kind, topic, partition = self._place
+        first, self._next = self._next, self._next + messages
+        author = self._author
+        return BatchHeader(
+            FORMAT,
+            author.chain,
+            kind,
+            topic,
+            partition,
+            author.key.public,
+            self._session,
+            first,
+            messages,
+            self._quorum.height + VALID,
+        )
+
+    def _send(self, entry: _Entry) -> None:
+        entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
+        entry.task = None
+        self._unsent.append(entry)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """In their order, as far as there is room: a batch that comes before its turn is ordered in vain."""
+        if self._closed:
+            return
+        while self._unsent and self._post(self._unsent[0]):
+            self._unsent.popleft()
+        if self._unsent and self._unsent[0] is self._entries[0]:
+            self._start(self._unsent.popleft())  # nothing is under way whose end would make room
+
+    def _post(self, entry: _Entry) -> bool:
+        entry.broker = self._quorum.post(entry.data, partial(self._on_answer, entry, entry.digest))
+        if not entry.broker:
+            return False
+        loop = asyncio.get_running_loop()
+        entry.sent = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._ack, self._look)
+        return True
+
+    def _on_answer(self, entry: _Entry, digest: bytes, broker: str, answer: Answer | Exception) -> None:
+        """Take the first broker's answer to a batch: nearly always its receipt. If it is not, others are asked, too."""
+        ordered = self._quorum.receipt(broker, answer, digest)
+        if entry.settled.is_set() or entry.digest != digest:
+            return
+        entry.broker = ""
+        if ordered is not None and _is_applied(entry, ordered):
+            _stop(entry)
+            self._apply(entry, ordered)
+        elif entry.task is None:
+            self._start(entry, ordered, skip=0 if ordered is not None else 1)
+
+    def _look(self) -> None:
+        """Batches that the first broker is silent about are sent to as many as hold an honest one (P4)."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for entry in self._entries:
+            if self._unsent and entry is self._unsent[0]:
+                return
+            if entry.task is not None:
+                continue
+            if (due := entry.sent + self._ack) > loop.time():
+                self._timer = loop.call_at(due, self._look)
+                return
+            self._start(entry, skip=1, more=max(0, self._quorum.faults - 1))
+
+    def _start(self, entry: _Entry, ordered: Ordered | None = None, *, skip: int = 0, more: int = 0) -> None:
+        """Ask the brokers, after what the first one has shown."""
+        entry.task = asyncio.create_task(self._drive(entry, ordered, skip, more))
+        entry.task.add_done_callback(partial(_tell, entry.done))
+
+    async def _drive(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
+        try:
+            await self._until_final(entry, ordered, skip, more)
+        except Refused as refusal:  # before order, by brokers of which one is honest
+            if refusal.stateless:  # the batch was never ordered and never will be
+                self._settle(entry, refusal)
+                self._renew()
+            else:
+                self._give_up(refusal)
+
+    async def _until_final(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
+        """Send the batch until it has a receipt that no later one can change."""
+        trouble = self._trouble(entry)
+        for number in count():
+            if ordered is None:
+                ordered = await self._quorum.ask(
+                    self._request(entry), skip=skip + number, more=more, trouble=trouble
+                )
+            if _is_applied(entry, ordered):
+                if entry.broker:  # others knew, so it is not the network that is slow
+                    self._quorum.brokers.failed(entry.broker)
+                self._apply(entry, ordered)
+                return
+            rejected = ordered.receipt.rejected
+            if rejected is not None and is_final(rejected.code):
+                self._refuse(entry, ordered.height, rejected)
+                return
+            await self._predecessor(entry)
+            if rejected is not None and await self._is_void(entry, ordered, rejected):
+                self._renew()
+                return
+            await asyncio.sleep(pause(number))
+            ordered = None
+
+    def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
+        digest = entry.digest
+
+        def read(view: VerifiedView, answer: Receipted) -> Ordered:
+            return check_receipt(view, answer, digest)
+
+        _, topic, partition = self._place
+        what = entry.what or f"publishing to partition {partition} of {topic}"
+        return Request(what, Submit(0, entry.data), Receipted, read)
+
+    def _refuse(self, entry: _Entry, height: int, rejected: Rejected) -> None:
+        """A refusal is final and, where the network has the sequence, uses the entry's numbers up."""
+        self._reached = max(self._reached, height)
+        self._settle(entry, rejected.refusal.error())
+        if rejected.next_sequence <= entry.header.sequence:
+            self._renew()
+
+    async def _predecessor(self, entry: _Entry) -> None:
+        """Wait until nothing before the entry is open."""
+        while self._entries[0] is not entry:
+            await self._entries[0].settled.wait()
+
+    async def _is_void(self, entry: _Entry, ordered: Ordered, rejected: Rejected) -> bool:
+        """Whether the first open batch was certainly not applied and certainly never will be."""
+        first = entry.header.sequence
+        if rejected.code == OutOfSequence.code:
+            # All before it were applied by then, so the network has forgotten the sequence: it was idle for very long.
+            # An older receipt of this kind says nothing. No batch will ever bring the forgotten sequence up to this one.
+            return rejected.next_sequence < first and ordered.height > self._reached
+        if rejected.code == Expired.code and ordered.height > entry.header.not_after:
+            # A sequence that stands where the batch begins never had it, one that has gone on did. If there is none, it
+            # may have been applied and forgotten: brokers keep the receipts, and one of f+1 is honest.
+            if rejected.next_sequence:
+                return rejected.next_sequence == first
+            return await self._was_never_applied(entry)
+        return False
+
+    async def _was_never_applied(self, entry: _Entry) -> bool:
+        request = self._request(entry)
+
+        def combine(answers: Sequence[Ordered], needed: int) -> Ordered | None:
+            other = [one for one in answers if one.receipt.code != Expired.code]
+            return other[0] if other else (answers[0] if len(answers) >= needed else None)
+
+        strict = Request(request.what, request.question, request.kind, request.read, combine)
+        found = await self._quorum.ask(
+            strict, needed=max(self._quorum.needed, self._quorum.faults + 1), trouble=self._trouble(entry)
+        )
+        return found.receipt.code == Expired.code
+
+    def _renew(self) -> None:
+        """Sign again all that is open, under a new session."""
+        self._begin_session()
+        self._unsent.clear()
+        for entry in self._entries:
+            _stop(entry)
+            entry.header = self._header(len(entry.messages))
+            self._send(entry)
+
+    def _give_up(self, refusal: Refused) -> None:
+        """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed again."""
+        self._unsent.clear()
+        while self._entries:
+            entry = self._entries[0]
+            _stop(entry)
+            self._settle(entry, refusal)
+        self._begin_session()
+
+    def _apply(self, entry: _Entry, ordered: Ordered) -> None:
+        signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
+        self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
+
+    def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
+        self._entries.remove(entry)
+        entry.messages, entry.data = (), b""  # a silent broker's connection holds on to the rest of it
+        entry.settled.set()
+        if self._unsent:  # the caller may have other plans for what waits
+            asyncio.get_running_loop().call_soon(self._send_waiting)
+        if isinstance(result, Applied):
+            self._reached = max(self._reached, result.ordered.height)
+        if entry.done.done():
+            return
+        if isinstance(result, Applied):
+            entry.done.set_result(result)
+        else:
+            entry.done.set_exception(result)
+
+    def _trouble(self, entry: _Entry) -> Callable[[ParleyError], None]:
+        """Sending goes on for as long as the client is open, but waiting for it fails when no broker can be reached."""
+        clock = asyncio.get_running_loop().time
+        since: list[float] = []
+
+        def note(problem: ParleyError) -> None:
+            entry.problem = problem
+            if not isinstance(problem, Unreachable):
+                since.clear()
+                return
+            since.append(clock())
+            del since[1:-1]
+            if since[-1] - since[0] >= PATIENCE and not entry.done.done():
+                problem.add_note(
+                    "What was sent may still take effect: sending it goes on while the client is open."
+                )
+                entry.done.set_exception(problem)
+
+        return note
+
+
+def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
+    receipt = ordered.receipt
+    return receipt.is_done or (entry.repeats and receipt.code == DUPLICATE)
+
+
+def _stop(entry: _Entry) -> None:
+    if entry.task is not None and entry.task is not asyncio.current_task():
+        entry.task.cancel()
+
+
+def _tell(done: asyncio.Future[Applied], task: asyncio.Task[None]) -> None:
+    """A fault of this program must not leave anybody waiting."""
+    if not task.cancelled() and (fault := task.exception()) is not None and not done.done():
+        done.set_exception(fault)

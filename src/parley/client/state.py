@@ -1,0 +1,136 @@
+"""Reads the certified state by table: one entry, a list of entries, and the proof of an entry for a third party."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar, TypeVarTuple
+
+from parley.application.tables import Table
+from parley.client.beliefs import VerifiedView, check_entries, record_of
+from parley.client.connection import Declined, Gone
+from parley.client.errors import Unreachable
+from parley.client.history import History
+from parley.client.proofs import EntryProof
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request
+from parley.ledger.proofs import ProofError
+from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
+
+MAX_LISTED = 100_000  # keys that are taken from one broker
+
+R = TypeVar("R")
+K = TypeVarTuple("K")
+
+
+class StateReader:
+    """Entries as they are now. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
+
+    def __init__(self, quorum: QuorumClient, history: History) -> None:
+        self._quorum = quorum
+        self._history = history
+
+    async def entry(self, table: Table[R, *K], *key: *K) -> R | None:
+        """The record under a key, None if there is certainly none."""
+        (found,) = await self.records(table, [key])
+        return found
+
+    async def records(self, table: Table[R, *K], keys: Sequence[tuple[*K]]) -> list[R | None]:
+        """The records under several keys of a table, in their order."""
+        values = await self._prove([table.key(*key) for key in keys])
+        return [record_of(table, value) for value in values]
+
+    async def entries(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
+        """All entries of a table whose key begins with these values, in the order of their keys."""
+        keys = await self._list(table, table.prefix(*leading))
+        found = zip(keys, await self._prove(keys), strict=True)
+        records = ((key, record_of(table, value)) for key, value in found)
+        return [(table.unpack(key), record) for key, record in records if record is not None]
+
+    async def proof(self, table: Table[R, *K], *key: *K) -> EntryProof:
+        """What a third party can check of an entry, or of there being none."""
+        packed, trust = table.key(*key), self._quorum.reader.trust
+        floor = self._quorum.height
+
+        def read(_: VerifiedView, answer: Proven) -> EntryProof:
+            # Whatever the level of this client: only what is certified proves anything to others.
+            certified = trust.certified(answer.anchor)
+            check_entries(certified, answer, [packed], floor)
+            self._history.require_fresh(certified)
+            return EntryProof.of(table, answer.entries[0], answer.anchor)
+
+        request = Request("looking at the state", Prove(0, (packed,)), Proven, read)
+        return await self._quorum.ask(request, needed=1)
+
+    async def greet(self, table: Table[R, *K], *key: *K) -> None:
+        """Look at an entry as it was last certified, once: whether any broker answers at all."""
+        await self._quorum.ask(self._request([table.key(*key)], fresh=False), patience=0)
+
+    def _request(self, keys: Sequence[bytes], *, fresh: bool) -> Request[Proven, tuple[bytes | None, ...]]:
+        floor = self._quorum.height
+
+        def read(view: VerifiedView, answer: Proven) -> tuple[bytes | None, ...]:
+            values = check_entries(view, answer, keys, floor)
+            if fresh:
+                self._history.require_fresh(view)
+            return values
+
+        return Request("looking at the state", Prove(0, tuple(keys)), Proven, read)
+
+    async def _prove(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values under these keys as they are now."""
+        values: list[bytes | None] = []
+        for first in range(0, len(keys), MAX_KEYS):
+            request = self._request(keys[first : first + MAX_KEYS], fresh=True)
+            found = await self._quorum.ask(request)
+            values += found
+        return values
+
+    async def _list(self, table: Table[R, *K], prefix: bytes) -> list[bytes]:
+        """What f+1 brokers list, or all that can be reached."""
+        found: set[bytes] = set()
+        problems: dict[str, str] = {}
+        refusals: list[Declined] = []
+        heard = 0
+        for name in self._quorum.candidates():
+            if heard >= self._quorum.faults + 1:
+                break
+            try:
+                found.update(await self._list_of(name, table, prefix))
+                heard += 1
+            except Declined as declined:
+                refusals.append(declined)
+                if len(refusals) >= self._quorum.enough_to_refuse:
+                    break
+            except (Gone, TimeoutError) as error:
+                self._quorum.brokers.failed(name)
+                problems[name] = str(error) or "it does not answer"
+            except ProofError as error:
+                self._quorum.brokers.distrust(name, str(error))
+        if not heard and refusals:
+            raise refusals[0].refusal.error()
+        if not heard:
+            raise Unreachable(problems, self._quorum.brokers.addresses)
+        return sorted(found)
+
+    async def _list_of(self, name: str, table: Table[R, *K], prefix: bytes) -> list[bytes]:
+        connection = await self._quorum.brokers.connection(name)
+        keys: list[bytes] = []
+        while True:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await connection.ask(ListKeys(0, prefix, keys[-1] if keys else b""), Listed)
+            if not all(_fits(table, key, prefix) for key in answer.keys) or (answer.more and not answer.keys):
+                raise ProofError("it lists what was not asked for")
+            keys += answer.keys
+            if not answer.more:
+                return keys
+            if len(keys) > MAX_LISTED:
+                raise ProofError(f"it lists more than {MAX_LISTED} entries")
+
+
+def _fits(table: Table[R, *K], key: bytes, prefix: bytes) -> bool:
+    """Whether a key may stand in a list. Honest brokers refuse to prove any other, and with it all that is asked for."""
+    try:
+        table.unpack(key)
+    except ValueError:
+        return False
+    return key.startswith(prefix)

@@ -1,0 +1,1 @@
+"""Advertisements: what clients say that they publish (Chios's advertise)."""

@@ -1,0 +1,29 @@
+"""Advertisements by topic and client."""
+
+from __future__ import annotations
+
+from parley.application.tables import KEY, TEXT, Record, Table
+from parley.modules.topics.tables import TO_DESCRIBERS
+
+
+class AdvertisementRecord(Record, frozen=True):
+    client: str
+    text: str
+
+
+class AdvertiserRecord(Record, frozen=True):
+    topics: tuple[str, ...]
+
+
+ADVERTISEMENTS: Table[AdvertisementRecord, str, bytes] = Table(
+    "ad",
+    AdvertisementRecord,
+    TEXT,
+    KEY,
+    about="What a client says that it publishes on a topic.",
+    visible=TO_DESCRIBERS,
+    listed=1,
+)
+ADVERTISERS: Table[AdvertiserRecord, bytes] = Table(
+    "advertiser", AdvertiserRecord, KEY, about="The topics on which a client advertises; none: no entry."
+)

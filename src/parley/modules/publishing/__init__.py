@@ -1,0 +1,1 @@
+"""Publishing: offsets for the messages of a batch (P3)."""

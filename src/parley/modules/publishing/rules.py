@@ -1,0 +1,125 @@
+"""Publishing: offsets for all messages of a batch, and numbers in the orders of the constraints that they match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from parley.application.admission import OpenedBatch
+from parley.application.block import BlockContext, Hook
+from parley.application.module import BatchKind, Module
+from parley.application.state import State
+from parley.application.tables import encode_value
+from parley.model.batches import PUBLISH, BatchHeader, Message, decode_message_header
+from parley.model.names import Pairs, Position, Value
+from parley.model.principals import Principal
+from parley.model.receipts import BatchReceipt
+from parley.modules.publishing.budget import BUDGET
+from parley.modules.publishing.receipts import Published
+from parley.modules.publishing.tables import OFFSETS, BatchPlace
+from parley.modules.publishing.texts import TEXTS
+from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
+from parley.modules.subscriptions.matching import MatchingIndex
+from parley.modules.subscriptions.orders import ORDERS, Item
+from parley.modules.topics.access import Action
+from parley.modules.topics.rules import head_of, require
+from parley.modules.topics.tables import HEADS, TopicRecord
+
+_Tags = Mapping[str, Value]
+
+
+def _appended(block: BlockContext, topic: TopicRecord, partition: int, first_offset: int) -> None: ...
+
+
+APPENDED = Hook("appended", _appended)
+
+
+def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Position) -> Published:
+    header, messages = opened.batch.header, opened.batch.messages
+    topic = require_publishing(block.state, by, header)
+    index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
+    if index is not None:
+        tags = [_tags(message) if index.needs_tags else _NO_TAGS for message in messages]
+        block[BUDGET].spend(sum(map(index.cost, tags)))
+        number(block, (topic.name, header.partition), index, tags, lambda at: messages[at].leaf())
+    first_offset = append(block, topic, header.partition, header.count)
+    tell(block, topic.name, header.count, opened.size)
+    return Published(first_offset)
+
+
+def require_publishing(state: State, by: Principal, header: BatchHeader) -> TopicRecord:
+    """Where a batch is to be published, if its publisher may."""
+    return require(state, by, Action.PUBLISH, header.topic, header.partition)
+
+
+def costs(index: MatchingIndex, tags: Iterable[tuple[int, Pairs]]) -> int:
+    """The comparisons that messages take, so many with the same tags each."""
+    return sum(count * index.cost(dict(pairs)) for count, pairs in tags)
+
+
+def number(
+    block: BlockContext,
+    log: tuple[str, int],
+    index: MatchingIndex,
+    tags: Sequence[_Tags],
+    leaf_at: Callable[[int], bytes],
+) -> None:
+    """In the orders of the constraints that they match; `leaf_at` gives the leaf of a message by its place in the batch."""
+    first = head_of(block.state, *log).next_offset
+    block[ORDERS].number(*log, _matches(index, tags, first, leaf_at))
+
+
+def append(block: BlockContext, topic: TopicRecord, partition: int, count: int) -> int:
+    """The first of so many offsets."""
+    head = head_of(block.state, topic.name, partition)
+    after = replace(head, next_offset=head.next_offset + count)
+    HEADS.put(block.state, topic.name, partition, record=after)
+    block.call(APPENDED, block, topic, partition, head.next_offset)
+    return head.next_offset
+
+
+def tell(block: BlockContext, topic: str, count: int, size: int) -> None:
+    """Count what was published, for people who watch."""
+    block.executed.add("publications", count)
+    block.executed.add("publication_bytes", size)
+    block.executed.add_labelled("publications", topic, count)
+
+
+def _matches(
+    index: MatchingIndex, tags: Sequence[_Tags], first: int, leaf_at: Callable[[int], bytes]
+) -> dict[bytes, list[Item]]:
+    """The messages that each constraint matches, in order."""
+    found: dict[bytes, list[Item]] = {}
+    always = None if index.needs_tags else index.match(_NO_TAGS)
+    for at, its in enumerate(tags):
+        constraints = index.match(its) if always is None else always
+        if constraints:
+            item = (first + at, leaf_at(at))
+            for constraint in constraints:
+                found.setdefault(constraint, []).append(item)
+    return found
+
+
+def _tags(message: Message) -> _Tags:
+    return dict(decode_message_header(message.header).tags)
+
+
+def _index(
+    height: int, position: int, receipt: BatchReceipt[Published]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    place = BatchPlace(height, position, receipt.digest, receipt.count)
+    key = OFFSETS.place(receipt.topic, receipt.partition, receipt.outcome.first_offset)
+    yield key, encode_value(place)
+
+
+_NO_TAGS: _Tags = {}
+
+MODULE = Module(
+    name="publishing",
+    batches=(BatchKind(PUBLISH, "publish", publish),),
+    tables=(OFFSETS,),
+    outcomes=(Published,),
+    texts=TEXTS,
+    index={Published: _index},
+)

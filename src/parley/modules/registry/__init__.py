@@ -1,0 +1,1 @@
+"""Clients, their attributes and their rights (P26)."""

@@ -1,0 +1,1 @@
+"""Retention: how long messages stay, by block time (P5)."""

@@ -1,0 +1,1 @@
+"""Staging: batches that count only when their writer commits the stage, whole and once (P23)."""

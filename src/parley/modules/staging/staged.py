@@ -1,0 +1,142 @@
+"""What the state holds of staged batches: enough to number them later without their bodies, within limits (P23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from parley.application.block import BlockContext
+from parley.application.expiry import cancel, look_again
+from parley.application.quotas import HELD, Quota
+from parley.application.state import State
+from parley.crypto.hashing import DIGEST_SIZE
+from parley.model.batches import Message, decode_message_header, encode, leaves_of
+from parley.model.names import Pairs
+from parley.model.principals import ClientRecord
+from parley.model.refusals import Field, LimitExceeded
+from parley.modules.registry.tables import CLIENTS
+from parley.modules.staging.tables import CONTENTS, STAGED, STAGING, ContentRecord, StagedRecord
+
+MAX_STAGED = 1024 * 1024 * 1024  # bytes in the network, with what is committed and not yet numbered
+MAX_STAGED_PER_CLIENT = 256 * 1024 * 1024
+LEAST = 4 * 1024  # bytes that a batch counts for, however small: its entries take as much
+PER_MESSAGE = 64  # bytes that each message counts for besides its own: its leaf stays in the state
+MAX_PART = 32 * 1024  # bytes of one entry, about: snapshots carry entries whole
+# A block, twice: brokers keep what it deletes in memory for a while, and all of a network may be over at one height.
+DROPPED_BYTES = 32 * 1024 * 1024
+
+_BYTES = "staged"
+_QUOTA = Quota(_BYTES)
+# The same quota for those who have staged something themselves: what they can do about it is another thing.
+_OWN_QUOTA = Quota(_BYTES, "staged_own")
+
+
+def charge(size: int, count: int) -> int:
+    """What a batch takes of the room for staged ones."""
+    return max(LEAST, size + PER_MESSAGE * count)
+
+
+def require_room(block: BlockContext, client: ClientRecord, topic: str, more: int) -> None:
+    held = HELD.count(block.state, _BYTES, client.key)
+    if held + more <= MAX_STAGED_PER_CLIENT and _QUOTA.fits(block, client.organisation, MAX_STAGED, more):
+        return  # without looking for what expires first, which searches the store
+    until = _first_expiry(block.state, client.key, topic)
+    own: dict[str, Field] = {} if until is None else {"until": until}
+    if held + more > MAX_STAGED_PER_CLIENT:
+        raise LimitExceeded(
+            "staged_bytes" if until is None else "staged_bytes_own",
+            client=f"{client.organisation}/{client.name}",
+            held=held,
+            limit=MAX_STAGED_PER_CLIENT,
+            more=more,
+            **own,
+        )
+    (_QUOTA if until is None else _OWN_QUOTA).require(block, client.organisation, MAX_STAGED, more, **own)
+
+
+def put(state: State, digest: bytes, record: StagedRecord, parts: Sequence[ContentRecord]) -> None:
+    STAGED.put(state, digest, record=record)
+    STAGING.put(state, *_listed(digest, record), record=b"")
+    look_again(state, record.until + 1, STAGED.key(digest))
+    for ordinal, part in enumerate(parts):
+        CONTENTS.put(state, digest, ordinal, record=part)
+    _hold(state, record, charge(record.size, record.count))
+
+
+def unlist(state: State, digest: bytes, record: StagedRecord) -> None:
+    """It is committed: it neither expires nor is it dropped with what its writer left behind."""
+    STAGING.delete(state, *_listed(digest, record))
+    cancel(state, record.until + 1, STAGED.key(digest))
+
+
+def forget(state: State, digest: bytes, record: StagedRecord) -> None:
+    """Of a batch that is committed: its turn has come."""
+    STAGED.delete(state, digest)
+    for ordinal in range(record.parts):
+        CONTENTS.delete(state, digest, ordinal)
+    _hold(state, record, -charge(record.size, record.count))
+
+
+def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
+    """It will never be numbered, so its body goes, too. Returns the bytes that it counted for."""
+    unlist(block.state, digest, record)
+    forget(block.state, digest, record)
+    block.dropped.append(digest)
+    return charge(record.size, record.count)
+
+
+def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
+    """In entries of moderate size; neighbours with the same tags share them."""
+    parts: list[ContentRecord] = []
+    leaves: list[bytes] = []
+    runs: list[tuple[int, Pairs]] = []
+    tags: Pairs = ()
+    size, header, before, now = 0, b"", b"", b""
+    for message, leaf in zip(messages, leaves_of(messages), strict=True):
+        if message.header != header:
+            header, tags = message.header, decode_message_header(message.header).tags
+            now = encode(tags)  # as bytes, because Python holds 1 == True
+        if size >= MAX_PART:
+            parts.append(ContentRecord(b"".join(leaves), tuple(runs)))
+            leaves, runs, size = [], [], 0
+        if runs and now == before:
+            runs[-1] = (runs[-1][0] + 1, tags)
+        else:
+            runs.append((1, tags))
+            size += len(now)
+        before = now
+        leaves.append(leaf)
+        size += DIGEST_SIZE
+    parts.append(ContentRecord(b"".join(leaves), tuple(runs)))
+    return parts
+
+
+def contents(state: State, digest: bytes, record: StagedRecord) -> Iterator[tuple[bytes, Pairs]]:
+    """Leaf and tags of each message."""
+    for ordinal in range(record.parts):
+        part = CONTENTS.get(state, digest, ordinal)
+        assert part is not None, "a staged batch has all its parts"
+        at = 0
+        for count, tags in part.tags:
+            for _ in range(count):
+                yield part.leaves[at : at + DIGEST_SIZE], tags
+                at += DIGEST_SIZE
+
+
+def _listed(digest: bytes, record: StagedRecord) -> tuple[str, bytes, bytes, int, bytes]:
+    return record.topic, record.publisher, record.writer, record.stage, digest
+
+
+def _hold(state: State, record: StagedRecord, by: int) -> None:
+    client = CLIENTS.get(state, record.publisher)
+    assert client is not None, "a client's record stays"
+    HELD.add(state, _BYTES, client.key, by=by)
+    _QUOTA.add(state, client.organisation, by)
+
+
+def _first_expiry(state: State, publisher: bytes, topic: str) -> int | None:
+    """The height at which something that the publisher staged on the topic expires; None if there is nothing."""
+    for *_, digest in STAGING.first_stored(state, 1, topic, publisher):
+        oldest = STAGED.get(state, digest)
+        if oldest is not None:
+            return oldest.until
+    return None

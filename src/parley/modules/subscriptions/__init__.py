@@ -1,0 +1,1 @@
+"""Subscriptions and the gap-free orders of their constraints (P6)."""

@@ -1,0 +1,122 @@
+"""Which subscriptions there are, until when: derived from the state, so that no block has to search it."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from parley.application.block import Derived
+from parley.ledger.application import KeyValue
+from parley.model.expressions import Constraint, parse_constraint
+from parley.modules.subscriptions.matching import Guard, MatchingIndex
+from parley.modules.subscriptions.tables import GUARDS, SUBSCRIPTIONS, GuardRecord
+
+
+class Subscription(NamedTuple):
+    """One subscription, by the tuple of its key in the state."""
+
+    topic: str
+    constraint: bytes
+    client: bytes
+
+
+class SubscriptionIndex:
+    """As large as the subscriptions in the state, which the application limits."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, MatchingIndex] = {}
+        self._leases: dict[Subscription, int] = {}
+        self._of_client: dict[bytes, set[Subscription]] = {}
+        # Each subscription once, with the end of its lease at some time, which renewals have only moved on since.
+        self._due: list[tuple[int, Subscription]] = []
+        self._queued: set[Subscription] = set()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SubscriptionIndex):
+            return NotImplemented
+        return self._all() == other._all()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def load(cls, store: KeyValue) -> SubscriptionIndex:
+        found = cls()
+        for key, record in SUBSCRIPTIONS.scan_stored(store):
+            subscription = Subscription(*key)
+            index = found.of_topic(subscription.topic)
+            if index is None or subscription.constraint not in index:
+                guard = GUARDS.stored(store, subscription.topic, subscription.constraint)
+                assert guard is not None, "every live constraint has a guard entry"
+                found.open(subscription.topic, parse_constraint(record.constraint), guard_of(guard))
+            found.join(subscription, record.lease_until)
+        return found
+
+    def _all(self) -> tuple[object, ...]:
+        """What two equal ones have in common: of the queue, whose end will be noticed in time."""
+        timely = {one for until, one in self._due if until <= self._leases.get(one, -1)}
+        return self._indexes, self._leases, self._of_client, timely
+
+    def of_topic(self, topic: str) -> MatchingIndex | None:
+        """The live constraints on a topic, None if there are none."""
+        return self._indexes.get(topic)
+
+    def of_client(self, client: bytes) -> list[Subscription]:
+        return sorted(self._of_client.get(client, ()))
+
+    def open(self, topic: str, constraint: Constraint, guard: Guard | None) -> None:
+        """A constraint begins to live; its first subscription follows."""
+        self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard)
+
+    def join(self, subscription: Subscription, lease_until: int) -> None:
+        """A subscription begins or is renewed."""
+        self._leases[subscription] = lease_until
+        self._of_client.setdefault(subscription.client, set()).add(subscription)
+        if subscription not in self._queued:
+            self._queued.add(subscription)
+            heapq.heappush(self._due, (lease_until, subscription))
+
+    def leave(self, subscription: Subscription, *, last: bool) -> None:
+        """A subscription ends; if it was the last of its constraint, nothing is matched for it any more."""
+        del self._leases[subscription]
+        mine = self._of_client[subscription.client]
+        mine.remove(subscription)
+        if not mine:
+            del self._of_client[subscription.client]
+        if last:
+            index = self._indexes[subscription.topic]
+            index.remove(subscription.constraint)
+            if not len(index):
+                del self._indexes[subscription.topic]
+
+    def lapsed(self, time: int) -> Subscription | None:
+        """The subscription whose lease ended first, if it ended before `time`; the caller must end it."""
+        while self._due and self._due[0][0] < time:
+            until, subscription = heapq.heappop(self._due)
+            lease_until = self._leases.get(subscription)
+            if lease_until is not None and lease_until > until:
+                heapq.heappush(self._due, (lease_until, subscription))
+                continue
+            self._queued.remove(subscription)
+            if lease_until is not None:
+                return subscription
+        return None
+
+
+def guard_record(guard: Guard | None) -> GuardRecord:
+    """The one form of a guard in the state."""
+    if guard is None:
+        return GuardRecord(None)
+    ordered = sorted(guard, key=lambda equality: (equality[0], equality[1].__name__, equality[2]))
+    return GuardRecord(tuple((name, value) for name, _, value in ordered))
+
+
+def guard_of(record: GuardRecord) -> Guard | None:
+    if record.equalities is None:
+        return None
+    return frozenset((name, type(value), value) for name, value in record.equalities)
+
+
+SUBSCRIPTION_INDEX = Derived("subscriptions", SubscriptionIndex.load)

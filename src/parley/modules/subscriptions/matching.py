@@ -1,0 +1,177 @@
+"""Which constraints on a topic a publication matches, without evaluating each of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from parley.model.expressions import Comparison, Constant, Constraint, Group, Node, Not, Value
+
+MAX_UNGUARDED = 64  # constraints on a topic that are evaluated for every publication
+MAX_WAITING = 1_024  # constraints on a topic that wait under one equality
+
+# With the type of the value, because Python holds 1 == True and hashes both alike.
+Equality = tuple[str, type, Value]
+Guard = frozenset[Equality]
+
+
+class MatchingIndex:
+    """The distinct constraints on one topic; how many there may be is the application's limit.
+
+    Each constraint waits under a guard: equalities of which one holds whenever the constraint does. For a publication
+    only those are evaluated that wait under one of its tags, so its cost grows with the tags and with the constraints
+    whose guard it meets, not with all there are. These are the matches and the near misses: `a == 1 and b == 2` may wait under
+    `a == 1`, whatever `b` is. Of several guards the least crowded is chosen, once, for as long as the constraint lives;
+    that decides the cost, never the result. But the cost is limited (`Budget`), so all replicas must have chosen alike:
+    the choice is an entry of the state. Constraints without a guard, such as `a != 1` or `a == 1 or b != 2`, are
+    evaluated for every message: they match nearly all of them.
+    """
+
+    __slots__ = ("_constraints", "_guarded", "_guards", "_named", "_unguarded", "_weights")
+
+    def __init__(self) -> None:
+        self._constraints: dict[bytes, Constraint] = {}
+        self._guards: dict[bytes, Guard | None] = {}
+        self._guarded: dict[Equality, set[bytes]] = {}
+        self._unguarded: set[bytes] = set()
+        self._named = 0
+        # Of what waits in each place; None: without a guard.
+        self._weights: Counter[Equality | None] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._constraints)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same constraints wait under the same guards, and all that follows from these is the same."""
+        if not isinstance(other, MatchingIndex):
+            return NotImplemented
+        derived = self._guarded, self._unguarded, self._named, self._weights
+        others = other._guarded, other._unguarded, other._named, other._weights
+        return self._guards == other._guards and derived == others
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, constraint_id: object) -> bool:
+        return constraint_id in self._constraints
+
+    @property
+    def needs_tags(self) -> bool:
+        """Whether the tags of a publication make a difference; without, `match({})` says the same."""
+        return self._named > 0
+
+    def choose(self, constraint: Constraint) -> Guard | None:
+        """The least crowded guard of a constraint that is to be added; None if it has none."""
+        return self._guard(constraint.formula)
+
+    def has_room(self, guard: Guard | None) -> bool:
+        if guard is None:
+            return len(self._unguarded) < MAX_UNGUARDED
+        return all(len(self._guarded.get(equality, _NONE)) < MAX_WAITING for equality in guard)
+
+    def add(self, constraint: Constraint, guard: Guard | None) -> None:
+        """Adding a constraint again changes nothing."""
+        if constraint.id in self._constraints:
+            return
+        self._constraints[constraint.id] = constraint
+        self._guards[constraint.id] = guard
+        self._named += bool(constraint.names)
+        self._weigh(guard, _weight(constraint))
+        if guard is None:
+            self._unguarded.add(constraint.id)
+            return
+        for equality in guard:
+            self._guarded.setdefault(equality, set()).add(constraint.id)
+
+    def remove(self, constraint_id: bytes) -> None:
+        """Raises `KeyError` for a constraint that is not here."""
+        constraint = self._constraints.pop(constraint_id)
+        guard = self._guards.pop(constraint_id)
+        self._named -= bool(constraint.names)
+        self._weigh(guard, -_weight(constraint))
+        if guard is None:
+            self._unguarded.remove(constraint_id)
+            return
+        for equality in guard:
+            waiting = self._guarded[equality]
+            waiting.remove(constraint_id)
+            if not waiting:
+                del self._guarded[equality]
+
+    def cost(self, tags: Mapping[str, Value]) -> int:
+        """How many comparisons `match` makes, at most; without evaluating anything."""
+        weight = self._weights.get
+        return weight(None, 0) + sum([weight((name, type(value), value), 0) for name, value in tags.items()])
+
+    def match(self, tags: Mapping[str, Value]) -> list[bytes]:
+        """The ids of the constraints that hold, sorted: the same on every replica, whatever was added when."""
+        candidates = set(self._unguarded)
+        for name, value in tags.items():
+            candidates |= self._guarded.get((name, type(value), value), _NONE)
+        constraints = self._constraints
+        return sorted(identity for identity in candidates if constraints[identity].matches(tags))
+
+    def _weigh(self, guard: Guard | None, weight: int) -> None:
+        for place in (None,) if guard is None else guard:
+            self._weights[place] += weight
+            if not self._weights[place]:
+                del self._weights[place]
+
+    def _guard(self, node: Node) -> Guard | None:
+        """Equalities of which one holds whenever the formula does; None if there are none."""
+        match node:
+            case Constant(value=value):
+                return None if value else frozenset()
+            case Comparison(operator="==" | "in"):
+                return frozenset((node.name, type(value), value) for value in node.values)
+            case Comparison() | Not():
+                return None
+            case Group(word="and"):
+                guards = [guard for guard in map(self._guard, node.parts) if guard is not None]
+                return min(guards, key=self._load, default=None)
+            case Group():
+                return _union(map(self._guard, node.parts))
+
+    def _load(self, guard: Guard) -> tuple[int, int]:
+        """How crowded the guard's places are, then how many there are.
+
+        A geometric mean, so that one place that all share (`kind == 1 and (mine == 7 or urgent)`) does not drive
+        everybody to the other guard, under which nearly every publication would evaluate them in vain. In integers, because
+        logarithms differ between machines.
+        """
+        crowds = [1 + len(self._guarded.get(equality, _NONE)) for equality in guard]
+        logarithms = sum((crowd**_PRECISION).bit_length() for crowd in crowds)
+        return (logarithms << _PRECISION) // len(crowds), len(crowds)
+
+
+_NONE: frozenset[bytes] = frozenset()
+_LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
+_PRECISION = 16  # of logarithms: parts of a power of two
+
+
+def burden(constraint: Constraint, guard: Guard | None) -> int:
+    """What a constraint adds to the cost of a message, at most: a message has one value of each tag."""
+    return _weight(constraint) * max(1, len({name for name, _, _ in guard or ()}))
+
+
+def _weight(constraint: Constraint) -> int:
+    return max(_LEAST, _size(constraint.formula))
+
+
+def _size(node: Node) -> int:
+    """Its comparisons, and one for each group: what evaluating it takes, at most."""
+    match node:
+        case Group():
+            return 1 + sum(map(_size, node.parts))
+        case Not():
+            return _size(node.operand)
+        case _:
+            return 1
+
+
+def _union(guards: Iterable[Guard | None]) -> Guard | None:
+    united: Guard = frozenset()
+    for guard in guards:
+        if guard is None:
+            return None
+        united |= guard
+    return united

@@ -1,0 +1,32 @@
+"""What a client may ask about its subscriptions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from parley.application.operations import Operation, check_constraint
+from parley.model.names import TopicName
+
+ConstraintText = Annotated[str, Meta(max_length=4096)]
+
+
+class Subscribe(Operation, frozen=True):
+    """Begin a subscription, or renew its lease. It covers every partition of the topic."""
+
+    topic: TopicName
+    constraint: ConstraintText
+
+    def check(self) -> None:
+        check_constraint(self.constraint)
+
+
+class Unsubscribe(Operation, frozen=True):
+    """End a subscription in every partition of the topic."""
+
+    topic: TopicName
+    constraint: ConstraintText
+
+    def check(self) -> None:
+        check_constraint(self.constraint)

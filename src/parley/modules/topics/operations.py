@@ -1,0 +1,61 @@
+"""What administrators may ask about the topics of their own organisation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from parley.application.operations import Operation, check_rules
+from parley.model.names import MAX_PARTITIONS, RuleText, TopicName
+
+Partitions = Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]
+Milliseconds = Annotated[int, Meta(ge=0, lt=2**62)]
+
+
+class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A topic's three dials. Settings that brokers do not have yet are refused when a topic is created."""
+
+    matching: Literal["clear", "sse", "split"] = "clear"
+    payload: Literal["plain", "threshold", "hybrid", "broadcast", "attribute", "shared"] = "plain"
+    retention: Milliseconds = 0  # ms of block time that messages stay; 0: for ever
+
+
+class CreateTopic(Operation, frozen=True):
+    """Create a topic of the administrator's own organisation."""
+
+    name: TopicName
+    partitions: Partitions
+    policy: Policy
+    publish: RuleText  # who may publish; empty: any live client (P26)
+    subscribe: RuleText
+
+    def check(self) -> None:
+        check_rules(self.publish, self.subscribe)
+
+
+class AlterTopic(Operation, frozen=True):
+    """Alter a topic; None leaves a setting as it is.
+
+    Partitions only grow: a key's messages would change partitions silently otherwise.
+    """
+
+    name: TopicName
+    partitions: Partitions | None
+    retention: Milliseconds | None
+    publish: RuleText | None
+    subscribe: RuleText | None
+
+    def check(self) -> None:
+        check_rules(self.publish, self.subscribe)
+
+
+class DeleteTopic(Operation, frozen=True):
+    """Delete a topic; its name stays with its organisation."""
+
+    name: TopicName
+
+
+def deleted(operation: Operation) -> DeleteTopic | None:
+    """The operation, if it deletes a topic."""
+    return operation if isinstance(operation, DeleteTopic) else None

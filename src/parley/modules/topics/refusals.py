@@ -1,0 +1,17 @@
+"""Why topics refuse."""
+
+from __future__ import annotations
+
+from parley.model.refusals import Refused
+
+
+class UnknownTopic(Refused, retry="changed", status=404, provable=True, suspicion="probe"):
+    """There is no such topic, or it was deleted."""
+
+
+class TopicExists(Refused, retry="changed", status=409, suspicion="refusal"):
+    """The name is in use."""
+
+
+class UnknownPartition(Refused, retry="changed", status=404, provable=True, suspicion="refusal"):
+    """The topic has fewer partitions."""

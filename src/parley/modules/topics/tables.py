@@ -1,0 +1,71 @@
+"""Topics by name, and the heads of their partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parley.application.tables import NUMBER, TEXT, Reader, Record, Table, Visibility
+from parley.model.names import U32, U64, Position
+from parley.model.principals import Principal
+from parley.model.refusals import Refused
+from parley.modules.topics import access
+from parley.modules.topics.operations import Policy
+from parley.modules.topics.refusals import UnknownTopic
+
+
+class TopicRecord(Record, frozen=True):
+    """A deleted topic's record stays: offsets go on where they ended if the name is used again."""
+
+    name: str
+    organisation: str
+    partitions: U32
+    policy: Policy
+    publish: str
+    subscribe: str
+    created: Position
+    deleted: bool
+
+
+class PartitionRecord(Record, frozen=True):
+    """The offsets that exist are log_start_offset up to, not including, next_offset (P5)."""
+
+    next_offset: U64
+    log_start_offset: U64
+
+
+def _topic_visible(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
+    """That there is no topic of a name may be shown to anybody."""
+    topic = reader.read(TOPICS, *key)
+    return None if topic is None else access.reason_not_to_describe(principal, topic)
+
+
+def _describer(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
+    topic = reader.read(TOPICS, key[0])
+    if topic is None:
+        return UnknownTopic(topic=key[0])
+    return access.reason_not_to_describe(principal, topic)
+
+
+# For entries whose key begins with a topic: those who may describe the topic, even if it was deleted.
+TO_DESCRIBERS = Visibility(1, _describer, "those who may describe the topic")
+
+TOPICS: Table[TopicRecord, str] = Table(
+    "topic",
+    TopicRecord,
+    TEXT,
+    about="A topic by its name. A deleted topic's record stays.",
+    visible=Visibility(1, _topic_visible, "those who may describe the topic; to all that there is none"),
+    listed=0,
+)
+HEADS: Table[PartitionRecord, str, int] = Table(
+    "head",
+    PartitionRecord,
+    TEXT,
+    NUMBER,
+    about="The offsets of a topic partition.",
+    visible=TO_DESCRIBERS,
+    listed=1,
+)
+ENDING: Table[bytes, str] = Table(
+    "ending", bytes, TEXT, about="A deleted topic, as long as there is something of it to clear away."
+)

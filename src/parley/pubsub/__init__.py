@@ -1,1 +1,0 @@
-"""The application of the data shards: topics, subscriptions, matching and order, the same on every replica."""
