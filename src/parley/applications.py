@@ -19,9 +19,8 @@ from parley.modules.staging import rules as staging
 from parley.modules.subscriptions import rules as subscriptions
 from parley.modules.topics import rules as topics
 
-VARIABLE = (
-    "PARLEY_APPLICATION"  # module:name of another application, for networks whose genesis file allows faults
-)
+# Names another application as module:name, for networks whose genesis file allows faults.
+VARIABLE = "PARLEY_APPLICATION"
 VERSION = 2
 
 MODULES: tuple[Module, ...] = (

@@ -1,4 +1,4 @@
-"""What a broker can tell of a batch before order; an opened batch is kept, so that applying costs no decoding."""
+"""Checks of a batch before order, which need no state. An opened batch is kept, so that applying costs no decoding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Admission:
             return False
 
     def vouch(self, body: bytes, digest: bytes) -> None:
-        """This body has passed every check that needs no state, under this digest: opening it once is only decoding it."""
+        """Note that this body has passed every check, under this digest: it is only decoded when it is opened next."""
         self._vouched_for(body[-SIGNATURE_SIZE:])
         self._vouched[body[-SIGNATURE_SIZE:]] = body, digest
         self._vouched_bytes += len(body)
@@ -96,7 +96,7 @@ class Admission:
         return OpenedBatch(digest, header.publisher, body, batch, operation)
 
     def _vouched_for(self, signature: bytes) -> tuple[bytes, bytes] | None:
-        """The body that ends with it, and its digest; they are forgotten with this."""
+        """The vouched body that ends with this signature, and its digest; both are forgotten."""
         found = self._vouched.pop(signature, None)
         if found is not None:
             self._vouched_bytes -= len(found[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from parley.application.executed import Executed
@@ -20,7 +19,10 @@ MAX_WORK = 4_096  # entries that work which goes on after its own block may touc
 
 
 class Hook(Generic[P]):
-    """Something that happens in one module and concerns others. `name` is for people."""
+    """Something that happens in one module and concerns others.
+
+    `name` is for people; `_signature` is a function with the arguments of the handlers, for the type checker.
+    """
 
     def __init__(self, name: str, _signature: Callable[P, None]) -> None:
         self.name = name
@@ -37,7 +39,7 @@ class PerBlock(Generic[T]):
 
 
 class Derived(Generic[T]):
-    """Something that a module keeps in memory between blocks. It follows from the state alone: `load` makes it anew.
+    """Something that a module keeps in memory between blocks. It follows from the state alone: `load` makes it.
 
     Two of them are equal iff they were derived from the same state; the simulator compares them after every block.
     """
@@ -45,14 +47,6 @@ class Derived(Generic[T]):
     def __init__(self, name: str, load: Callable[[KeyValue], T]) -> None:
         self.name = name
         self.load = load
-
-
-@dataclass(frozen=True, slots=True)
-class LateReceipt:
-    """Of a batch of an earlier block that was finished in this one; `size` is that of its body."""
-
-    receipt: BatchReceipt
-    size: int
 
 
 class BlockContext:
@@ -74,15 +68,14 @@ class BlockContext:
         self.height = height
         self.time = time
         self.genesis = genesis
-        self.chain = chain
+        self.chain = chain  # that of the genesis, which is hashed once
         self.state = state
         self.executed = executed
-        self.work = MAX_WORK  # what is left of it
-        self.room = (
-            genesis.limits.block_bytes
-        )  # bytes that batches of this block leave for late receipts' bodies
-        self.late: list[LateReceipt] = []
-        self.dropped: list[bytes] = []  # batches whose bodies nothing will ever ask for again
+        self.work = MAX_WORK  # entries that may still be touched
+        # Bytes that the block's own batches leave for those of earlier blocks that are finished in it.
+        self.room = genesis.limits.block_bytes
+        self.late: list[BatchReceipt] = []  # of batches of earlier blocks that were finished in this one
+        self.dropped: list[bytes] = []  # digests of batches whose bodies will never be read again
         self.urgent = False  # there is more to do, even if no batch comes
         self._hooks = hooks
         self._derived = derived
@@ -99,7 +92,7 @@ class BlockContext:
         return made
 
     def call(self, hook: Hook[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Tell the modules that have asked for it, in the order of the list."""
+        """Call the handlers of the hook, in the order of the modules."""
         for handle in self._hooks.get(hook, ()):
             handle(*args, **kwargs)
 

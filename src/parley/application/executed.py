@@ -8,7 +8,7 @@ MAX_LABELS = 100  # of one count that are counted by their names; all others are
 
 
 class Executed:
-    """Since this broker started."""
+    """Counts since this broker started."""
 
     def __init__(self) -> None:
         self.batches: Counter[str] = Counter()  # by code

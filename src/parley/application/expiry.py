@@ -25,7 +25,7 @@ Expire = Callable[[BlockContext, tuple[Any, ...], int], int]
 
 
 def look_again(state: State, height: int, key: bytes) -> None:
-    """The block at `height` looks at the entry of this key again."""
+    """List the entry of this key, so that the block at `height` looks at it again."""
     EXPIRY.put(state, height, key, record=b"")
 
 
@@ -36,7 +36,7 @@ def cancel(state: State, height: int, key: bytes) -> None:
 def sweep(block: BlockContext, tables: Mapping[str, tuple[Table[Any, *tuple[Any, ...]], Expire]]) -> None:
     """Work off the lists up to this height, as far as one block may. It is the first thing that a block does.
 
-    Whatever waits a little longer has expired all the same: nothing that could still apply depends on it.
+    What waits a little longer has expired all the same: nothing that could still apply depends on it.
     """
     state, height = block.state, block.height
     behind, room = BEHIND.count(state), MAX_SWEPT

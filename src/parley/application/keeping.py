@@ -6,7 +6,7 @@ goes: readers at a slightly older header, and brokers that are a little behind, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,7 @@ from parley.model.refusals import OK
 if TYPE_CHECKING:
     from parley.application.application import Application
     from parley.application.machine import Machine
-
-_Entries = Iterator[tuple[bytes, bytes | None]]
+    from parley.application.module import IndexEntries
 
 
 class ReceiptPlace(Record, frozen=True):
@@ -99,12 +98,11 @@ class Keeper:
         return remains_of(body)
 
 
-def places(application: Application, height: int, leaves: Sequence[Leaf], store: KeyValue) -> _Entries:
-    """What a block's leaves add to the indices, in whatever order blocks come: a broker may get old ones late."""
+def places(application: Application, height: int, leaves: Sequence[Leaf], store: KeyValue) -> IndexEntries:
+    """What a block's leaves add to the indices, in any order of blocks: a broker may get old ones late."""
     index_of = application.index.get
-    best: dict[
-        bytes, tuple[int, BatchReceipt]
-    ] = {}  # where a block gives a batch two receipts, the better one
+    # Where a block gives a batch two receipts, the better one.
+    best: dict[bytes, tuple[int, BatchReceipt]] = {}
     for position, leaf in enumerate(leaves):
         receipt = receipt_of(leaf)
         index = index_of(type(leaf) if receipt is None else type(receipt.outcome))
@@ -118,7 +116,7 @@ def places(application: Application, height: int, leaves: Sequence[Leaf], store:
         yield from _place(height, position, receipt, store)
 
 
-def _place(height: int, position: int, receipt: BatchReceipt, store: KeyValue) -> _Entries:
+def _place(height: int, position: int, receipt: BatchReceipt, store: KeyValue) -> IndexEntries:
     outcome = receipt.outcome
     found = ReceiptPlace(height, position, outcome.final, outcome.rank, receipt.outcome_name, outcome.place)
     decided = outcome.code == OK and outcome.decides
@@ -159,10 +157,10 @@ def is_over(application: Application, receipt: BatchReceipt, store: KeyValue) ->
 
 def to_erase(
     application: Application, block: BlockContext, receipts: Iterable[BatchReceipt], store: KeyValue
-) -> _Entries:
+) -> IndexEntries:
     """What execution adds to the lists of what has to be erased.
 
-    Whoever kept a batch can have it ordered again, and then every broker has stored its body once more. So a broker may
+    A batch that a client kept can be ordered again, and then every broker has stored its body once more. So a broker may
     also leave a listed body alone that waits for order: when it has a receipt, it is listed again.
     """
     for module in application.modules:

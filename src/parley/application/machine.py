@@ -52,7 +52,7 @@ class Machine:
         return self._admission.admit(body)
 
     def vouch(self, body: bytes, digest: bytes) -> None:
-        """A worker of this broker has checked this very body, for this network, and found this digest."""
+        """Note that a worker of this broker has checked this very body, for this network, and found this digest."""
         self._admission.vouch(body, digest)
 
     def is_body(self, body: bytes, digest: bytes) -> bool:
@@ -71,7 +71,7 @@ class Machine:
         for module in application.modules:
             if module.end_block is not None:
                 module.end_block(context)
-        leaves: list[Leaf] = [*receipts, *(late.receipt for late in context.late)]
+        leaves: list[Leaf] = [*receipts, *context.late]
         for module in application.modules:
             if module.certify is not None:
                 leaves += module.certify(context)
@@ -166,7 +166,7 @@ class Machine:
     def _decide_unsequenced(
         self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position
     ) -> Outcome:
-        """There is no sequence, so the next one that a refusal names is 0."""
+        """The outcome of a batch without a sequence; the next sequence that its refusal names is 0."""
         if (expired := _untimely(opened.batch.header, block.height)) is not None:
             return Rejected.of(expired, 0)
         try:
@@ -192,8 +192,8 @@ def in_turn(batches: list[OpenedBatch]) -> list[OpenedBatch]:
     for places in sessions.values():
         if len(places) == 1:
             continue
-        line_up = sorted((batches[place] for place in places), key=_sequence)
-        for place, opened in zip(places, line_up, strict=True):
+        in_sequence = sorted((batches[place] for place in places), key=_sequence)
+        for place, opened in zip(places, in_sequence, strict=True):
             ordered[place] = opened
     return ordered
 
@@ -211,7 +211,7 @@ def _untimely(header: BatchHeader, height: int) -> Refused | None:
 
 
 def _turn_away(state: State, by: Principal, opened: OpenedBatch, at: Position) -> Rejected:
-    """No sequence for those who have no part, or they could fill the state (decision 9).
+    """Refuse a batch of a key that is not live. It gets no sequence: such keys could fill the state (decision 9).
 
     What is refused of a revoked key need not be remembered: it is refused for ever.
     """
@@ -219,7 +219,7 @@ def _turn_away(state: State, by: Principal, opened: OpenedBatch, at: Position) -
     if by.client is None and not strangers.remember(state, opened.digest, header.not_after, at):
         return Rejected.of(Busy("stranger", not_after=header.not_after), 0)
     refused = by.reason_to_refuse()
-    assert refused is not None, "only those without a part are turned away"
+    assert refused is not None, "only keys that are not live are turned away"
     return Rejected.of(refused, 0)
 
 

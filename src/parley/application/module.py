@@ -29,8 +29,8 @@ AnyTable = Table[Any, *tuple[Any, ...]]
 # What applies one operation; the receipt will be the leaf at the position.
 Apply = Callable[[BlockContext, Principal, Any, Position], Outcome]
 ApplyBatch = Callable[[BlockContext, Principal, OpenedBatch, Position], Outcome]
-Entries = Iterator[tuple[bytes, bytes | None]]
-Index = Callable[[int, int, Any], Entries]
+IndexEntries = Iterator[tuple[bytes, bytes | None]]  # of a store; None deletes
+Index = Callable[[int, int, Any], IndexEntries]
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Module:
     principals: Callable[[Genesis], Callable[[State, bytes], Principal]] | None = None
     begin_block: Callable[[BlockContext], None] | None = None  # in list order, before any batch
     end_block: Callable[[BlockContext], None] | None = None  # in list order, after the last batch
-    certify: Callable[[BlockContext], Iterable[Leaf]] | None = (
-        None  # leaves besides receipts, after `end_block`
-    )
+    # Leaves besides receipts, after `end_block`.
+    certify: Callable[[BlockContext], Iterable[Leaf]] | None = None
     # What a broker keeps besides the state.
     # Derived entries of leaves, and of receipts with such an outcome: (height, position, leaf) -> them.
     index: Mapping[type[Leaf | Outcome], Index] = field(default_factory=dict)
-    derive: Callable[[BlockContext, KeyValue], Entries] | None = None  # derived entries that execution gives
+    # Derived entries that execution gives.
+    derive: Callable[[BlockContext, KeyValue], IndexEntries] | None = None
     # Whether a batch with such an outcome will never be read again, so that its body goes: (receipt, place, store).
     over: Mapping[type[Outcome], Callable[[BatchReceipt, int | None, KeyValue], bool]] = field(
         default_factory=dict

@@ -16,14 +16,14 @@ from parley.model.refusals import Malformed, malformed
 
 
 class Operation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
-    """Modules derive theirs; the name of the class is what tells them apart on the wire."""
+    """What one control batch asks for. Modules derive theirs; encodings name them by their class."""
 
     def check(self) -> None:
-        """What can be told without the state, before the operation is ordered. Raises `Refused`."""
+        """Check what needs no state, before the operation is ordered. Raises `Refused`."""
 
     @classmethod
     def name_of(cls) -> str:
-        """`CreateTopic` as `create_topic`."""
+        """The name of the operation: `create_topic` for `CreateTopic`."""
         return str(cls.__struct_config__.tag)
 
 
@@ -34,7 +34,7 @@ class OperationDecoder:
         self._decoder: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(reduce(or_, kinds))
 
     def __call__(self, data: bytes) -> Operation:
-        """Raises `Malformed` for anything but the one canonical form of a known operation that can be read."""
+        """The operation. Raises `Malformed` for anything but the one canonical form of a known one that can be read."""
         try:
             operation = self._decoder.decode(data)
         except DECODE_ERRORS as error:
@@ -46,13 +46,13 @@ class OperationDecoder:
 
 
 def check_pairs(pairs: Pairs) -> None:
-    """That attributes are in their one form."""
+    """Raises `Malformed` unless attributes are in their one canonical form."""
     if (name := unsorted_pair(pairs)) is not None:
         raise Malformed("attribute_order", attribute=name)
 
 
 def check_rules(*rules: str | None) -> None:
-    """Rules are read before order, where their author learns the place of the fault (P24)."""
+    """Raises `Malformed` unless all are rules: before order, so that their author learns the place of the fault (P24)."""
     try:
         for rule in rules:
             parse_rule(rule or "")

@@ -18,7 +18,7 @@ HELD: Table[int, str, bytes] = Table("held", int, TEXT, KEY, about="How much of 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """`what` is counted; `reason` begins the reasons of refusals, by default the same word."""
+    """A limit on one kind of thing. `what` names its counters; refusals' reasons begin with `reason`, by default the same."""
 
     what: str
     reason: str = ""
@@ -49,5 +49,5 @@ class Quota:
 
 
 def _share(block: BlockContext, limit: int) -> int:
-    """Of each organisation."""
+    """The share of each organisation, rounded up."""
     return -(-limit // len(block.genesis.organisations))

@@ -15,7 +15,7 @@ ColumnType = Literal["text", "bytes", "int", "long", "flag", "pairs", "texts", "
 
 @dataclass(frozen=True)
 class ChangeTable:
-    """`rows` gives the values of one operation by column, None if it changes nothing here.
+    """A ledger table. `row` gives the values of one operation by column, None if it changes nothing here.
 
     A row begins with its place in the ledger, who asked for it, the name of the operation and the organisation.
     """

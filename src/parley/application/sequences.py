@@ -1,4 +1,4 @@
-"""Producer sequences: every batch takes effect once, whoever orders it again (P3).
+"""Producer sequences: every batch takes effect once, however often it is ordered (P3).
 
 A batch must be known until its not_after, but an entry of the state map for each would cost more than the batch. So a
 sequence keeps its newest 64 in its own record; full chunks get keys of their own and are found by their ordinal.
@@ -59,7 +59,7 @@ SEQUENCES_OF: Table[int, bytes] = Table("sequences", int, KEY, about="How many s
 
 
 class ProducerSequence:
-    """One sequence as the state has it; `next` is 0 where there is none."""
+    """One producer sequence as the state has it; `next` is 0 where there is none."""
 
     __slots__ = ("_id", "_record", "_state")
 
@@ -89,12 +89,12 @@ class ProducerSequence:
         return None
 
     def require_room(self, header: BatchHeader) -> None:
-        """That the sequence exists or may begin. If not, nothing is decided: one ends when its batches have expired."""
+        """Raises `Busy` unless the sequence exists or may begin: there is room when another one has expired."""
         if self._record is None and SEQUENCES_OF.count(self._state, header.publisher) >= MAX_SEQUENCES:
             raise Busy("sequences", limit=MAX_SEQUENCES, not_after=header.not_after)
 
     def take(self, header: BatchHeader, digest: bytes, at: Position) -> None:
-        """The batch was applied or refused in its turn; either way its sequence is used and its digest known."""
+        """Note that the batch was applied or refused in its turn: its sequence is used, and its digest known."""
         entry = ENTRY.pack(digest, *at)
         old = self._record
         if old is None:
@@ -111,7 +111,7 @@ class ProducerSequence:
         self._put(new)
 
     def hold(self, not_after: int) -> None:
-        """Live on until a batch has expired that would apply if the sequence began anew."""
+        """Keep the sequence up to this height: a batch that lives so long would apply if the sequence began again."""
         if self._record is not None and self._record.last < not_after:
             self._put(replace(self._record, last=not_after))
 
@@ -149,7 +149,7 @@ def _sequence_id(publisher: bytes, session: bytes, kind: int, topic: str, partit
 
 
 def expire_sequence(block: BlockContext, key: tuple[bytes], listed: int) -> int:
-    """The height for which a sequence is listed has come: it goes, or is listed anew if it was used since.
+    """The height for which a sequence is listed has come: it goes, or is listed again if it was used since.
 
     Judged by the listed height, which may be past: so all its chunks were listed before and have gone.
     """

@@ -12,6 +12,8 @@ MAX_STRANGERS = 4_096  # refused batches that are remembered until they expire
 
 
 class StrangerRecord(Record, frozen=True):
+    """The position of a refusal."""
+
     original: Position
 
 
@@ -32,7 +34,10 @@ def original(state: State, digest: bytes) -> Position | None:
 
 
 def remember(state: State, digest: bytes, not_after: int, at: Position) -> bool:
-    """Whether there was room. If not, the refusal is not final: once the key is registered, it may be ordered again."""
+    """Remember a refused batch; returns whether there was room.
+
+    If not, the refusal is not final: once the key is registered, the batch may be ordered again.
+    """
     if REMEMBERED.count(state) >= MAX_STRANGERS:
         return False
     STRANGERS.put(state, digest, record=StrangerRecord(at))

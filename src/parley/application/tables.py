@@ -1,4 +1,4 @@
-"""Typed tables over the replicated state: one declaration is all that anybody knows of a kind of entry.
+"""Typed tables over the replicated state: one declaration says all there is to know of a kind of entry.
 
 An entry's key is the table's name and a tuple. Texts end with a zero byte and numbers are big-endian, so that keys sort
 as their tuples do, and leading parts of a tuple are a prefix under which entries can be listed.
@@ -40,7 +40,7 @@ class Record(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How one value of a key's tuple is written. `size` is None for texts."""
+    """How one value of a key's tuple is written. `size` is in bytes; None for texts, -1 for the rest of a key."""
 
     pack: Callable[[Any], bytes]
     unpack: Callable[[bytes], Any]
@@ -78,7 +78,7 @@ LARGE = Part(u64, _number, 8)
 POSITION = Part(lambda at: u64(at[0]) + u32(at[1]), _position, 12)
 HASH = KEY = fixed(32)
 SESSION = fixed(16)
-REST = Part(bytes, bytes, -1)  # whatever is left; the last part only
+REST = Part(bytes, bytes, -1)  # all that is left; the last part only
 
 
 # -- who may see entries ---------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ class Writable(Entries, Protocol):
 class Table(Generic[R, *K]):
     """Entries of one kind. `R` is a `Record`, `bytes`, or `int` for counters, of which there is no entry for zero.
 
-    `listed`: how many leading parts of the key whoever asks for a list must name; None: it is never listed. `expires`: the
-    host looks at entries again at a height for which they are listed. `index`: no part of the certified state, but derived
-    from receipts, for brokers to serve from; `passing` ones come by execution and go by erasure.
+    `listed`: how many leading parts of the key a client must name to ask for a list; None: it is never listed. `expires`:
+    the host looks at entries again at a height for which they are listed. `index`: no part of the certified state, but
+    derived from receipts, for brokers to serve from; entries of `passing` indices come by execution and go by erasure.
     """
 
     def __init__(
@@ -162,15 +162,16 @@ class Table(Generic[R, *K]):
     # -- keys --
 
     def prefix(self, *leading: object) -> bytes:
-        """Of all keys whose tuple begins with these values."""
+        """The prefix of all keys whose tuple begins with these values."""
         packed = [part.pack(value) for part, value in zip(self.parts, leading, strict=False)]
         return self._prefix + b"".join(packed)
 
     def place(self, *key: *K) -> bytes:
-        """Where a store of the application has the entry."""
+        """The key of the entry in a store of the application."""
         return (layout.INDICES if self.index else layout.ENTRIES) + self.key(*key)
 
     def places(self, *leading: object) -> bytes:
+        """The prefix of these entries in a store of the application."""
         return (layout.INDICES if self.index else layout.ENTRIES) + self.prefix(*leading)
 
     def unpack(self, key: bytes) -> tuple[*K]:
@@ -239,7 +240,7 @@ class Table(Generic[R, *K]):
             yield self.unpack(key[space:]), self._decode(value)
 
     def keys_stored(self, store: KeyValue, *leading: object) -> Iterator[tuple[*K]]:
-        """Their tuples alone, whatever the entries hold."""
+        """The tuples of these entries alone; what the entries hold is not read."""
         space = len(layout.INDICES if self.index else layout.ENTRIES)
         return (self.unpack(key[space:]) for key, _ in store.scan(self.places(*leading)))
 

@@ -79,7 +79,7 @@ class Request(Generic[A, R]):
 
 
 class QuorumClient:
-    """`needed` of the `eligible` brokers must agree; `height` is the highest certified one that they have shown."""
+    """Asks brokers until `needed` of the `eligible` ones agree; `height` is the highest certified one that they have shown."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class QuorumClient:
         self._checked: tuple[Receipted | None, dict[bytes, Ordered]] = (None, {})
 
     def candidates(self, skip: int = 0) -> list[str]:
-        """Whom to ask, in this order; `skip` moves the first ones to the end."""
+        """The brokers to ask, in this order; `skip` moves the first ones to the end."""
         names = [name for name in self.brokers.preferred() if name in self._eligible]
         skip %= max(1, len(names))
         return names[skip:] + names[:skip]
@@ -322,8 +322,9 @@ class _QuorumCall(Generic[A, R]):
         return found
 
     def _require_undecided(self) -> None:
-        """Everybody was asked. If some refuse to show something and the others cannot say, the refusal stands, unless it
-        could have been proved: then one liar would do, whenever the others have a bad moment.
+        """Raises the refusal that stands after all brokers were asked: some refuse and the others cannot say.
+
+        One that could have been proved does not stand: a single liar would be enough while the others cannot answer.
         """
         provable = self._request.judge is not None and self._quorum.reader.level == "certified"
         if self._denials and not self._answers and not provable:
@@ -331,14 +332,14 @@ class _QuorumCall(Generic[A, R]):
             raise next(iter(said.values())).error()
 
     def _report(self, problem: ParleyError) -> None:
-        """Once, not for every round."""
+        """Report a problem once, not for every round."""
         if not self._reported:
             self._reported = True
             self._quorum.report(problem)
 
 
 def _seconds(question: ClientQuestion) -> float:
-    """How long a broker may take."""
+    """How long a broker may take to answer."""
     match question:
         case Submit():
             return RECEIPT_SECONDS

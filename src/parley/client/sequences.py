@@ -231,7 +231,7 @@ class ProducerSequence:
     def _start(self, entry: _Entry, ordered: Ordered | None = None, *, skip: int = 0, more: int = 0) -> None:
         """Ask the brokers, after what the first one has shown."""
         entry.task = asyncio.create_task(self._drive(entry, ordered, skip, more))
-        entry.task.add_done_callback(partial(_tell, entry.done))
+        entry.task.add_done_callback(partial(_pass_fault, entry.done))
 
     async def _drive(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
         try:
@@ -385,7 +385,7 @@ def _stop(entry: _Entry) -> None:
         entry.task.cancel()
 
 
-def _tell(done: asyncio.Future[Applied], task: asyncio.Task[None]) -> None:
-    """A fault of this program must not leave anybody waiting."""
+def _pass_fault(done: asyncio.Future[Applied], task: asyncio.Task[None]) -> None:
+    """Pass a fault of this program on to those who wait for the batch: they must not wait for ever."""
     if not task.cancelled() and (fault := task.exception()) is not None and not done.done():
         done.set_exception(fault)

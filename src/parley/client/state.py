@@ -23,7 +23,7 @@ K = TypeVarTuple("K")
 
 
 class StateReader:
-    """Entries as they are now. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
+    """Reads entries as they are now. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
 
     def __init__(self, quorum: QuorumClient, history: History) -> None:
         self._quorum = quorum
@@ -62,7 +62,7 @@ class StateReader:
         return await self._quorum.ask(request, needed=1)
 
     async def greet(self, table: Table[R, *K], *key: *K) -> None:
-        """Look at an entry as it was last certified, once: whether any broker answers at all."""
+        """Ask once for an entry as it was last certified. Raises `Unreachable` if no broker answers."""
         await self._quorum.ask(self._request([table.key(*key)], fresh=False), patience=0)
 
     def _request(self, keys: Sequence[bytes], *, fresh: bool) -> Request[Proven, tuple[bytes | None, ...]]:
@@ -86,7 +86,7 @@ class StateReader:
         return values
 
     async def _list(self, table: Table[R, *K], prefix: bytes) -> list[bytes]:
-        """What f+1 brokers list, or all that can be reached."""
+        """The keys that f+1 brokers list, or all brokers that can be reached."""
         found: set[bytes] = set()
         problems: dict[str, str] = {}
         refusals: list[Declined] = []

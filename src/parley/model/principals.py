@@ -10,7 +10,7 @@ from parley.model.genesis import Genesis
 from parley.model.names import U64, Key, Pairs, Value
 from parley.model.refusals import Field, PermissionDenied, Refused, Revoked, UnknownClient
 
-Right = Literal["auditor"]  # to read raw blocks, which hold everybody's publications (P22)
+Right = Literal["auditor"]  # to read raw blocks, which hold the publications of all (P22)
 AUDITOR: Right = "auditor"
 
 
@@ -47,9 +47,11 @@ class Administrators:
 
 
 class Principal(Struct, frozen=True):
-    """A key may be an administrator's, by the genesis file; a client's, by the registry; both, or neither.
+    """A key and what the network knows of it.
 
-    `organisation` and `name` are those of its record or, for a connection, of its credential.
+    It may be an administrator's, by the genesis file; a client's, by the registry; both, or neither.
+
+    `organisation` and `name` are those of its credential; empty where a batch is applied.
     """
 
     key: bytes
@@ -85,7 +87,7 @@ class Principal(Struct, frozen=True):
         return None
 
     def require_client(self) -> ClientRecord:
-        """Raises `UnknownClient` or `Revoked`."""
+        """The record of the live client. Raises `UnknownClient` or `Revoked`."""
         if (why := self.reason_to_refuse()) is not None:
             raise why
         assert self.client is not None

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
-    """What one ordered batch did. Modules derive theirs; the name of the class is what tells them apart."""
+    """What one ordered batch did. Modules derive theirs; encodings name them by their class."""
 
     @property
     def code(self) -> str:
@@ -49,7 +49,7 @@ class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
     @property
     def place(self) -> int | None:
-        """By which the module that gave it finds the body's place; None: it has none."""
+        """Where the body stands, as the module knows it that gave the outcome, such as an offset; None: nowhere."""
         return None
 
     @property
@@ -86,7 +86,7 @@ class Duplicate(Outcome, frozen=True):
 
 
 class Rejected(Outcome, frozen=True, tag="refused"):
-    """Nothing changed but, for an in-sequence batch, the session's sequence. `next_sequence` is the session's."""
+    """The batch was refused: nothing changed but, perhaps, its session's sequence. `next_sequence` is the next one now."""
 
     code: Word
     reason: Word

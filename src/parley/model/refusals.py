@@ -22,7 +22,7 @@ Word = Annotated[str, Meta(max_length=64)]
 Fields = Annotated[tuple[tuple[Word, Field], ...], Meta(max_length=16)]
 # What a client does about it: the same batch again, another broker, something else first, or nothing at all.
 Retry = Literal["later", "elsewhere", "changed", "never"]
-# What it counts as for those who look for misbehaviour (P19); empty: it is no reason to suspect anybody.
+# What it counts as for those who look for misbehaviour (P19); empty: it is no reason for suspicion.
 Suspicion = Literal["", "refusal", "probe", "replay", "reuse"]
 
 
@@ -54,7 +54,7 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
     status: ClassVar[int] = 400  # of an HTTP answer
     final: ClassVar[bool] = True  # if not, the batch may still be applied when it is ordered again (P3)
     settles: ClassVar[bool] = True  # if not, the batch waits in the pools to be ordered again
-    garbage: ClassVar[bool] = False  # no client sends this that means well
+    garbage: ClassVar[bool] = False  # no well-meaning client sends this
     stateless: ClassVar[bool] = False  # every honest broker says the same, now and later
     passing: ClassVar[bool] = False  # it only says that this broker cannot answer now
     provable: ClassVar[bool] = False  # a broker has to prove it by entries of the state (P7)
@@ -76,7 +76,9 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
         suspicion: Suspicion = "",
     ) -> None:
         super().__init_subclass__()
-        assert cls.__name__ not in _CLASSES or _CLASSES[cls.__name__].__module__ == cls.__module__
+        known = _CLASSES.get(cls.__name__)
+        free = known is None or known.__module__ == cls.__module__
+        assert free, f"the code {cls.__name__} is that of another module; choose another name for the class"
         cls.code, cls.retry, cls.status = cls.__name__, retry, status
         cls.final, cls.settles = final, settles
         cls.garbage, cls.stateless, cls.passing, cls.provable = garbage, stateless, passing, provable
@@ -91,7 +93,7 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
 
     @classmethod
     def of(cls, data: Refusal) -> Refused:
-        """With the data as they came, whatever they are."""
+        """The exception with the data as they came, which may be those of another version."""
         error = cls(data.reason)
         error.data = data
         return error
@@ -118,7 +120,7 @@ def class_of(code: str) -> type[Refused]:
 
 
 def classes() -> dict[str, type[Refused]]:
-    """All codes that are known here."""
+    """The classes of all known codes, by code."""
     return dict(_CLASSES)
 
 
@@ -208,6 +210,6 @@ class NotReady(Refused, retry="elsewhere", status=503, passing=True):
 
 
 def malformed(what: str, fault: object) -> Malformed:
-    """A fault may quote what was sent, so it is cut."""
+    """A refusal of this reason. Its fault may quote what was sent, so it is cut."""
     text = str(fault)
     return Malformed(what, fault=text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "...")

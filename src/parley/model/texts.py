@@ -12,7 +12,7 @@ Texts = Mapping[str, str]  # by "Code.reason", or "Code" for a refusal without a
 
 
 def add_texts(texts: Texts) -> None:
-    """Texts of one module or package, besides those that are known."""
+    """Add the texts of one application or package to the catalogue."""
     _texts.update(texts)
 
 
@@ -37,7 +37,7 @@ def key_of(code: str, reason: str) -> str:
 
 
 def render(code: str, reason: str, fields: Mapping[str, int | str]) -> str:
-    """What a person reads. Without a text of its own the reason and the fields are shown as they are."""
+    """The text of a refusal for a person. Without a text of its own the reason and the fields are shown as they are."""
     shown = {name: str(value) for name, value in fields.items()}
     template = _texts.get(key_of(code, reason))
     if template is not None:

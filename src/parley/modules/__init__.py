@@ -1,4 +1,5 @@
 """One folder per capability of an application: what a client may ask, what is kept, and what happens.
 
-`operations.py` and `tables.py` are for everybody; `rules.py` is for applications alone.
+Client, node, Spark, ledger and command line use everything but `rules.py`, which is for applications and for the modules
+above.
 """

@@ -1,4 +1,4 @@
-"""What one connection may see, judged by the certified registry and the topics' rules, never by its own word (P26)."""
+"""What one connection may see, judged by the certified registry and the topics' rules, not by what it says itself (P26)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Caller:
 
 
 def require_auditor(view: View, caller: Caller) -> None:
-    """Raw blocks hold what everybody published, so they are for brokers and auditors alone (P22)."""
+    """Raises `Refused` unless the caller may read raw blocks, which hold all that was published (P22)."""
     if caller.auditor:
         return
     if caller.administers is not None:

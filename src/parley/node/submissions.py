@@ -19,11 +19,14 @@ from parley.node.driver import Driver
 from parley.node.feed import Feed, Ticket
 from parley.node.view import Ledger
 
-RECEIPT_MS = 60_000  # after which a client hears that its batch has no receipt yet
+RECEIPT_MS = 60_000  # after which a client is answered that its batch has no receipt yet
 
 
 class Submissions:
-    """`wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took."""
+    """The batches of one connection that have no answer yet.
+
+    `wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Submissions:
         self._ticks = ticks
         self._wake = wake
         self._receipted = receipted
-        self._judged_by: Anchor | None = None  # the header by which the client was in good standing
+        self._judged_by: Anchor | None = None  # the certified header by which the client was last found live
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
         self._ready: list[tuple[int, Position]] = []
 
@@ -70,7 +73,7 @@ class Submissions:
 
     def submit(self, question: Submit) -> None:
         """Order the batch unless that was done before; its receipt will be ready later. Raises `Refused`."""
-        self._require_standing()
+        self._require_live()
         batch = self._admit(question.batch)
         if batch.author != self._caller.key:
             raise PermissionDenied("sender", client=self._caller.title)
@@ -118,8 +121,8 @@ class Submissions:
         for id_ in list(self._tickets):
             self._forget(id_)
 
-    def _require_standing(self) -> None:
-        """What execution would refuse anyway is not stored first: every broker keeps what is ordered for ever."""
+    def _require_live(self) -> None:
+        """Raises `UnknownClient` or `Revoked`: what execution would refuse is not stored by every broker first."""
         caller, anchor = self._caller, self._feed.anchor
         if anchor is not None and anchor is self._judged_by:
             return

@@ -61,10 +61,10 @@ def block_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterat
 
 
 def vote_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterator[Row]:
-    """Who stands in the certificates that the block carries. A quorum is enough: who is missing may have been late."""
+    """Which brokers voted in the certificates that the block carries. A quorum is enough: the others may have been late."""
     header, size = block.header, len(genesis.brokers)
     voted = voters(header.justify.votes.bitmap, size) or ()
-    if len(voted) >= quorum(size):  # the empty certificate of block 0 is nobody's vote
+    if len(voted) >= quorum(size):  # the certificate of block 0 is empty
         below = (block.height - 1, header.parent)
         for index, broker in enumerate(genesis.brokers):
             yield (

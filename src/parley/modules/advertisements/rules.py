@@ -1,4 +1,4 @@
-"""Advertising: who may publish on a topic may say so."""
+"""Advertising: clients that may publish on a topic may say what they publish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def advertise(block: BlockContext, by: Principal, operation: Advertise, _at: Pos
 
 
 def withdraw_of_topic(block: BlockContext, topic: TopicRecord) -> None:
-    """What was advertised on a deleted topic, as much as the block's work allows."""
+    """Withdraw what was advertised on a deleted topic, as much as the block's work allows."""
     for name, client in ADVERTISEMENTS.first_stored(block.state, max(block.work, 0), topic.name):
         _withdraw(block.state, name, client)
         block.work -= 1
@@ -58,7 +58,7 @@ def _advertised(state: State, client: bytes) -> tuple[str, ...]:
 
 
 def _withdraw(state: State, topic: str, client: bytes) -> None:
-    """Withdrawing what was not advertised changes nothing."""
+    """Delete an advertisement; without one, nothing changes."""
     topics = _advertised(state, client)
     if topic in topics:
         ADVERTISEMENTS.delete(state, topic, client)

@@ -7,7 +7,7 @@ from parley.modules.topics.tables import TO_DESCRIBERS
 
 
 class AdvertisementRecord(Record, frozen=True):
-    client: str
+    client: str  # "organisation/name"
     text: str
 
 

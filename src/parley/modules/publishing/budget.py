@@ -13,31 +13,33 @@ MAX_COMPARED_PER_BLOCK = 600_000
 
 
 def require_affordable(compared: int) -> None:
-    """That a batch does not cost too much by itself."""
+    """Raises `LimitExceeded` if a batch costs too much by itself."""
     if compared > MAX_COMPARED_PER_BATCH:
         raise LimitExceeded("comparisons", compared=compared, limit=MAX_COMPARED_PER_BATCH)
 
 
 class Budget:
-    """A batch is refused for its own cost only. One that others leave no room for is put off, not decided.
+    """What is left for matching in one block. A batch is refused for its own cost only.
 
-    A block takes at least the first of its batches that is not refused, so there is always progress.
+    A batch that others leave no room for is put off, not decided. A block takes at least the first of its batches that is
+    not refused, so there is always progress.
     """
 
     def __init__(self) -> None:
         self._left = MAX_COMPARED_PER_BLOCK
 
     def spend(self, compared: int) -> None:
+        """Take comparisons for a batch. Raises `LimitExceeded`, or `Busy` if there is no room."""
         require_affordable(compared)
         if not self.take(compared):
             raise Busy("block_full")
 
     def reserve(self) -> None:
-        """Room for one batch more, whatever the others have spent: staged ones have their turn in every block."""
+        """Make room for one more batch, even if the others have spent it: staged ones have their turn in every block."""
         self._left = max(self._left, MAX_COMPARED_PER_BATCH)
 
     def take(self, compared: int) -> bool:
-        """Whether there was room."""
+        """Take comparisons; returns whether there was room."""
         if compared > self._left:
             return False
         self._left -= compared

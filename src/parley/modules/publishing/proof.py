@@ -20,17 +20,8 @@ from parley.model.receipts import BatchReceipt
 from parley.model.refusals import Refused
 from parley.modules.publishing.receipts import first_offset, published
 
-__all__ = [
-    "MAX_PROOF",
-    "MessageProof",
-    "PublicationProof",
-    "check_publication",
-    "decode_publication",
-    "encode_publication",
-]
-
 FORMAT = "parley publication proof 2"
-MAX_PROOF = 4 * 1024 * 1024
+MAX_PROOF = 4 * 1024 * 1024  # bytes
 
 
 class MessageProof(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +32,7 @@ class MessageProof(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PublicationProof(Struct, frozen=True, forbid_unknown_fields=True):
-    """The first fields say in plain words what the rest proves; they are checked against it."""
+    """That something was published, where and by whom. The first fields say in plain words what the rest proves."""
 
     format: Annotated[str, Meta(max_length=64)]
     topic: str
@@ -71,14 +62,13 @@ class PublicationProof(Struct, frozen=True, forbid_unknown_fields=True):
         header, root, signature = batch
         offset, count = first_offset(leaf), leaf.count
         assert offset is not None, "only what was published has a place to prove"
-        first = offset
         if message is not None:
-            first, count = first + message.path.index, 1
+            offset, count = offset + message.path.index, 1
         return cls(
             FORMAT,
             leaf.topic,
             leaf.partition,
-            first,
+            offset,
             count,
             leaf.client,
             proof.header.height,
@@ -98,7 +88,7 @@ def encode_publication(proof: PublicationProof) -> bytes:
 
 
 def decode_publication(data: bytes) -> PublicationProof:
-    """Raises `ProofError` for anything but the one canonical form."""
+    """A proof file, not checked yet. Raises `ProofError` for anything but the one canonical form."""
     if len(data) > MAX_PROOF:
         raise ProofError(f"the file has {len(data)} bytes; {MAX_PROOF} are allowed")
     try:

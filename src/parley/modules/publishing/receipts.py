@@ -21,13 +21,13 @@ class Published(Outcome, frozen=True):
 
 
 def first_offset(receipt: BatchReceipt) -> int | None:
-    """Of a published batch; None for all others."""
+    """The first offset of a published batch; None for all others."""
     published = receipt.given(Published)
     return None if published is None else published.first_offset
 
 
 def published(leaf: Leaf) -> tuple[BatchReceipt, int] | None:
-    """The receipt of a published batch, and its first offset."""
+    """The receipt of a published batch, and its first offset; None for all other leaves."""
     receipt = receipt_of(leaf)
     offset = None if receipt is None else first_offset(receipt)
     return None if receipt is None or offset is None else (receipt, offset)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from parley.application.admission import OpenedBatch
 from parley.application.block import BlockContext, Hook
-from parley.application.module import BatchKind, Module
+from parley.application.module import BatchKind, IndexEntries, Module
 from parley.application.state import State
 from parley.application.tables import encode_value
 from parley.model.batches import PUBLISH, BatchHeader, Message, decode_message_header
@@ -44,17 +44,17 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
         block[BUDGET].spend(sum(map(index.cost, tags)))
         number(block, (topic.name, header.partition), index, tags, lambda at: messages[at].leaf())
     first_offset = append(block, topic, header.partition, header.count)
-    tell(block, topic.name, header.count, opened.size)
+    count_published(block, topic.name, header.count, opened.size)
     return Published(first_offset)
 
 
 def require_publishing(state: State, by: Principal, header: BatchHeader) -> TopicRecord:
-    """Where a batch is to be published, if its publisher may."""
+    """The topic to which a batch is to be published. Raises `Refused` if its publisher may not."""
     return require(state, by, Action.PUBLISH, header.topic, header.partition)
 
 
 def costs(index: MatchingIndex, tags: Iterable[tuple[int, Pairs]]) -> int:
-    """The comparisons that messages take, so many with the same tags each."""
+    """How many comparisons messages take; `tags` has (number of messages, their tags)."""
     return sum(count * index.cost(dict(pairs)) for count, pairs in tags)
 
 
@@ -65,13 +65,16 @@ def number(
     tags: Sequence[_Tags],
     leaf_at: Callable[[int], bytes],
 ) -> None:
-    """In the orders of the constraints that they match; `leaf_at` gives the leaf of a message by its place in the batch."""
+    """Number messages in the orders of the constraints that they match.
+
+    `leaf_at` gives the leaf of a message by its place in the batch.
+    """
     first = head_of(block.state, *log).next_offset
     block[ORDERS].number(*log, _matches(index, tags, first, leaf_at))
 
 
 def append(block: BlockContext, topic: TopicRecord, partition: int, count: int) -> int:
-    """The first of so many offsets."""
+    """Give messages the next offsets of a topic partition; returns the first one."""
     head = head_of(block.state, topic.name, partition)
     after = replace(head, next_offset=head.next_offset + count)
     HEADS.put(block.state, topic.name, partition, record=after)
@@ -79,8 +82,8 @@ def append(block: BlockContext, topic: TopicRecord, partition: int, count: int) 
     return head.next_offset
 
 
-def tell(block: BlockContext, topic: str, count: int, size: int) -> None:
-    """Count what was published, for people who watch."""
+def count_published(block: BlockContext, topic: str, count: int, size: int) -> None:
+    """Count what was published, for metrics."""
     block.executed.add("publications", count)
     block.executed.add("publication_bytes", size)
     block.executed.add_labelled("publications", topic, count)
@@ -105,9 +108,7 @@ def _tags(message: Message) -> _Tags:
     return dict(decode_message_header(message.header).tags)
 
 
-def _index(
-    height: int, position: int, receipt: BatchReceipt[Published]
-) -> Iterator[tuple[bytes, bytes | None]]:
+def _index(height: int, position: int, receipt: BatchReceipt[Published]) -> IndexEntries:
     place = BatchPlace(height, position, receipt.digest, receipt.count)
     key = OFFSETS.place(receipt.topic, receipt.partition, receipt.outcome.first_offset)
     yield key, encode_value(place)

@@ -31,7 +31,7 @@ from parley.modules.registry.refusals import ClientExists
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.registry.texts import TEXTS
 
-RESERVED = frozenset({"org", "client"})  # what rules read under these names is the registry's own word
+RESERVED = frozenset({"org", "client"})  # rules read under these names what the registry itself knows
 REGISTERED = Quota("clients")
 ADMINISTRATORS = PerBlock(lambda block: Administrators(block.genesis))
 
@@ -117,7 +117,7 @@ def revoke_right(block: BlockContext, by: Principal, operation: RevokeRight, _at
 
 
 def principals(genesis: Genesis) -> Callable[[State, bytes], Principal]:
-    """Administrators are those of the genesis file; everything that changes is in the records."""
+    """Which principal a key is: administrators are those of the genesis file, clients those of the table."""
     administrators = Administrators(genesis)
 
     def principal(state: State, key: bytes) -> Principal:
@@ -135,7 +135,7 @@ def _client(state: State, organisation: str, name: str) -> ClientRecord:
 
 
 def _set_rights(block: BlockContext, client: ClientRecord, rights: set[Right]) -> None:
-    """What a client has already, or has not, is no reason to refuse; nothing changes then."""
+    """Set the rights of a client. Granting or revoking what makes no difference is not refused; nothing changes then."""
     new = tuple(sorted(rights))
     if new != client.rights:
         CLIENTS.put(block.state, client.key, record=replace(client, rights=new, changed=block.height))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from parley.model.texts import Texts
 
-_PERMANENT = "revoked and deleted ones count"
 _ADMINISTRATOR = "only an administrator of {organisation} may"
 
 TEXTS: Texts = {
@@ -16,7 +15,7 @@ TEXTS: Texts = {
     "LimitExceeded.attributes": "{client} would have {attributes} attributes; {limit} are allowed",
     "LimitExceeded.clients_of_network": "the network has had the {limit} clients that it may have",
     "LimitExceeded.clients_of_organisation": (
-        f"{{organisation}} has had the {{limit}} clients that are its share; {_PERMANENT}"
+        "{organisation} has had the {limit} clients that are its share; revoked and deleted ones count"
     ),
     "PermissionDenied.alter_clients": f"{_ADMINISTRATOR} alter its clients",
     "PermissionDenied.client_record": "clients see their own record, administrators those of their organisation",

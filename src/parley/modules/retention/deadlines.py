@@ -51,7 +51,7 @@ class Deadlines:
         self._times.pop(log, None)
 
     def first(self, time: int) -> TopicPartition | None:
-        """The one whose deadline is over the longest at `time`; the caller must set it anew or remove it."""
+        """The one whose deadline is over the longest at `time`; the caller must set it again or remove it."""
         while self._queue and self._queue[0][0] <= time:
             at, log = self._queue[0]
             if self._times.get(log) == at:

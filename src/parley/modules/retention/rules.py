@@ -63,7 +63,7 @@ def sweep(block: BlockContext) -> None:
 
 
 def note(block: BlockContext, topic: TopicRecord, partition: int, first_offset: int) -> None:
-    """Something was published from `first_offset` on."""
+    """Note when something was published from `first_offset` on."""
     if not topic.policy.retention:
         return
     granules = _granules(block.state, topic.name, partition)
@@ -74,7 +74,7 @@ def note(block: BlockContext, topic: TopicRecord, partition: int, first_offset: 
 
 
 def alter(block: BlockContext, before: TopicRecord, after: TopicRecord) -> None:
-    """A topic may have another retention than before. What had none until now ages from now on."""
+    """Apply another retention to a topic. What had none until now ages from now on."""
     if after.policy.retention == before.policy.retention:
         return
     for partition in range(after.partitions):
@@ -82,14 +82,14 @@ def alter(block: BlockContext, before: TopicRecord, after: TopicRecord) -> None:
 
 
 def delete(block: BlockContext, topic: TopicRecord) -> None:
-    """All that was published is behind the start of the log."""
+    """Move the logs of a deleted topic on: all that was published is behind their start."""
     for partition in range(topic.partitions):
         start_log(block, topic.name, partition, head_of(block.state, topic.name, partition).next_offset)
         _put(block, topic, partition, ())
 
 
 def start_log(block: BlockContext, topic: str, partition: int, offset: int) -> None:
-    """What is before `offset` is no longer served, and its bodies are erased in time."""
+    """Move the start of a log to `offset`: what is before is no longer served, and its bodies are erased in time."""
     head = head_of(block.state, topic, partition)
     if offset > head.log_start_offset:
         block[MOVED].setdefault((topic, partition), head.log_start_offset)
@@ -143,7 +143,7 @@ def is_behind(receipt: BatchReceipt, first_offset: int | None, store: KeyValue) 
 
 
 def logs_to_erase(block: BlockContext, store: KeyValue) -> Iterator[tuple[bytes, bytes]]:
-    """A log whose start moves is listed. One that is listed already is looked at again when it is done."""
+    """List the logs whose start this block moves. One that is listed already is looked at again when it is done."""
     for (topic, partition), start in block[MOVED].items():
         if store.get(LOGS_TO_ERASE.place(topic, partition)) is None:
             end = head_of(block.state, topic, partition).log_start_offset
@@ -164,7 +164,7 @@ def erase(store: KeyValue, height: int, limit: int) -> Erasure:
         start = _start(store, topic, partition)
         listed = readable or LogToErase(0, start, 0)
         reached = listed.start
-        end = min(listed.end, start)  # whatever a damaged list says, what the log still has stays
+        end = min(listed.end, start)  # what the log still has stays, even if the list is damaged
         for place in islice(_batches(store, topic, partition, listed.start, end), limit - len(batches)):
             batches.append(place.digest)
             reached += place.count

@@ -10,20 +10,23 @@ MAX_COUNTED_PER_BLOCK = 100_000  # messages of staged batches that commits make 
 
 
 class CommitBudget:
-    """A commit that others leave no room for is put off, not decided."""
+    """What is left for commits in one block. A commit that others leave no room for is put off, not decided."""
 
     def __init__(self) -> None:
         self._committed = 0
         self._counted = 0
 
     def commit(self, batches: int) -> None:
-        """Of a stage: each of them is looked up. One commit always fits."""
+        """Count the batches of a commit, each of which is looked up. Raises `Busy`; one commit always fits."""
         if self._committed and self._committed + batches > MAX_COMMITTED_PER_BLOCK:
             raise Busy("commits")
         self._committed += batches
 
     def count(self, messages: int) -> None:
-        """Of a commit, which may be refused for what this finds, and come again. What one may ask for always fits."""
+        """Count messages that a commit makes it look at again. Raises `Busy`; what one commit may ask for always fits.
+
+        They count even if the commit is refused for what this finds: it may come again.
+        """
         if self._counted + messages > MAX_COUNTED_PER_BLOCK:
             raise Busy("counting")
         self._counted += messages

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from parley.application.block import BlockContext, LateReceipt
+from parley.application.block import BlockContext
 from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
 from parley.modules.publishing.budget import BUDGET
 from parley.modules.publishing.receipts import Published
-from parley.modules.publishing.rules import append, tell
+from parley.modules.publishing.rules import append, count_published
 from parley.modules.publishing.rules import number as give_numbers
 from parley.modules.staging import staged
 from parley.modules.staging.tables import (
@@ -33,7 +33,7 @@ MAX_NUMBERED_BYTES = 4 * 1024 * 1024  # a block, or less if its own batches leav
 
 
 def number(block: BlockContext, *, numbered_bytes: int) -> None:
-    """As many as fit into so many bytes, and at least one."""
+    """Number committed batches: as many as fit into so many bytes, and at least one."""
     if not PENDING_BATCHES.count(block.state):  # nearly always, and then it costs one read a block
         return
     block[BUDGET].reserve()
@@ -71,10 +71,9 @@ class _Turn:
             else:
                 first = append(self._block, topic, record.partition, record.count)
                 staged.forget(state, digest, record)
-                tell(self._block, record.topic, record.count, record.size)
+                count_published(self._block, record.topic, record.count, record.size)
                 place = (record.topic, record.partition, record.count, Published(first))
-                receipt = BatchReceipt(digest, record.publisher, title, *place)
-                self._block.late.append(LateReceipt(receipt, record.size))
+                self._block.late.append(BatchReceipt(digest, record.publisher, title, *place))
             self._room -= staged.charge(record.size, 0)
             self._taken += 1
             done += 1

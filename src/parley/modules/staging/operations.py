@@ -24,7 +24,7 @@ class CommitStage(Operation, frozen=True):
 
 
 def digests_hash(digests: Sequence[bytes]) -> bytes:
-    """What a commit of a stage is recognised by when it comes again."""
+    """The hash by which a commit is recognised when it comes again."""
     return digest("stage/digests", *digests)
 
 

@@ -1,7 +1,7 @@
 """Staging: batches that are ordered and stored but not numbered until their writer commits the stage, whole and once (P23).
 
-A staged batch has no sequence and its refusals are not remembered: that somebody orders it again, after a grant or a
-repair, does no harm, because only a commit that its publisher signs makes it count, and that names it.
+A staged batch has no sequence and its refusals are not remembered. That it is ordered again, after a grant or a repair,
+does no harm: it counts only when a commit that its publisher signs names it.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
 
 
 def require_open(state: State, header: BatchHeader) -> None:
-    """That the writer has not committed the stage of this batch, or a later one."""
+    """Raises `StageOver` if the writer has committed the stage of this batch, or a later one."""
     last = STAGES.get(state, header.topic, header.publisher, header.session)
     if last is not None and header.sequence <= last.stage:
         raise _over(header.sequence, last)
 
 
 def commit(block: BlockContext, by: Principal, operation: CommitStage, at: Position) -> Done | Duplicate:
-    """Decides about all of them at once; `numbering` gives them their offsets when there is room."""
+    """Commit a stage, all of it or nothing; `numbering` gives the batches their offsets when there is room."""
     client = by.require_client()
     state, key = block.state, (operation.topic, client.key, operation.writer)
     last, named = STAGES.get(state, *key), digests_hash(operation.digests)
@@ -122,12 +122,12 @@ def commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posit
     STAGES.put(state, *key, record=StageRecord(operation.stage, at, named, pending))
     OVER.put(state, *key, record=b"")
     if batches:
-        _line_up(state, operation, at, batches, room)
+        _enqueue(state, operation, at, batches, room)
     return Done()
 
 
 def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
-    """A staged batch that was not committed in time. Returns what it takes of `MAX_SWEPT`."""
+    """Drop a staged batch that was not committed in time. Returns what that takes of `MAX_SWEPT`."""
     record = STAGED.get(block.state, *key)
     assert record is not None, "what leaves before is no longer listed"
     return 1 + staged.drop(block, *key, record) * MAX_SWEPT // staged.DROPPED_BYTES
@@ -164,13 +164,14 @@ def clear(block: BlockContext) -> None:
 
 
 def require_pending_room(block: BlockContext, topic: str, weight: int) -> None:
-    """A new constraint makes the messages of a topic cost more. Committed batches cannot be refused for that any more."""
+    """Raises `Busy` if a new constraint makes committed batches cost too much: they cannot be refused any more."""
     pending = PENDING.get(block.state, topic)
     if pending is not None and weight > pending.room:
         raise Busy("pending", batches=pending.batches, topic=topic)
 
 
 def weigh(block: BlockContext, topic: str, weight: int) -> None:
+    """Note that a new constraint makes each message of the topic cost up to `weight` comparisons more."""
     pending = PENDING.get(block.state, topic)
     if pending is not None:
         PENDING.put(block.state, topic, record=replace(pending, room=pending.room - weight))
@@ -183,7 +184,7 @@ def is_dropped(receipt: BatchReceipt, _place: int | None, store: KeyValue) -> bo
 
 
 def _drop(block: BlockContext, digest: bytes) -> int:
-    """What it takes of the room for `MAX_DROPPED`."""
+    """Drop a staged batch. Returns what that takes of `MAX_DROPPED`."""
     record = STAGED.get(block.state, digest)
     if record is None:  # it has expired in this block
         return 1
@@ -197,7 +198,7 @@ def _over(stage: int, last: StageRecord) -> StageOver:
 def _batches(
     block: BlockContext, client: ClientRecord, topic: TopicRecord, operation: CommitStage
 ) -> dict[bytes, StagedRecord]:
-    """Those that the commit names, in its order."""
+    """The staged batches that the commit names, in its order. Raises `Refused` if one cannot be committed."""
     batches: dict[bytes, StagedRecord] = {}
     mine = (client.key, operation.topic, operation.writer, operation.stage)
     for digest in operation.digests:
@@ -238,7 +239,7 @@ def _room(block: BlockContext, topic: TopicRecord, batches: dict[bytes, StagedRe
 
 
 def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, bytes]) -> None:
-    """A writer that commits for the first time."""
+    """Remember a writer that commits for the first time. Raises `LimitExceeded`."""
     if HELD.count(block.state, WRITERS.what, client.key) >= MAX_WRITERS_PER_CLIENT:
         raise LimitExceeded(
             "writers",
@@ -258,7 +259,7 @@ def _count_writers(state: State, publisher: bytes, by: int) -> None:
     WRITERS.add(state, client.organisation, by)
 
 
-def _line_up(
+def _enqueue(
     state: State, operation: CommitStage, at: Position, batches: dict[bytes, StagedRecord], room: int
 ) -> None:
     for digest, record in batches.items():

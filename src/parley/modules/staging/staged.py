@@ -63,13 +63,13 @@ def put(state: State, digest: bytes, record: StagedRecord, parts: Sequence[Conte
 
 
 def unlist(state: State, digest: bytes, record: StagedRecord) -> None:
-    """It is committed: it neither expires nor is it dropped with what its writer left behind."""
+    """Take a batch off the lists by which it expires, and is dropped with what its writer left behind."""
     STAGING.delete(state, *_listed(digest, record))
     cancel(state, record.until + 1, STAGED.key(digest))
 
 
 def forget(state: State, digest: bytes, record: StagedRecord) -> None:
-    """Of a batch that is committed: its turn has come."""
+    """Delete what the state holds of a batch that is on no list any more."""
     STAGED.delete(state, digest)
     for ordinal in range(record.parts):
         CONTENTS.delete(state, digest, ordinal)
@@ -77,7 +77,7 @@ def forget(state: State, digest: bytes, record: StagedRecord) -> None:
 
 
 def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
-    """It will never be numbered, so its body goes, too. Returns the bytes that it counted for."""
+    """Delete a batch that will never be numbered, its body included. Returns the bytes that it counted for."""
     unlist(block.state, digest, record)
     forget(block.state, digest, record)
     block.dropped.append(digest)
@@ -85,7 +85,7 @@ def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
 
 
 def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
-    """In entries of moderate size; neighbours with the same tags share them."""
+    """What matching needs of messages, in entries of moderate size; neighbours with the same tags share them."""
     parts: list[ContentRecord] = []
     leaves: list[bytes] = []
     runs: list[tuple[int, Pairs]] = []
@@ -111,7 +111,7 @@ def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
 
 
 def contents(state: State, digest: bytes, record: StagedRecord) -> Iterator[tuple[bytes, Pairs]]:
-    """Leaf and tags of each message."""
+    """Leaf and tags of each message of a staged batch."""
     for ordinal in range(record.parts):
         part = CONTENTS.get(state, digest, ordinal)
         assert part is not None, "a staged batch has all its parts"

@@ -21,7 +21,7 @@ class Subscription(NamedTuple):
 
 
 class SubscriptionIndex:
-    """As large as the subscriptions in the state, which the application limits."""
+    """The live subscriptions and their constraints; as large as these are in the state, where they are limited."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, MatchingIndex] = {}
@@ -55,7 +55,7 @@ class SubscriptionIndex:
         return found
 
     def _all(self) -> tuple[object, ...]:
-        """What two equal ones have in common: of the queue, whose end will be noticed in time."""
+        """What equal indexes have in common; of the queue, the subscriptions whose end will be noticed in time."""
         timely = {one for until, one in self._due if until <= self._leases.get(one, -1)}
         return self._indexes, self._leases, self._of_client, timely
 
@@ -67,11 +67,11 @@ class SubscriptionIndex:
         return sorted(self._of_client.get(client, ()))
 
     def open(self, topic: str, constraint: Constraint, guard: Guard | None) -> None:
-        """A constraint begins to live; its first subscription follows."""
+        """Add a constraint; its first subscription follows."""
         self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard)
 
     def join(self, subscription: Subscription, lease_until: int) -> None:
-        """A subscription begins or is renewed."""
+        """Add or renew a subscription."""
         self._leases[subscription] = lease_until
         self._of_client.setdefault(subscription.client, set()).add(subscription)
         if subscription not in self._queued:
@@ -79,7 +79,7 @@ class SubscriptionIndex:
             heapq.heappush(self._due, (lease_until, subscription))
 
     def leave(self, subscription: Subscription, *, last: bool) -> None:
-        """A subscription ends; if it was the last of its constraint, nothing is matched for it any more."""
+        """Remove a subscription; if it was the last of its constraint, the constraint as well."""
         del self._leases[subscription]
         mine = self._of_client[subscription.client]
         mine.remove(subscription)

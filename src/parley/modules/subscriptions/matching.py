@@ -103,7 +103,7 @@ class MatchingIndex:
         return weight(None, 0) + sum([weight((name, type(value), value), 0) for name, value in tags.items()])
 
     def match(self, tags: Mapping[str, Value]) -> list[bytes]:
-        """The ids of the constraints that hold, sorted: the same on every replica, whatever was added when."""
+        """The ids of the constraints that hold, sorted: the same on every replica, in whatever order they were added."""
         candidates = set(self._unguarded)
         for name, value in tags.items():
             candidates |= self._guarded.get((name, type(value), value), _NONE)
@@ -135,7 +135,7 @@ class MatchingIndex:
         """How crowded the guard's places are, then how many there are.
 
         A geometric mean, so that one place that all share (`kind == 1 and (mine == 7 or urgent)`) does not drive
-        everybody to the other guard, under which nearly every publication would evaluate them in vain. In integers, because
+        all of them to the other guard, under which nearly every publication would evaluate them in vain. In integers, because
         logarithms differ between machines.
         """
         crowds = [1 + len(self._guarded.get(equality, _NONE)) for equality in guard]
@@ -158,7 +158,7 @@ def _weight(constraint: Constraint) -> int:
 
 
 def _size(node: Node) -> int:
-    """Its comparisons, and one for each group: what evaluating it takes, at most."""
+    """The comparisons of a formula, and one for each group: what evaluating it takes, at most."""
     match node:
         case Group():
             return 1 + sum(map(_size, node.parts))

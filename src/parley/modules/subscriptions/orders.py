@@ -36,7 +36,10 @@ class Orders:
         ORDER_HEADS.put(self._state, topic, partition, constraint, record=head)
 
     def join(self, topic: str, partitions: int, constraint: bytes, subscribers: int) -> bool:
-        """That many subscribers more, or fewer if negative; without any, the order is closed. Whether it lives on."""
+        """Add subscribers to a constraint, or remove them if negative; returns whether its orders live on.
+
+        Without subscribers they are closed.
+        """
         lives = True
         for partition in range(partitions):
             head = self.head(topic, partition, constraint)
@@ -62,7 +65,7 @@ class Orders:
             self.numbered += len(items)
 
     def leaves(self) -> Iterable[Match | Closed]:
-        """By topic, partition and constraint; an order that ended and began again in this block has two matches."""
+        """The leaves by topic, partition and constraint; an order that ended and began again in this block has two matches."""
         for order in sorted(self._matched):
             first_ps, items = self._matched[order]
             yield Match(*order, first_ps, tuple(items))

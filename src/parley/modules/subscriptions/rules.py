@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from parley.application.block import BlockContext, Hook
-from parley.application.module import Module
+from parley.application.module import IndexEntries, Module
 from parley.application.quotas import HELD
 from parley.application.tables import encode_value
 from parley.model.expressions import Constraint, parse_constraint
@@ -56,7 +56,8 @@ _SUBSCRIPTIONS = "subscriptions"  # what a client holds
 def _opening(block: BlockContext, topic: str, weight: int) -> None: ...
 
 
-# A new constraint makes every message of the topic cost up to `weight` comparisons more. The first may refuse.
+# A new constraint makes every message of the topic cost up to `weight` comparisons more. The first hook may refuse, so
+# its handlers write nothing; the second comes when all have agreed.
 CONSTRAINT_OPENING = Hook("constraint_opening", _opening)
 CONSTRAINT_OPENED = Hook("constraint_opened", _opening)
 
@@ -113,7 +114,7 @@ def end_of_topic(block: BlockContext, topic: TopicRecord) -> None:
 
 
 def extend(block: BlockContext, before: TopicRecord, after: TopicRecord) -> None:
-    """New partitions have an order for every live constraint, of the same incarnation as in the old ones."""
+    """Open an order for every live constraint in new partitions, of the same incarnation as in the old ones."""
     added = range(before.partitions, after.partitions)
     if not added:
         return
@@ -124,7 +125,7 @@ def extend(block: BlockContext, before: TopicRecord, after: TopicRecord) -> None
 
 
 def require_room(block: BlockContext, topic: TopicRecord, partitions: int, more: int = 0) -> None:
-    """That a topic with so many partitions may have its constraints and some more."""
+    """Raises `LimitExceeded` unless a topic with so many partitions may have its constraints and some more."""
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     constraints = more + (0 if index is None else len(index))
     if constraints * partitions > MAX_ORDERS:
@@ -157,7 +158,7 @@ def _begin(
 
 
 def _guard(block: BlockContext, topic: TopicRecord, constraint: Constraint) -> Guard | None:
-    """Where the constraint is to wait in the matching index."""
+    """Where the constraint is to wait in the matching index. Raises `LimitExceeded`."""
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name) or MatchingIndex()
     guard = index.choose(constraint)
     if index.has_room(guard):
@@ -189,12 +190,12 @@ def _certify(block: BlockContext) -> Iterable[Leaf]:
     return orders.leaves()
 
 
-def _index_match(height: int, position: int, leaf: Match) -> Iterator[tuple[bytes, bytes | None]]:
+def _index_match(height: int, position: int, leaf: Match) -> IndexEntries:
     order = (leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation)
     yield ORDER_LEAVES.place(*order, leaf.first_ps), encode_value(LeafPlace(height, position))
 
 
-def _index_closed(height: int, position: int, leaf: Closed) -> Iterator[tuple[bytes, bytes | None]]:
+def _index_closed(height: int, position: int, leaf: Closed) -> IndexEntries:
     order = (leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation)
     yield ORDER_LEAVES.place(*order, leaf.final_ps), encode_value(LeafPlace(height, position))
 

@@ -32,6 +32,8 @@ class ConstraintRecord(Record, frozen=True):
 
 
 class SubscriptionRecord(Record, frozen=True):
+    """A subscription, and the end of its lease."""
+
     constraint: str
     lease_until: U64  # ms of block time
 

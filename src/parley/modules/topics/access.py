@@ -72,7 +72,10 @@ def authorise(
 
 
 def reason_not_to_describe(principal: Principal, topic: Topic) -> Refused | None:
-    """Its administrators, and those who may publish or subscribe, may know of a topic, even if it was deleted."""
+    """Why the principal may not know of the topic; None: it may.
+
+    Its administrators and those who may publish or subscribe may, even if the topic was deleted.
+    """
     if principal.administers == topic.organisation:
         return None
     if any(allows(rule, principal) for rule in (topic.subscribe, topic.publish)):

@@ -58,7 +58,7 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
     if before is not None:
         if not before.deleted:
             raise TopicExists(topic=name, organisation=before.organisation)
-        # Its offsets go on, and old proofs name it: nobody else's data may stand behind the name.
+        # Its offsets go on, and old proofs name it: no other organisation's data may stand behind the name.
         why = by.reason_not_to_administer(before.organisation, "reuse_name", topic=name)
         if why is not None:
             raise why
@@ -104,7 +104,7 @@ def alter(block: BlockContext, by: Principal, operation: AlterTopic, _at: Positi
 
 
 def delete(block: BlockContext, by: Principal, operation: DeleteTopic, _at: Position) -> Done:
-    """The name stays its organisation's; what it leaves is cleared away from the next block on."""
+    """Delete a topic. Its name stays its organisation's; what it leaves is cleared away from the next block on."""
     topic = require(block.state, by, Action.DELETE, operation.name)
     ENDING.put(block.state, topic.name, record=b"")
     block.call(TOPIC_DELETED, block, topic)
@@ -125,6 +125,7 @@ def require(state: State, by: Principal, action: Action, name: str, partition: i
 
 
 def require_topic(state: State, name: str) -> TopicRecord:
+    """The topic, if it exists. Raises `UnknownTopic`."""
     topic = TOPICS.get(state, name)
     if topic is None or topic.deleted:
         raise UnknownTopic(topic=name)
@@ -132,7 +133,7 @@ def require_topic(state: State, name: str) -> TopicRecord:
 
 
 def record_of(state: State, name: str) -> TopicRecord:
-    """Of a topic that exists or existed."""
+    """The record of a topic that exists or existed."""
     topic = TOPICS.get(state, name)
     assert topic is not None, "a topic's record stays"
     return topic
@@ -145,7 +146,7 @@ def head_of(state: State, topic: str, partition: int) -> PartitionRecord:
 
 
 def clear(block: BlockContext) -> None:
-    """What deleted topics leave is cleared away, as much as the block's work allows."""
+    """Clear away what deleted topics leave, as much as the block's work allows."""
     for (name,) in ENDING.first_stored(block.state, block.work):
         block.call(TOPIC_CLEARING, block, record_of(block.state, name))
         if block.work <= 0:
@@ -155,7 +156,7 @@ def clear(block: BlockContext) -> None:
 
 
 def _begin_partitions(state: State, topic: str, partitions: range) -> None:
-    """A head in the state from the start, so that an empty partition can be proved to be empty."""
+    """Write the heads of new partitions, so that an empty partition can be proved to be empty."""
     for partition in partitions:
         if not HEADS.has(state, topic, partition):
             HEADS.put(state, topic, partition, record=PartitionRecord(0, 0))

@@ -14,7 +14,7 @@ from parley.modules.topics.refusals import UnknownTopic
 
 
 class TopicRecord(Record, frozen=True):
-    """A deleted topic's record stays: offsets go on where they ended if the name is used again."""
+    """A topic. A deleted topic's record stays: offsets go on where they ended if the name is used again."""
 
     name: str
     organisation: str
@@ -27,14 +27,14 @@ class TopicRecord(Record, frozen=True):
 
 
 class PartitionRecord(Record, frozen=True):
-    """The offsets that exist are log_start_offset up to, not including, next_offset (P5)."""
+    """The offsets of a topic partition: from log_start_offset up to, not including, next_offset (P5)."""
 
     next_offset: U64
     log_start_offset: U64
 
 
 def _topic_visible(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
-    """That there is no topic of a name may be shown to anybody."""
+    """That there is no topic of a name may be shown to every client."""
     topic = reader.read(TOPICS, *key)
     return None if topic is None else access.reason_not_to_describe(principal, topic)
 
