@@ -33,7 +33,16 @@ from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.sim.chance import stream
 from parley.sim.entries import Entries
 from parley.sim.network import Network
-from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Submitted, Wiped
+from parley.sim.observations import (
+    Applied,
+    Certified,
+    Observation,
+    Opened,
+    Resumed,
+    Started,
+    Submitted,
+    Wiped,
+)
 from parley.sim.pubsub.agreed import Agreed
 from parley.sim.pubsub.author import Author
 from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
@@ -369,14 +378,14 @@ def test_a_lost_block_is_seen() -> None:
 
 
 def test_a_replica_that_comes_back_below_what_it_answered_for_is_seen() -> None:
-    history: list[Observation] = [Certified(2, 9), Started(2, 9), Started(2, 8)]
+    history: list[Observation] = [Certified(2, 9), Started(2, 8), Resumed(2, 9), Started(2, 8), Resumed(2, 8)]
     (evidence,) = verdicts(NothingLost(Agreed()), history)
     assert "replica 2 came back at height 8 although it had answered for height 9" in evidence
 
 
 @pytest.mark.parametrize("lost", [Wiped(2), Started(2, 9, joining=True)])
 def test_a_replica_that_gave_its_disk_or_state_up_may_come_back_with_less(lost: Observation) -> None:
-    history: list[Observation] = [Certified(2, 9), lost, Started(2, 0)]
+    history: list[Observation] = [Certified(2, 9), lost, Started(2, 0), Resumed(2, 0)]
     assert verdicts(NothingLost(Agreed()), history) == []
 
 

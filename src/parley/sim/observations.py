@@ -18,6 +18,7 @@ __all__ = [
     "Opened",
     "Persisted",
     "Recovered",
+    "Resumed",
     "Sent",
     "Started",
     "Status",
@@ -32,6 +33,14 @@ class Submitted:
 
     batch: bytes
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A correct replica has done all that a start brings: it has executed what its disk holds of the committed chain."""
+
+    replica: int
+    executed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,7 @@ class Opened:
 
 Observation = (
     Submitted
+    | Resumed
     | Started
     | Sent
     | Persisted

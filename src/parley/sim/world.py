@@ -130,6 +130,8 @@ class World:
         host.joining = isinstance(participant, Joiner)
         self._see(host, seen.Started(replica, participant.executed_height, host.joining))
         self._act(host, lambda: participant.start(self.now))
+        if host.running is running and not host.joining:  # it did not crash meanwhile
+            self._see(host, seen.Resumed(replica, participant.executed_height))
 
     def submit(self, replica: int, batch: bytes) -> None:
         """A local client hands a batch to the replica; lost if it is down."""

@@ -21,7 +21,7 @@ from parley.modules.staging.tables import STAGED
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.tables import HEADS
 from parley.replica.ports import KeyValue
-from parley.sim.observations import Applied, Certified, Observation, Opened, Started, Wiped
+from parley.sim.observations import Applied, Certified, Observation, Opened, Resumed, Started, Wiped
 from parley.sim.pubsub.agreed import Agreed
 
 __all__ = ["NothingLost", "Order", "PublicationOrder", "Revocation", "log_start", "order_of"]
@@ -113,11 +113,12 @@ class NothingLost:
                 self._acknowledged[event.replica] = highest
             case Wiped() | Started(joining=True):  # it comes back with what others have, maybe a little less
                 self._acknowledged.pop(event.replica, None)
-            case Started():
+            case Resumed():
+                # Results need not be on disk, as long as blocks and batches are: executing again brings them back.
                 acknowledged = self._acknowledged.get(event.replica, 0)
-                if event.committed < acknowledged:
+                if event.executed < acknowledged:
                     return (
-                        f"replica {event.replica} came back at height {event.committed} although it had answered for "
+                        f"replica {event.replica} came back at height {event.executed} although it had answered for "
                         f"height {acknowledged}"
                     )
             case Opened():
