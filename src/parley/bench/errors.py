@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Unavailable"]
-
 
 class Unavailable(Exception):  # noqa: N818 - it names the condition
     """Brokers that did not start, a load that did not run, or a tool that is missing; the message is for a person."""

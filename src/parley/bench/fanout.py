@@ -15,8 +15,6 @@ from parley.bench.measure import TOPIC, WARM_UP, measure, publisher_jobs
 from parley.bench.network import Network
 from parley.bench.progress import create_progress
 
-__all__ = ["Delivered", "Plan", "Result", "fan_out", "subscriber_jobs"]
-
 GOAL = 100_000  # deliveries per second
 
 

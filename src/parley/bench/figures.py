@@ -10,8 +10,6 @@ from msgspec import Struct
 from parley.bench.jobs import Report
 from parley.bench.usage import Usage, used
 
-__all__ = ["MB", "Case", "Readings", "Run", "case", "percentile", "run_of", "spread"]
-
 MB = 1_000_000
 
 

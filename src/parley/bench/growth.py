@@ -19,8 +19,6 @@ from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_job
 from parley.bench.network import Network
 from parley.client import Client, connect
 
-__all__ = ["DIMENSIONS", "Bench", "Dimension", "Growth", "Point", "dimension"]
-
 BROKERS = 4
 SIZE = 128
 BATCH = 100

@@ -11,8 +11,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["BEGUN", "GO", "READY", "Job", "Report", "Window"]
-
 READY = b"ready\n"
 GO = b"go\n"
 BEGUN = b"begun\n"

@@ -18,8 +18,6 @@ from parley.bench.publishing import PublishingLoad
 from parley.bench.subscribing import SubscribingLoad
 from parley.client.errors import ParleyError
 
-__all__ = ["main"]
-
 
 class Load(Protocol):
     begun: asyncio.Event  # something was published, or everybody got something

@@ -13,8 +13,6 @@ from parley.bench.jobs import Job, Window
 from parley.bench.network import Network
 from parley.bench.workers import Crew
 
-__all__ = ["TOPIC", "WARM_UP", "Meanwhile", "enough_in_flight", "measure", "publisher_jobs"]
-
 TOPIC = "bench"
 IN_FLIGHT = 16_000  # messages: enough to keep every broker busy; in batches, within
 FEWEST, MOST = 4, 480

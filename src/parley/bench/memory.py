@@ -16,8 +16,6 @@ from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_job
 from parley.bench.network import Network
 from parley.bench.workers import Crew
 
-__all__ = ["GOAL", "Plan", "Result", "Sample", "grow"]
-
 GOAL = 1.1  # at the end, as a multiple of what it was earlier
 EARLY = 0.4  # of the time: minute 2 of 5
 SAMPLES = 60  # over the whole time

@@ -24,8 +24,6 @@ from parley.node.config import load
 from parley.node.processes import free_addresses, local_brokers, stop
 from parley.node.provision import create_identity, identity_path, provision_network
 
-__all__ = ["PRESETS", "Network"]
-
 # Which policy a topic gets; more come with the kinds of payload that brokers learn.
 PRESETS = {"bps": Policy(), "chios-p": Policy()}
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from parley.bench.errors import Unavailable
 
-__all__ = ["Profiler", "find_profiler", "summary"]
-
 RATE = 200  # samples per second
 TOP = 40  # lines of each list
 LATE_SECONDS = 60.0  # that drawing may take

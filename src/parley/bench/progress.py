@@ -6,8 +6,6 @@ import mmap
 import struct
 from pathlib import Path
 
-__all__ = ["Progress", "create_progress"]
-
 _COUNT = struct.Struct("<Q")
 
 

@@ -17,8 +17,6 @@ from parley.bench.profile import Profiler
 from parley.bench.usage import filesystem
 from parley.bench.workers import Crew
 
-__all__ = ["Plan", "Result", "publish"]
-
 
 @dataclass(frozen=True)
 class Plan:

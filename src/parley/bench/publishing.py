@@ -16,8 +16,6 @@ from parley.bench.progress import Progress
 from parley.client import Client, Publisher, connect
 from parley.client.errors import ParleyError
 
-__all__ = ["PublishingLoad"]
-
 POOL_BYTES = 16 * 1024 * 1024  # of batches that are made before and sent in turn
 POOL_BATCHES = 64
 CAUGHT_UP_POLL = 0.002

@@ -16,8 +16,6 @@ from parley.bench.measure import TOPIC, measure, publisher_jobs
 from parley.bench.network import Network
 from parley.bench.usage import used
 
-__all__ = ["IdleResult", "LatencyResult", "Plan", "idle", "latency"]
-
 GOAL_MS = 25.0  # to the certified receipt, median
 GOAL_PERCENT = 2.0  # of a core, each broker
 SETTLE = 3.0  # seconds until brokers have nothing left to do

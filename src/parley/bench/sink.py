@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SinkRate", "measure_sink"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkRate:

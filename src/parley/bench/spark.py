@@ -27,8 +27,6 @@ from parley.spark.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["GOAL", "AuditTime", "Plan", "Rate", "Result", "steps", "work"]
-
 GOAL = 0.5  # of the synthetic source that hashes, at the smallest size
 TASKS = 2
 CORES = (1, TASKS)

@@ -19,8 +19,6 @@ from parley.model.batches import MessageHeader, encode
 from parley.model.leaves import leaves_of_columns
 from parley.spark.source import ParleySource
 
-__all__ = ["Synthetic"]
-
 SALT = 16  # bytes
 _TAGS = pa.map_(pa.string(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")

@@ -12,8 +12,6 @@ from parley.bench.jobs import Job, Report, Window
 from parley.bench.progress import Progress
 from parley.client import Client, Subscription, connect
 
-__all__ = ["SubscribingLoad", "interpolated"]
-
 SAMPLE_SECONDS = 0.01
 AT_ONCE = 8  # subscribers that connect at a time
 

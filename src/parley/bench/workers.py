@@ -16,8 +16,6 @@ from parley.bench.errors import Unavailable
 from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window
 from parley.bench.usage import Usage, usage
 
-__all__ = ["Crew", "Worker"]
-
 READY_SECONDS = 60.0  # to connect and to subscribe, and
 SECONDS_PER_CLIENT = 1.0  # more for each client
 BEGUN_SECONDS = 60.0  # for the first receipt or delivery

@@ -26,21 +26,6 @@ from parley.client.errors import ParleyError
 from parley.client.publisher import Publisher
 from parley.model.names import Value
 
-__all__ = [
-    "DOCTORS",
-    "TOPICS",
-    "Person",
-    "Publishing",
-    "Scene",
-    "administrate",
-    "in_batches",
-    "one_by_one",
-    "publish",
-    "read",
-    "seen",
-    "subscribe",
-]
-
 TOPICS = {"orders": 2, "notes": 1}  # and their partitions
 DOCTORS = 'role == "doctor"'
 COLOURS = ("red", "green", "blue")

@@ -12,8 +12,6 @@ from parley.chaos import checks
 from parley.chaos.facts import Facts
 from parley.chaos.history import Record
 
-__all__ = ["CHECKS", "Check", "Verdict", "Violation", "judge"]
-
 MAX_DETAILS = 20  # of each property that are told; all are counted
 
 

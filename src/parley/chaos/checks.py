@@ -12,26 +12,6 @@ from collections.abc import Iterator
 from parley.chaos.facts import Facts
 from parley.chaos.history import Delivered, Read, Resumed, Revoked, Subscribed
 
-__all__ = [
-    "access",
-    "agreement_1",
-    "agreement_2",
-    "brokers_stay",
-    "committed_reads",
-    "complete",
-    "liveness_1",
-    "liveness_2",
-    "no_creation",
-    "no_duplication",
-    "no_false_blame",
-    "nothing_lost",
-    "refused_stays_out",
-    "revocation",
-    "sound_stores",
-    "total_order_1",
-    "total_order_2",
-]
-
 # -- brokers ---------------------------------------------------------------------------------------------------------
 
 

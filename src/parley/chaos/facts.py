@@ -30,8 +30,6 @@ from parley.chaos.history import (
 )
 from parley.model.expressions import parse_constraint, parse_rule
 
-__all__ = ["Facts", "Group", "Place"]
-
 Place = tuple[str, int]  # topic and partition
 Group = tuple[str, str]  # topic and canonical constraint: those who share one order
 

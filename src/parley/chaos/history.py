@@ -17,36 +17,6 @@ from msgspec import Meta, Struct
 
 from parley.model.names import Value
 
-__all__ = [
-    "Acknowledged",
-    "Audited",
-    "Began",
-    "Caught",
-    "Chain",
-    "Delivered",
-    "Died",
-    "Ended",
-    "Failed",
-    "Full",
-    "Granted",
-    "Healed",
-    "History",
-    "HistoryError",
-    "Invoked",
-    "Read",
-    "Record",
-    "Resumed",
-    "Revoked",
-    "Span",
-    "Subscribed",
-    "Trouble",
-    "Unknown",
-    "identify",
-    "payload",
-    "read_history",
-    "write_history",
-]
-
 MAX_RECORDS = 2_000_000
 MAX_LINE = 16 * 1024 * 1024  # bytes; the longest lines are chains
 MAX_SECONDS = 14 * 86_400  # twice the longest run, and everything after it

@@ -19,8 +19,6 @@ from parley.consensus.committee import faults as bearable
 if TYPE_CHECKING:  # it needs the extra `node`, and plans are made without
     from parley.chaos.network import Network
 
-__all__ = ["BYZANTINE", "KINDS", "Fault", "Nemesis", "plan"]
-
 KILL, PAUSE, PARTITION, DISK, BYZANTINE = KINDS = ("kill", "pause", "partition", "disk", "byzantine")
 
 # The ways in which each kind of fault comes; every one of them once before any of them again.

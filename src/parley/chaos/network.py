@@ -21,8 +21,6 @@ from parley.node.keys import read_key
 from parley.node.processes import free_addresses, local_brokers, stop
 from parley.node.provision import identity_path, provision_network
 
-__all__ = ["ORGANISATIONS", "Network"]
-
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 # Short, so that every fault lasts longer than it takes to notice it. A lease outlives the longest run.
 TIMEOUTS = Timeouts(

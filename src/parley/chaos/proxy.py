@@ -11,8 +11,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Flow", "Proxy"]
-
 HOST = "127.0.0.1"
 CHUNK = 64 * 1024  # bytes that wait in one direction of one connection, at most thrice
 MAX_CONNECTIONS = 256

@@ -10,8 +10,6 @@ from msgspec import Struct
 from parley.chaos.checker import Violation, judge
 from parley.chaos.history import Acknowledged, Began, Chain, Full, Record, Span
 
-__all__ = ["Report", "report", "timeline"]
-
 WIDTH = 72  # columns of the timeline
 UP = "."
 # How a broker's state is drawn; of several at a time, the first.

@@ -17,8 +17,6 @@ from parley.chaos.stores import examine
 from parley.chaos.workload import CENSORED, Workload
 from parley.client.errors import ParleyError
 
-__all__ = ["HISTORY", "Settings", "Unavailable", "run"]
-
 HISTORY = "history.jsonl"
 START_SECONDS = 60.0  # for brokers to start and clients to be registered
 WARM_UP = 1.0  # seconds of work before the first fault

@@ -17,8 +17,6 @@ from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.store import Store, StoreError
 from parley.model.genesis import Genesis
 
-__all__ = ["examine"]
-
 MAX_AUDITED = 10_000  # heights up to which a chain is executed again: it takes some milliseconds for each
 
 

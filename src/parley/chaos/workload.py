@@ -17,8 +17,6 @@ from parley.client import Client, connect, errors
 from parley.client.errors import ParleyError
 from parley.model.credentials import Identity
 
-__all__ = ["CENSORED", "Workload"]
-
 RED = 'colour == "red"'
 PEOPLE = {
     "anna": "doctor",

@@ -34,8 +34,6 @@ from parley.client.errors import (
     Stalled,
 )
 
-__all__ = ["app", "main", "run_command"]
-
 _MESSAGES, _NETWORK, _ADMINISTRATION = "Messages", "Networks", "Administration"
 _MACHINES, _SIMULATION = "One node per machine", "Simulation and measurements"
 

@@ -19,8 +19,6 @@ from parley.cli.recover import broker_config
 from parley.client.contexts import read_genesis
 from parley.model.genesis import Genesis
 
-__all__ = ["app"]
-
 RECOVER = "parley node recover"
 
 app = typer.Typer(

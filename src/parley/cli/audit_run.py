@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from parley.spark.findings import Report
 
-__all__ = ["run"]
-
 LOCAL = "local[2]"
 SHOWN = 20  # findings that a person sees; the table has all
 

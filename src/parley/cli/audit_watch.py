@@ -29,8 +29,6 @@ from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
 if TYPE_CHECKING:
     from parley.spark.detect import Watch
 
-__all__ = ["watch"]
-
 LOCAL = "local[2]"
 CHECKPOINT, LOG = (
     "_checkpoint",

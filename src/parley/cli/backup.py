@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # an extra
     from parley.node.backup_file import Manifest
     from parley.node.config import Config
 
-__all__ = ["backup", "restore"]
-
 Broker = Annotated[
     str | None,
     typer.Argument(

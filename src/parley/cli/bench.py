@@ -35,8 +35,6 @@ from parley.replica.ports import Applied, Broadcast, Effect, Send, Write
 from parley.replica.replica import Replica
 from parley.sim import counter
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Measure how fast it is, with median and spread.", no_args_is_help=True)
 
 OUTSTANDING = 8  # batches that wait for order at any time

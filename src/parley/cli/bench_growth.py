@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from parley.bench.figures import Case
     from parley.bench.growth import Growth
 
-__all__ = ["growth"]
-
 NAMES = ("brokers", "size", "batch", "subscribers", "subscriptions", "topics", "ledger")
 QUICK_SECONDS = 3.0
 WARM_UP, QUICK_WARM_UP = 2.0, 1.0

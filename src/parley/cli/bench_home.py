@@ -22,21 +22,6 @@ from parley.cli.network import INTERRUPTED
 if TYPE_CHECKING:
     from parley.bench.figures import Case
 
-__all__ = [
-    "Batch",
-    "Brokers",
-    "Keep",
-    "Runs",
-    "Seconds",
-    "Set",
-    "Size",
-    "Work",
-    "cases",
-    "measured",
-    "parse_settings",
-    "require_fitting",
-]
-
 T = TypeVar("T")
 Work = Callable[[Path], Coroutine[Any, Any, T]]  # what is done in the folder
 

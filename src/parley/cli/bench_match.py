@@ -39,8 +39,6 @@ from parley.modules.registry.operations import RegisterClient
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 
-__all__ = ["match", "measure"]
-
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
 TOPIC = "bench"
 BATCH = 100  # messages

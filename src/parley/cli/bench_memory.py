@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Memory"]
-
 
 class Memory:
     """A store in memory. Entries that share their first `width` bytes lie together, so that a scan looks only at those."""

@@ -16,8 +16,6 @@ from parley.cli.contexts import nearest
 if TYPE_CHECKING:
     from parley.bench.peers.compare import Comparison, Measured, Result
 
-__all__ = ["peers"]
-
 PEERS = {"nats": 4, "kafka": 4, "rabbitmq": 1}  # and how many variants of each are measured
 MAX_SIZE = 8_000  # bytes: a batch of 100 of them is the largest that brokers take
 

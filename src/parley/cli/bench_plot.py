@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from parley.bench.growth import Growth
     from parley.bench.memory import Result
 
-__all__ = ["draw_growth", "draw_memory"]
-
 STEEP = 10  # times: then small values are seen on a logarithmic axis only
 COLOURS = (plots.BAR, "#ca8a2b", "#1f7a5c", "#6c5b9e", "#b03a2e", "#7d6608")
 

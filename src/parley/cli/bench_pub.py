@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from parley.bench.profile import Profiler
     from parley.bench.pub import Result
 
-__all__ = ["pub"]
-
 # Those of parley.bench.network, which needs the extra `node`; the others of DESIGN come with their kinds of payload.
 PRESETS = ("bps", "chios-p")
 

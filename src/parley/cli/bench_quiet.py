@@ -12,8 +12,6 @@ from parley.cli import bench_home, output
 if TYPE_CHECKING:
     from parley.bench.quiet import IdleResult, LatencyResult
 
-__all__ = ["idle", "latency"]
-
 IDLE_PHASES = 2
 Rate = Annotated[float, typer.Option(min=0.1, max=1_000, help="Publications per second, one at a time.")]
 

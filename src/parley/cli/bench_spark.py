@@ -15,8 +15,6 @@ from parley.cli import bench_home, output
 if TYPE_CHECKING:
     from parley.bench.spark import Result
 
-__all__ = ["spark"]
-
 QUICK_ROWS, QUICK_RUNS = 50_000, 2
 
 

@@ -14,8 +14,6 @@ from parley.cli import bench_home, bench_plot, output, plots
 if TYPE_CHECKING:
     from parley.bench.memory import Result
 
-__all__ = ["memory"]
-
 
 def memory(
     *,

@@ -12,8 +12,6 @@ from parley.cli import bench_home, output
 if TYPE_CHECKING:
     from parley.bench.fanout import Result
 
-__all__ = ["sub"]
-
 
 def sub(
     *,

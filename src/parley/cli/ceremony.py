@@ -32,21 +32,6 @@ from parley.model.genesis import (
 )
 from parley.model.names import U64, Name, Signature
 
-__all__ = [
-    "CeremonyError",
-    "Draft",
-    "Part",
-    "Settings",
-    "combine",
-    "encode_file",
-    "finished",
-    "merge",
-    "missing",
-    "read_file",
-    "sign_draft",
-    "sign_part",
-]
-
 PART = "parley organisation part 1"
 DRAFT = "parley genesis draft 1"
 

@@ -28,8 +28,6 @@ from parley.model.names import is_name
 from parley.net.tls import Address, AddressError
 from parley.node.processes import LocalBroker
 
-__all__ = ["genesis_app", "init", "node_app"]
-
 genesis_app = typer.Typer(help="Make the genesis file of a network together.", no_args_is_help=True)
 
 

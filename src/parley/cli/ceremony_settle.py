@@ -12,8 +12,6 @@ from parley.client.contexts import read_identity
 from parley.model.genesis import GenesisError, decode_genesis
 from parley.node.processes import local_brokers
 
-__all__ = ["GENESIS", "ours", "settle", "write"]
-
 CREDENTIAL_MS = 365 * 86_400_000
 GENESIS = "genesis.json"
 PENDING = "setup-pending"  # a file that says: the genesis file is here, not everything that follows from it

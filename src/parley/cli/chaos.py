@@ -28,8 +28,6 @@ from parley.cli.local_folder import provisioning, require_node_extra, require_ow
 from parley.cli.network import INTERRUPTED
 from parley.model.expressions import ExpressionError
 
-__all__ = ["chaos"]
-
 MAX_SHOWN = 12  # details of violations
 PHASES = ("starting", "faults", "recovering", "reading everything", "examining the stores")
 

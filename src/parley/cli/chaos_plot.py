@@ -7,8 +7,6 @@ from pathlib import Path
 from parley.chaos.report import Report
 from parley.cli import plots
 
-__all__ = ["draw"]
-
 COLOURS = {
     "killed": "#b03a2e",
     "full": "#7d6608",

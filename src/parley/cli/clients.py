@@ -24,8 +24,6 @@ from parley.model.credentials import issue_credential, registration
 from parley.model.names import is_name
 from parley.model.principals import Right
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Create, list, alter and revoke the clients of your organisation.", no_args_is_help=True
 )

@@ -30,26 +30,6 @@ from parley.client.contexts import (
 from parley.model.credentials import Identity
 from parley.model.names import is_name
 
-__all__ = [
-    "DEFAULT_DIRECTORY",
-    "FILE",
-    "As",
-    "Chosen",
-    "ContextName",
-    "Directory",
-    "dir_option",
-    "find",
-    "find_directory",
-    "find_genesis",
-    "meant",
-    "nearest",
-    "remove",
-    "require_named",
-    "save",
-    "saved_path",
-    "set_current",
-]
-
 DEFAULT_DIRECTORY = Path(".parley")
 FILE = "context.toml"
 VARIABLE = "PARLEY_CONTEXT"

@@ -12,8 +12,6 @@ from parley.cli import contexts, output
 from parley.cli.contexts import ContextName, Directory
 from parley.client.contexts import ContextFile, context_names, current_context, read_context, read_genesis
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Choose the network that commands speak to, and as whom.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the context.", autocompletion=context_names)]

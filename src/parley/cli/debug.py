@@ -17,8 +17,6 @@ from parley.cli.local_folder import require_node_extra
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 
-__all__ = ["app"]
-
 MIB = 1024 * 1024
 MAX_LOG_MIB = 48
 

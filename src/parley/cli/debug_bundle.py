@@ -33,8 +33,6 @@ from parley.node.processes import LocalBroker, last_lines, local_brokers
 if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
 
-__all__ = ["Bundle", "collect"]
-
 MAX_ENTRY = 64 * 1024 * 1024
 MAX_PAGE = 4 * 1024 * 1024  # of metrics
 PAGE_SECONDS = 3.0

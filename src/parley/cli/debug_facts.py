@@ -16,8 +16,6 @@ from pathlib import Path
 
 import parley
 
-__all__ = ["files", "machine", "process", "secret_files"]
-
 MAX_FILES = 2_000  # of one folder
 _PACKAGES = (
     "msgspec",

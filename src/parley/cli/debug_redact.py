@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["clean", "clean_lines", "known_secrets", "secret_in"]
-
 KEPT = 8  # characters of a long value: enough to compare, useless as a key
 SHORTEST = 16  # bytes; shorter ones would be found by chance
 MAX_SECRET = 64 * 1024

@@ -21,8 +21,6 @@ from parley.sim.report import Report
 from parley.sim.scenario import Simulation
 from parley.spark.java import INSTALL, OLDEST, find_java
 
-__all__ = ["demo"]
-
 NAMES = ("Alpha", "Bravo", "Charlie", "Delta", "Echo", "Foxtrot", "Golf")
 SEED = 1
 SECONDS = 20

@@ -31,8 +31,6 @@ from parley.node.faults.settings import switch
 from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 from parley.replica import evidence
 
-__all__ = ["STEPS", "Act", "Outcome", "Proof", "play", "tell"]
-
 PEOPLE = {"north": "anna", "south": "ben", "east": "eva", "west": "walter"}
 PUBLISHER, READER = "north", "south"
 LIAR = f"{READER}-1"  # the reader's own organisation runs it, and somebody has paid for it

@@ -31,8 +31,6 @@ from parley.spark.pipeline.run import BRIEF, FLOWS, run_pipeline
 from parley.spark.pipeline.sensors import Pace, readings
 from parley.spark.session import LOCAL
 
-__all__ = ["STEPS", "Outcome", "perform", "play", "staged", "tell"]
-
 ORGANISATIONS = 4
 READINGS = 6_900  # a day
 MARK = "demo"  # a file that says whose the folder is: what has it may be deleted

@@ -30,8 +30,6 @@ from parley.model.genesis import Genesis, Timeouts
 from parley.modules.publishing.proof import check_publication
 from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 
-__all__ = ["STEPS", "Outcome", "all_ready", "play", "tell"]
-
 PEOPLE = {
     "north": ("anna", "doctor"),
     "south": ("ben", "nurse"),

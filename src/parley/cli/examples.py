@@ -16,8 +16,6 @@ from parley.cli.local_folder import require_node_extra
 from parley.cli.network import run
 from parley.spark.pipeline.sensors import Pace, readings
 
-__all__ = ["app", "yesterday"]
-
 MESSAGES = 6_900  # about a day
 MAX_MESSAGES = 10_000_000
 

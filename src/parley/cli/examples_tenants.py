@@ -32,8 +32,6 @@ from parley.spark.pipeline.tenants import (
     organisation_of,
 )
 
-__all__ = ["Sent", "identity_of", "intrude", "publish", "set_up", "who"]
-
 CREDENTIAL_MS = 365 * 86_400_000
 
 

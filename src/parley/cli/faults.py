@@ -18,8 +18,6 @@ from parley.node.faults.settings import read_faults, switch
 from parley.node.faults.switches import FAULTS, FaultError, checked
 from parley.node.processes import LocalBroker, local_brokers
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Let a broker of a local network lie on purpose, and see what is done about it.",
     no_args_is_help=True,

@@ -10,8 +10,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-__all__ = ["Later", "later"]
-
 
 class Later(NamedTuple):
     """Where a command is: the name in the module of a `Typer`, or of a function."""

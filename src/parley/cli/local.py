@@ -20,8 +20,6 @@ from parley.client.contexts import context_names, context_path, read_context, re
 from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
-__all__ = ["down", "up"]
-
 DEFAULT_ORGANISATIONS = 4
 START_SECONDS = 60.0
 SECONDS_PER_BROKER = 5.0  # more of that on a small machine

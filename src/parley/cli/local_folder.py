@@ -14,8 +14,6 @@ from pathlib import Path
 
 from parley.cli.output import ExitCode, fail
 
-__all__ = ["locked", "made_whole", "provisioning", "require_node_extra", "require_own"]
-
 _NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
 
 

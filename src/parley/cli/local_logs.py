@@ -18,8 +18,6 @@ from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_format import visible
 from parley.node.processes import last_lines
 
-__all__ = ["logs"]
-
 MAX_LINES = 100_000
 LINE_BYTES = 512  # about what a line takes; decides how much of a file is read for its last lines
 POLL_SECONDS = 0.2

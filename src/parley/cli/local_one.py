@@ -15,8 +15,6 @@ from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.node.processes import LocalBroker, local_brokers, stop
 
-__all__ = ["chosen", "require_running", "start"]
-
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1
 

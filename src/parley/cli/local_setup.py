@@ -15,8 +15,6 @@ from parley.client.errors import ClientExists, TopicExists
 from parley.model.genesis import Genesis
 from parley.node.processes import free_addresses
 
-__all__ = ["CLIENTS", "NETWORK", "ORGANISATIONS", "TOPIC", "made", "provision", "register"]
-
 NETWORK = "local"
 TOPIC = "demo"
 PENDING = "setup-pending"  # a file that says: not everything is on the ledger yet

@@ -24,8 +24,6 @@ from parley.client.messages import Level
 from parley.model.texts import add_texts
 from parley.node.processes import local_brokers
 
-__all__ = ["INTERRUPTED", "Verify", "connected", "observing", "run", "starting", "states", "write"]
-
 DAY = 86_400_000  # ms
 WARNING_DAYS = 30  # before a credential ends
 INTERRUPTED = 130  # what shells expect of a command that Ctrl-C ended

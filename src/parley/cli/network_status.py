@@ -25,8 +25,6 @@ from parley.net.messages import Status
 from parley.net.tls import authority_end
 from parley.node.processes import local_brokers
 
-__all__ = ["status"]
-
 POLL_SECONDS = 0.25
 DAY = 86_400_000  # ms
 MAX_SHOWN = 3  # proofs against one broker, or damages of one, in the table for people

@@ -13,8 +13,6 @@ from parley.cli.network import starting
 from parley.cli.output import ExitCode, fail
 from parley.spark.errors import ParleySparkError
 
-__all__ = ["code_of", "ending", "network_of", "require_spark"]
-
 _CODES = {
     "PARLEY_UNREACHABLE": ExitCode.UNREACHABLE,
     "PARLEY_OPTION": ExitCode.WRONG_USE,

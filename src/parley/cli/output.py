@@ -16,20 +16,6 @@ from parley.model.text import unsteering
 
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
-__all__ = [
-    "Advance",
-    "ExitCode",
-    "Json",
-    "JsonLines",
-    "ask",
-    "emit",
-    "fail",
-    "note",
-    "progress",
-    "stderr",
-    "stdout",
-]
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print JSON on stdout, for scripts: a line for each message or entry.")

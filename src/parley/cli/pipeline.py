@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from parley.spark.pipeline.report import Run
     from parley.spark.pipeline.run import Feed
 
-__all__ = ["app", "feed", "gold_tables", "told"]
-
 LOCAL = "local[2]"
 FOLDER = "pipeline"
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BAR", "GRID", "INK", "bars", "check", "mark", "new_figure", "save"]
-
 DPI = 110
 WIDTH = 3.2  # inches of a panel
 INK, BAR, GRID = "#333333", "#4878a8", "#dddddd"

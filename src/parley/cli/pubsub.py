@@ -20,8 +20,6 @@ from parley.client.messages import Message
 from parley.client.position import Position
 from parley.modules.publishing.proof import encode_publication
 
-__all__ = ["fetch", "read", "sub"]
-
 MAX_COUNT = 2**31
 
 From = Annotated[str, typer.Option("--from", "-o", metavar="POSITION", help="earliest, latest or an offset.")]

@@ -12,8 +12,6 @@ import typer
 from parley.client.messages import Message
 from parley.model.names import Value
 
-__all__ = ["TOKENS", "Render", "as_json", "compile_format", "visible"]
-
 TOKENS = "%t topic, %p partition, %o offset, %n ps, %k key, %s value, %S its length, %h headers, %g tags, %T time, %P publisher, %% percent"
 MAX_FORMAT = 4096
 

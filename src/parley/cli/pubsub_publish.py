@@ -22,8 +22,6 @@ from parley.client.messages import Receipt
 from parley.client.publisher import Pending
 from parley.model.names import Value
 
-__all__ = ["pub"]
-
 UNACKNOWLEDGED = 2_000  # messages that may wait for their receipts
 
 

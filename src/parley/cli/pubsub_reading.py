@@ -14,8 +14,6 @@ from parley.client.position import Position
 from parley.client.subscription import Subscription
 from parley.model.expressions import parse_constraint
 
-__all__ = ["going_on", "history"]
-
 
 async def going_on(subscription: Subscription, skipped: Callable[[], None]) -> AsyncIterator[Message]:
     """What the subscription hands out; `skipped` hears that its position moved past what is gone."""

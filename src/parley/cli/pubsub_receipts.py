@@ -16,8 +16,6 @@ from parley.client.contexts import read_genesis
 from parley.client.messages import Receipt
 from parley.modules.publishing.proof import encode_publication
 
-__all__ = ["Receipts"]
-
 SLASH = "+"  # for that of a topic's name, which has no plus: no two topics share a file
 
 

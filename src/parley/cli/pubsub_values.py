@@ -16,20 +16,6 @@ from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
 from parley.model.names import Value, is_topic
 
-__all__ = [
-    "CHUNK",
-    "Start",
-    "Topic",
-    "check_constraint",
-    "check_rule",
-    "check_topic",
-    "choice",
-    "parse_headers",
-    "parse_start",
-    "parse_tags",
-    "stdin_lines",
-]
-
 Start = Literal["earliest", "latest"] | int
 
 CHUNK = 64 * 1024

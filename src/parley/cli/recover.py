@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
     from parley.node.recovery import Loss, Recovered
 
-__all__ = ["broker_config", "recover"]
-
 
 def recover(
     *,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
     from parley.node.shown import Shown
 
-__all__ = ["install", "renew", "request", "sign"]
-
 BrokerName = Annotated[
     str | None,
     typer.Argument(

@@ -29,8 +29,6 @@ from parley.model.credentials import (
 )
 from parley.node.secrets import SecretError, write_secret
 
-__all__ = ["encoded", "install", "renew"]
-
 DAYS = 365
 DAY = 86_400_000  # ms
 MAX_CREDENTIAL = 64 * 1024  # bytes of a file

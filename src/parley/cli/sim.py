@@ -15,8 +15,6 @@ from parley.sim.report import Summary, describe, listed, summarise
 from parley.sim.scenario import MAX_NODES
 from parley.sim.scenario import run as play
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Run networks inside a deterministic simulator.", no_args_is_help=True)
 app.command()(twins)
 app.command()(sim_leaders.leaders)

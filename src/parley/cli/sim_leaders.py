@@ -20,8 +20,6 @@ from parley.sim.leader_faults import Fault, Plan
 from parley.sim.leaders import TIMEOUT_FACTOR, VARIANTS, Comparison, StalledError, compare, steps
 from parley.sim.placements import Placements, every, modelled, try_all
 
-__all__ = ["leaders", "placements"]
-
 MAX_NODES = 32
 MAX_PLACEMENT_NODES = 13  # 715 placements; their number explodes
 

@@ -25,8 +25,6 @@ from parley.sim.twins.mutants import MUTANTS
 from parley.sim.twins.scenario import MAX_NODES, MAX_SEATS, MIN_NODES, Scenario, ScenarioError, load, save
 from parley.sim.twins.shrink import shrink
 
-__all__ = ["twins"]
-
 SHOWN = 3  # failures that are shrunk, saved and told; the others are counted
 MAX_VIEWS = 24
 EXHAUSTIVE_VIEWS = 3  # four are a million scenarios: for shards

@@ -15,8 +15,6 @@ from parley.cli.pubsub_values import Topic, check_rule
 from parley.client.administration import TopicInfo
 from parley.model.names import MAX_PARTITIONS
 
-__all__ = ["app", "parse_retention"]
-
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

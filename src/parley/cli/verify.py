@@ -27,8 +27,6 @@ from parley.modules.publishing.proof import (
     check_publication,
 )
 
-__all__ = ["Verdict", "judge", "verify"]
-
 MAX_SHOWN = 200  # bytes of a payload
 
 

@@ -15,8 +15,6 @@ from parley.spark.detect_rules import Kind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw"]
-
 COLOURS = {
     Kind.REFUSALS: plots.BAR,
     Kind.PROBING: "#ca8a2b",

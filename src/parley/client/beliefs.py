@@ -22,22 +22,6 @@ from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Proven, Receipted
 
-__all__ = [
-    "Ordered",
-    "Reader",
-    "Stale",
-    "UnverifiedView",
-    "VerifiedView",
-    "check_entries",
-    "check_receipt",
-    "check_receipts",
-    "is_fresh",
-    "record_of",
-    "require_hidden",
-    "require_recent",
-    "shown_receipt",
-]
-
 R = TypeVar("R")
 K = TypeVarTuple("K")
 

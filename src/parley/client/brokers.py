@@ -11,8 +11,6 @@ from parley.client.connection import Connection, Dialler
 from parley.client.errors import ClientClosed, LyingBroker
 from parley.net.tls import Address
 
-__all__ = ["MAX_MISBEHAVIOUR", "Brokers"]
-
 MAX_MISBEHAVIOUR = 256  # lies that are remembered
 FIRST_PENALTY = 0.25  # seconds after a failure during which others are preferred, doubled each time
 LONGEST_PENALTY = 60.0

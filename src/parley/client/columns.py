@@ -38,8 +38,6 @@ from parley.net.messages import (
     WireError,
 )
 
-__all__ = ["PAGE_BYTES", "ColumnPage", "Columns", "Rows", "check_packed"]
-
 PAGE_BYTES = 1024 * 1024
 MAX_HEADERS = 10_000  # different headers of messages that are remembered between pages, and
 MAX_HEADER_BYTES = 4 * 1024 * 1024

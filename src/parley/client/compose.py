@@ -12,8 +12,6 @@ from parley.model.batches import MAX_BATCH_BYTES, Message, MessageHeader, decode
 from parley.model.expressions import Constraint, ExpressionError, parse_constraint, parse_rule
 from parley.model.names import MAX_PAIRS, Value, sorted_pairs
 
-__all__ = ["MAX_CONTENT", "Composer", "canonical_rule", "compose", "constraint", "partition_of", "size_of"]
-
 MAX_CONTENT = MAX_BATCH_BYTES - 1_024  # bytes of a batch's messages; the rest is for its header and signature
 OVERHEAD = 40  # bytes of a message besides its parts, at most
 SALT_SIZE = 16

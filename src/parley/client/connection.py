@@ -52,8 +52,6 @@ from parley.net.messages import (
     encode,
 )
 
-__all__ = ["CREDIT", "Connection", "Declined", "Dialler", "Gone", "OnAnswer", "Stream"]
-
 CONNECT_SECONDS = 5.0  # for TCP and TLS
 OPENING_SECONDS = 5.0  # for the broker to take the credential
 MAX_IN_FLIGHT = 1_000  # questions of one connection that wait for an answer

@@ -20,21 +20,6 @@ from parley.model.credentials import CredentialError, Identity, check_credential
 from parley.model.genesis import MAX_GENESIS, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError
 
-__all__ = [
-    "Context",
-    "ContextFile",
-    "config_home",
-    "context_names",
-    "context_path",
-    "current_context",
-    "find_genesis",
-    "read_context",
-    "read_genesis",
-    "read_identity",
-    "renewed",
-    "resolve",
-]
-
 MAX_CONTEXT = 64 * 1024  # bytes of a context file
 MAX_IDENTITY = 64 * 1024
 CONTEXT_FILE = "context.toml"

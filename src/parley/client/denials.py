@@ -16,8 +16,6 @@ from parley.modules.topics.access import Action, authorise
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import Prove, Proven
 
-__all__ = ["Judge"]
-
 
 @dataclass(frozen=True)
 class Judge:

@@ -14,8 +14,6 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_TOLD, EvidenceList, ReadEvidence
 from parley.replica import evidence
 
-__all__ = ["ProvenMisbehaviour", "gather"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProvenMisbehaviour:

@@ -23,8 +23,6 @@ from parley.model.expressions import Constraint
 from parley.model.refusals import Refusal
 from parley.net.messages import Delivery, Head, OpenStream, StreamPosition
 
-__all__ = ["Feed", "Over", "Subject"]
-
 MARGIN = 2.0  # seconds beyond `freshness` that a proof may take to arrive
 GRANT = CREDIT // 4  # messages for which credit is given back at once
 

@@ -15,8 +15,6 @@ from parley.client.verification import Page, Question, check_fetched
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Fetch, Fetched, Prove, Proven
 
-__all__ = ["History"]
-
 PAGE_BYTES = 1024 * 1024
 
 _Heads = tuple[PartitionRecord | None, ...]

@@ -7,8 +7,6 @@ from msgspec import structs
 from parley.crypto import merkle
 from parley.ledger.proofs import BlockProof
 
-__all__ = ["narrowed"]
-
 
 def narrowed(proof: BlockProof, at: int) -> BlockProof:
     """The proof of one of its leaves alone; the others become nodes of the path."""

@@ -12,8 +12,6 @@ from parley.crypto import merkle
 from parley.ledger.proofs import ProofError, history_leaf
 from parley.net.messages import Prove, Proven, ReadHeader, ShownHeader
 
-__all__ = ["BlockName", "Observation", "Observer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Observation:

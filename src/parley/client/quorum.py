@@ -35,8 +35,6 @@ from parley.net.messages import (
     Submit,
 )
 
-__all__ = ["PATIENCE", "QuorumClient", "Request", "agreed", "pause", "swallow_result"]
-
 PATIENCE = 15.0  # seconds for which all brokers may be unreachable before that is an error
 FIRST_PAUSE = 0.05  # seconds between two rounds of asking, doubled each time
 LONGEST_PAUSE = 2.0

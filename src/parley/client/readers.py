@@ -16,8 +16,6 @@ from parley.model.advisories import MAX_ADVISORY, Advisory, Standpoint, open_adv
 from parley.model.genesis import Genesis
 from parley.net.messages import Advise, Advised
 
-__all__ = ["ReaderStatus", "advise", "readers_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReaderStatus:

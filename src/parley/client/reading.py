@@ -13,8 +13,6 @@ from parley.client.verification import Place
 from parley.model.names import Position
 from parley.modules.subscriptions.receipts import PartitionStart
 
-__all__ = ["Bridge", "ReadingState"]
-
 NO_ORDER: Position = (0, 0)  # an incarnation that no order has: blocks are counted from 1
 
 

@@ -35,8 +35,6 @@ from parley.model.receipts import Rejected
 from parley.model.refusals import DUPLICATE, is_final
 from parley.net.messages import Answer, Receipted, Submit
 
-__all__ = ["Applied", "Author", "ProducerSequence"]
-
 SESSION_SIZE = 16
 VALID = 10_000  # heights that a batch is given to be applied
 

@@ -24,8 +24,6 @@ from parley.modules.staging.operations import CommitStage, digests_hash
 from parley.modules.staging.tables import STAGES, StageRecord
 from parley.net.messages import Receipted, Submit
 
-__all__ = ["MAX_VALID", "VALID", "StagedBatch", "Stager", "Staging", "writer_id"]
-
 WRITER_SIZE = 16
 VALID = 50_000  # heights for which what is staged waits for its commit
 MAX_VALID = MAX_NOT_AFTER - 1_000  # a broker may be behind the height that the client has seen

@@ -38,20 +38,6 @@ from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
 
-__all__ = [
-    "Completeness",
-    "Ended",
-    "Order",
-    "Page",
-    "Place",
-    "Question",
-    "check_fetched",
-    "evidence_of",
-    "published_in",
-    "require_next",
-]
-
-
 NOTHING = MessageHeader()  # of what is hidden
 
 

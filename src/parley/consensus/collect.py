@@ -22,8 +22,6 @@ from parley.consensus.events import (
 from parley.consensus.types import QC, TC, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import QCScheme
 
-__all__ = ["Outcome", "ProposalResult", "Proposals", "TimeoutResult", "Timeouts", "VoteResult", "Votes"]
-
 
 class Outcome(Enum):
     """What became of a proposal, vote or timeout."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["faults", "quorum"]
-
 
 def faults(n: int) -> int:
     """The number of arbitrarily faulty replicas that `n` replicas bear."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Reason", "Refused", "SafetyRecordError", "SafetyViolation"]
-
 
 class Reason(Enum):
     """One member per way in which an input can be unacceptable; each is counted under its name."""

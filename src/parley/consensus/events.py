@@ -16,48 +16,6 @@ from parley.consensus.errors import Reason
 from parley.consensus.record import SafetyState
 from parley.consensus.types import QC, TC, Block, Certificates, Proposal, Roots, Timeout, Vote
 
-__all__ = [
-    "BatchesReady",
-    "Broadcast",
-    "CertifiedChain",
-    "Commit",
-    "Diverged",
-    "DoubleProposal",
-    "DoubleTimeout",
-    "DoubleVote",
-    "Effect",
-    "Evidence",
-    "Executed",
-    "GraceOver",
-    "Heartbeat",
-    "Input",
-    "Message",
-    "PaceOver",
-    "Payload",
-    "PayloadAvailable",
-    "PersistSafety",
-    "Prune",
-    "Refuse",
-    "ReportMisbehaviour",
-    "RequestBatches",
-    "RequestBlocks",
-    "RequestPayload",
-    "Resume",
-    "Send",
-    "SetTimer",
-    "StoreBlock",
-    "Timer",
-    "TimerFired",
-    "VerifiedCertificates",
-    "VerifiedProposal",
-    "VerifiedQC",
-    "VerifiedTC",
-    "VerifiedTimeout",
-    "VerifiedVote",
-    "ViewTimer",
-    "bare",
-]
-
 Message = Proposal | Vote | Timeout | Certificates
 
 T = TypeVar("T")

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from parley.consensus.types import Block, Header
 
-__all__ = ["MAX_UNCERTIFIED", "Forest", "Node"]
-
 MAX_UNCERTIFIED = 64  # blocks that may still get a QC; one that falls out comes back from disk if it does
 
 

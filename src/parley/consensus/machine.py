@@ -65,8 +65,6 @@ from parley.consensus.types import (
 )
 from parley.crypto.qc import QCScheme
 
-__all__ = ["MAX_AHEAD", "Config", "Machine"]
-
 MAX_AHEAD = 2_000  # ms that a block's time may lie ahead of a voter's clock (P5)
 WINDOW = 16  # views ahead for which votes are kept, and back for which proposals are compared
 

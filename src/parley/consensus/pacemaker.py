@@ -5,8 +5,6 @@ from __future__ import annotations
 from parley.consensus.events import VerifiedQC, VerifiedTC
 from parley.consensus.leader.protocol import EnteredBy
 
-__all__ = ["Pacemaker"]
-
 TOLERATED_FAILURES = 6  # a few crashed leaders in a row must not slow the others down (T13)
 GROWTH = (6, 5)  # the wait grows by a fifth for each failed view beyond those
 

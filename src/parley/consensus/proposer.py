@@ -23,8 +23,6 @@ from parley.consensus.results import Results
 from parley.consensus.types import Block, Certificates, Governance, Header, Instance, Roots
 from parley.crypto import merkle
 
-__all__ = ["BUSY", "Proposer"]
-
 BUSY = 16  # batches in a block after which the next one is left to fill for the whole pace
 
 

@@ -18,17 +18,6 @@ from parley.consensus.types import QC, TC, U64, Proposal, Timeout, Vote
 from parley.crypto.encoding import u32, u64
 from parley.crypto.hashing import DIGEST_SIZE, digest
 
-__all__ = [
-    "COPIES",
-    "MAX_RECORD",
-    "SLOTS",
-    "Repair",
-    "SafetyState",
-    "encode_record",
-    "recover_record",
-    "repairs",
-]
-
 SLOTS = 2
 COPIES = 2
 MAX_RECORD = 256 * 1024  # room for a full proposal and for certificates of 256 members

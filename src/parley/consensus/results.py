@@ -5,8 +5,6 @@ from __future__ import annotations
 from parley.consensus.events import Diverged
 from parley.consensus.types import Header, Roots
 
-__all__ = ["Results"]
-
 
 class Results:
     """Roots by executed height, and certified claims about heights that are not executed here yet.

@@ -13,8 +13,6 @@ from parley.consensus.record import SafetyState
 from parley.consensus.types import QC, Block, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import Signer
 
-__all__ = ["SafetyRules", "abstaining_state", "initial_state"]
-
 
 def initial_state(instance: Instance, signer: int, genesis_qc: QC) -> SafetyState:
     """The record of a replica that has never signed anything."""

@@ -16,27 +16,6 @@ from parley.crypto.encoding import enc, u16, u32, u64
 from parley.crypto.hashing import digest
 from parley.crypto.qc import Aggregate, bitmap_of
 
-__all__ = [
-    "MAX_BATCHES",
-    "QC",
-    "TC",
-    "U16",
-    "U32",
-    "U64",
-    "Block",
-    "Certificates",
-    "Governance",
-    "Hash",
-    "Header",
-    "Instance",
-    "Proposal",
-    "Roots",
-    "Timeout",
-    "Vote",
-    "genesis_block",
-    "genesis_qc",
-]
-
 MAX_BATCHES = 1024
 MAX_COMMITTEE = 256
 

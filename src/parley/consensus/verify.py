@@ -39,8 +39,6 @@ from parley.consensus.types import (
 from parley.crypto import merkle
 from parley.crypto.qc import NOTHING, Aggregate, QCScheme, voters
 
-__all__ = ["Verifier"]
-
 _CACHED_CERTIFICATES = 1024
 
 

@@ -9,8 +9,6 @@ from typing import Final, NoReturn
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import CryptoError
 
-__all__ = ["PUBLIC_KEY_SIZE", "SEED_SIZE", "SIGNATURE_SIZE", "SecretKey", "verify"]
-
 SEED_SIZE = 32
 PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["EncodingError", "dec", "enc", "u16", "u32", "u64"]
-
 _LENGTH = struct.Struct(">I")
 _LENGTH_SIZE = _LENGTH.size
 _pack_length = _LENGTH.pack

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from parley.crypto.encoding import enc
 
-__all__ = ["DIGEST_SIZE", "ZERO_DIGEST", "Digest", "digest", "domain_prefix"]
-
 Digest = bytes
 DIGEST_SIZE = 32
 ZERO_DIGEST = bytes(DIGEST_SIZE)

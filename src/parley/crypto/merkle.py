@@ -15,23 +15,6 @@ import msgspec
 from parley.crypto.encoding import EncodingError, u32, u64
 from parley.crypto.hashing import DIGEST_SIZE, digest, domain_prefix
 
-__all__ = [
-    "EMPTY_ROOT",
-    "MAX_LEAVES",
-    "MAX_PATH",
-    "MountainRange",
-    "MultiProof",
-    "Proof",
-    "Tree",
-    "leaf_hash",
-    "node_hash",
-    "prove",
-    "prove_many",
-    "root",
-    "verify",
-    "verify_many",
-]
-
 MAX_LEAVES = 2**40
 MAX_PATH = 64
 

@@ -15,19 +15,6 @@ import msgspec
 
 from parley.crypto import ed25519
 
-__all__ = [
-    "MAX_ED25519_MEMBERS",
-    "Aggregate",
-    "Ed25519List",
-    "Ed25519Signer",
-    "QCScheme",
-    "Signer",
-    "bitmap_of",
-    "join_signatures",
-    "split_signatures",
-    "voters",
-]
-
 # Above this a list of signatures costs more bytes and time than a multisignature.
 MAX_ED25519_MEMBERS = 32
 

@@ -14,8 +14,6 @@ from parley.crypto.encoding import u32
 from parley.crypto.hashing import digest
 from parley.crypto.qc import NOTHING, Aggregate, QCScheme, join_signatures, split_signatures
 
-__all__ = ["SIGNATURE_SIZE", "SimulatedAuthority", "SimulatedSigner"]
-
 SIGNATURE_SIZE = 16
 
 

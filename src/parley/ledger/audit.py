@@ -14,8 +14,6 @@ from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
 
-__all__ = ["Verdict", "verify_store"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -41,8 +41,6 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt
 
-__all__ = ["NAMED_WITHIN", "NOT_IT", "Audit", "Check"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from parley.ledger.audit_entries import Fault, decoded
 from parley.ledger.layout import Head, StoredBlock
 from parley.model.codec import DECODE_ERRORS
 
-__all__ = ["check_links", "fits", "is_listed", "require_certified", "stored_history"]
-
 
 def check_links(
     store: KeyValue, verifier: Verifier, instance: Instance, block: Block, parent: Block | None

@@ -21,8 +21,6 @@ from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.refusals import Refused as InadmissibleError
 
-__all__ = ["Fault", "StateEntries", "check_indices", "check_rest", "check_state", "decoded", "stop"]
-
 T = TypeVar("T")
 
 REMEMBERED = 64  # blocks whose indices are not derived again

@@ -8,8 +8,6 @@ from parley.ledger import layout
 from parley.ledger.application import BodyKeeper, KeyValue, Writes
 from parley.model.codec import DECODE_ERRORS
 
-__all__ = ["Derived"]
-
 
 class Derived:
     """`state` is what the application writes, with the indices; `leaves` are the receipts of a block of this store."""

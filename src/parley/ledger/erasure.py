@@ -14,8 +14,6 @@ from parley.model.batches import Batch, BatchHeader, digest_of, is_signed
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Hash, Signature
 
-__all__ = ["MAX_REMAINS", "Remains", "RemainsError", "check_remains", "remains_of"]
-
 MAX_REMAINS = 1024  # bytes
 
 

@@ -8,8 +8,6 @@ from parley.crypto.encoding import u64
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import EMPTY_ROOT, MAX_LEAVES, MountainRange, MultiProof, Proof, node_hash
 
-__all__ = ["MissingNode", "before_row", "climb", "node_key", "prove", "prove_range", "proven_nodes", "root"]
-
 Get = Callable[[bytes], bytes | None]
 
 _INDEX_WIDTH = 5  # bytes that hold any index below MAX_LEAVES

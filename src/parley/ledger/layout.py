@@ -22,40 +22,6 @@ from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header
 from parley.crypto.encoding import u32, u64
 from parley.ledger.history import node_key
 
-__all__ = [
-    "APPLICATION",
-    "BACKFILL",
-    "ENTRIES",
-    "EVIDENCE",
-    "HEAD",
-    "INDEX",
-    "INDICES",
-    "JOINING",
-    "JOINS",
-    "NODE",
-    "NODES",
-    "STATE",
-    "UNCOMMITTED",
-    "WAITING",
-    "Head",
-    "Joins",
-    "StoredBlock",
-    "batch",
-    "committed",
-    "decode_receipts",
-    "erased",
-    "evidence",
-    "history_node",
-    "name",
-    "receipts",
-    "roots",
-    "split",
-    "state",
-    "state_node",
-    "uncommitted",
-    "waiting",
-]
-
 HEAD = b"m/head"
 JOINING = b"m/joining"
 JOINS = b"m/joins"

@@ -25,17 +25,6 @@ from parley.model.genesis import Genesis
 from parley.model.names import Hash
 from parley.model.receipts import Leaf
 
-__all__ = [
-    "Anchor",
-    "BlockProof",
-    "Certified",
-    "ProofError",
-    "StateEntry",
-    "Trust",
-    "history_leaf",
-    "history_leaf_of",
-]
-
 MAX_LEAVES = 65_536
 _REMEMBERED = 64  # certified headers whose signatures are not checked again
 

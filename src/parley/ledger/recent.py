@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
-__all__ = ["LIMIT", "MAX_BYTES", "HeightError", "KeyValueReader", "NotYet", "RecentStates", "TooOld", "View"]
-
 LIMIT = 64  # blocks that can be undone
 MAX_BYTES = 256 * 1024 * 1024  # of keys and old values; above it fewer blocks can be undone
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from parley.consensus.types import Block
 from parley.ledger.application import Results, StateMachine
 
-__all__ = ["Replay"]
-
 
 class Replay:
     """Also the `KeyValue` that the state machine reads."""

@@ -19,8 +19,6 @@ from typing import Self
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 
-__all__ = ["SIZE", "SafetyFile", "SafetyFileDamaged", "SafetyFileError"]
-
 SIZE = SLOTS * COPIES * MAX_RECORD
 
 _ADVICE = (

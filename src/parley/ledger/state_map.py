@@ -18,30 +18,6 @@ from msgspec import Meta
 from parley.crypto.encoding import u32
 from parley.crypto.hashing import DIGEST_SIZE, digest, domain_prefix
 
-__all__ = [
-    "EMPTY_ROOT",
-    "MAX_DEPTH",
-    "MAX_NODE",
-    "Contents",
-    "DamagedMap",
-    "Nodes",
-    "StateProof",
-    "StrayNode",
-    "check",
-    "check_node",
-    "holds",
-    "is_leaf",
-    "leaf_entry",
-    "path_of",
-    "prove",
-    "rebuilt_node",
-    "root",
-    "standing",
-    "update",
-    "verify",
-    "with_leaf",
-]
-
 WIDTH = 16
 MAX_DEPTH = 2 * DIGEST_SIZE  # a nibble of the hashed key for each level
 MAX_LEVEL = 2 + (WIDTH - 1) * DIGEST_SIZE

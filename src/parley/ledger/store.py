@@ -29,17 +29,6 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = [
-    "CACHE_BYTES",
-    "OPEN_FILES",
-    "Frozen",
-    "Store",
-    "StoreError",
-    "StoreFailed",
-    "StoreInUse",
-    "unused",
-]
-
 CACHE_BYTES = (
     64 * 1024 * 1024
 )  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries

@@ -9,8 +9,6 @@ from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.mempool.messages import BatchesRequest
 
-__all__ = ["BatchTimer", "Effect", "Fetches", "Ready", "TooLarge"]
-
 FETCH_GRACE = 20  # ms in which announced batches may still overtake the block that names them
 FETCH_RETRY = 300  # ms before the next member is asked, at first
 MAX_DOUBLINGS = 4

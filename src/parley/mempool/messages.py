@@ -8,8 +8,6 @@ from msgspec import Meta, Struct
 
 from parley.consensus.types import MAX_BATCHES, Hash
 
-__all__ = ["MAX_BATCH_BYTES", "BatchMessage", "BatchesRequest"]
-
 MAX_BATCH_BYTES = 1024 * 1024
 
 

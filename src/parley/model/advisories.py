@@ -18,8 +18,6 @@ from parley.model.genesis import Genesis
 from parley.model.names import MAX_PARTITIONS, U32, U64, TopicName
 from parley.model.refusals import BadSignature, Malformed, malformed
 
-__all__ = ["MAX_ADVISORY", "Advisory", "Standpoint", "open_advisory", "sign_advisory"]
-
 MAX_ADVISORY = 8 * 1024
 
 

@@ -33,30 +33,6 @@ from parley.model.names import (
 )
 from parley.model.refusals import BadSignature, Malformed, Oversized, WrongChain, malformed
 
-__all__ = [
-    "CONTROL",
-    "FORMAT",
-    "MAX_BATCH_BYTES",
-    "MAX_MESSAGES",
-    "MAX_NOT_AFTER",
-    "MAX_RULES",
-    "PUBLISH",
-    "STAGED",
-    "Batch",
-    "BatchHeader",
-    "Message",
-    "MessageHeader",
-    "Withheld",
-    "batch_digest",
-    "decode_message_header",
-    "digest_of",
-    "encode",
-    "is_signed",
-    "leaves_of",
-    "open_batch",
-    "sign_batch",
-]
-
 FORMAT = 1
 _BEFORE_TOPIC = struct.Struct(">III32sIII")
 _AFTER_TOPIC = struct.Struct(">III32sI16sIQIIIQ")

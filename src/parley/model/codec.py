@@ -4,6 +4,4 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["DECODE_ERRORS"]
-
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

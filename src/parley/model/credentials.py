@@ -13,17 +13,6 @@ from parley.crypto.encoding import enc, u64
 from parley.model.genesis import Genesis
 from parley.model.names import U64, ClientName, Hash, Key, Name, Signature
 
-__all__ = [
-    "Credential",
-    "CredentialError",
-    "Identity",
-    "check_credential",
-    "issue_credential",
-    "possession",
-    "prove_registration",
-    "registration",
-]
-
 
 class CredentialError(ValueError):
     """The credential does not admit its holder."""

@@ -17,21 +17,6 @@ from parley.crypto.hashing import digest
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Key, Name, Signature
 
-__all__ = [
-    "MAX_BROKERS",
-    "MAX_GENESIS",
-    "Broker",
-    "Genesis",
-    "GenesisError",
-    "GenesisFile",
-    "Limits",
-    "Organisation",
-    "Timeouts",
-    "decode_genesis",
-    "encode_genesis",
-    "sign_genesis",
-]
-
 FORMAT = 1
 MAX_BROKERS = 32
 MAX_GENESIS = 1024 * 1024

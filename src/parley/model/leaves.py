@@ -17,8 +17,6 @@ from parley.crypto.encoding import enc, u32
 from parley.crypto.hashing import DIGEST_SIZE, domain_prefix
 from parley.model.names import U32
 
-__all__ = ["GROUP", "LeafProof", "Salted", "leaves_of", "leaves_of_columns", "prove", "root", "verify"]
-
 GROUP = 16  # leaves
 
 _NONE, _HASH = u32(0), u32(DIGEST_SIZE)

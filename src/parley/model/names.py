@@ -8,30 +8,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = [
-    "MAX_PAIRS",
-    "MAX_PARTITIONS",
-    "U32",
-    "U64",
-    "ClientName",
-    "Hash",
-    "Key",
-    "Name",
-    "Pairs",
-    "Position",
-    "RuleText",
-    "Salt",
-    "Session",
-    "Signature",
-    "TopicName",
-    "Value",
-    "is_name",
-    "is_topic",
-    "sorted_pairs",
-    "unsorted_pair",
-    "word_of",
-]
-
 MAX_PAIRS = 64
 MAX_PARTITIONS = 64  # of a topic
 

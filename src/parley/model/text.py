@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["unsteering"]
-
 # Control characters other than tabs and ends of lines, and those that change the direction of writing.
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

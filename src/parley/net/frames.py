@@ -9,21 +9,6 @@ from contextlib import suppress
 
 from parley.net.limits import source_of
 
-__all__ = [
-    "CLOSE_SECONDS",
-    "HEADER_SIZE",
-    "MAX_BATCH",
-    "MAX_LIMIT",
-    "PRE_AUTH_LIMIT",
-    "ConnectionLost",
-    "EmptyFrame",
-    "FrameError",
-    "FrameStream",
-    "FrameTooLarge",
-    "FrameTruncated",
-    "reason_of",
-]
-
 PRE_AUTH_LIMIT = 16 * 1024  # bytes a frame may have before its sender is known
 MAX_LIMIT = 64 * 1024 * 1024  # no caller may allow more
 MAX_BATCH = 1_024  # frames that one read returns

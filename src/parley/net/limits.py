@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-__all__ = ["Entry", "Quota", "Strikes", "TokenBucket", "source_of"]
-
 _T = TypeVar("_T")
 _PARTS = 1_000  # of a token: with whole thousandths, a rate per second is exact in milliseconds
 

@@ -14,8 +14,6 @@ from parley.net.limits import source_of
 from parley.net.sockets import keep_alive
 from parley.net.tls import Address
 
-__all__ = ["HANDSHAKE_SECONDS", "Door", "ListenError", "Listener", "listen"]
-
 HANDSHAKE_SECONDS = 5.0  # for the other side to finish the TLS handshake
 BACKLOG = 256  # connections that the system keeps waiting to be accepted
 ACCEPT_PAUSE_SECONDS = 0.1  # after accepting failed, usually because the process has too many files open

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from typing import Protocol
 
-__all__ = ["keep_alive"]
-
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 3
 UNACKNOWLEDGED_MS = 30_000
 

@@ -20,24 +20,6 @@ from pathlib import Path
 from parley.net.frames import CLOSE_SECONDS, FrameStream, reason_of
 from parley.net.sockets import keep_alive
 
-__all__ = [
-    "Address",
-    "AddressError",
-    "ConnectError",
-    "ContextError",
-    "TlsError",
-    "TlsFault",
-    "Unreachable",
-    "authority_end",
-    "certificate_hash",
-    "client_context",
-    "connect",
-    "load_certificate",
-    "peer_context",
-    "server_context",
-    "tls_name",
-]
-
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
 _LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")

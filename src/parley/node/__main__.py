@@ -23,8 +23,6 @@ from parley.node.config import ConfigError, load
 from parley.node.storage import StorageError
 from parley.replica import chain
 
-__all__ = ["main"]
-
 _CANNOT_START = (
     ConfigError,
     StorageError,

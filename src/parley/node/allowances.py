@@ -18,17 +18,6 @@ from parley.node.config import Limits
 from parley.node.logs import Log, Throttled
 from parley.node.telemetry.tally import HANDSHAKE, Tally
 
-__all__ = [
-    "HANDSHAKES",
-    "PLACES_PER_BROKER",
-    "Account",
-    "Accounts",
-    "Door",
-    "Unsent",
-    "pay",
-    "places_for_brokers",
-]
-
 STRIKES = 20  # pieces of garbage, within
 STRIKE_WINDOW_MS = 60_000  # after which a client is turned away for
 BAN_MS = 60_000

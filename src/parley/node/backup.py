@@ -42,8 +42,6 @@ from parley.node.storage import holds_something, sync_directory
 from parley.replica import chain
 from parley.replica.chain import Chain
 
-__all__ = ["Restored", "check_restorable", "make_backup", "restore_backup"]
-
 KEPT_FREE = 128 * 1024 * 1024  # on the disk that the backup goes to: a broker may need it (node/room.py)
 
 

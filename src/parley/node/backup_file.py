@@ -17,21 +17,6 @@ from msgspec import Meta, Struct
 from parley.node.live_copy import STORED
 from parley.node.storage import sync_directory
 
-__all__ = [
-    "CHUNK",
-    "DATA",
-    "FORMAT",
-    "BackupError",
-    "Manifest",
-    "Progress",
-    "StoredFile",
-    "nobody",
-    "pack",
-    "read_manifest",
-    "unpack",
-    "verify_backup",
-]
-
 FORMAT = "parley backup 1"
 MANIFEST, DATA = "manifest.json", "data"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files

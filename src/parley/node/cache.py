@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Cache"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

@@ -21,24 +21,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parley.net.tls import tls_name
 
-__all__ = [
-    "AUTHORITY_DAYS",
-    "BROKER_DAYS",
-    "UNREADABLE",
-    "Authority",
-    "IssueError",
-    "Issued",
-    "PeerFault",
-    "PeerRefused",
-    "certify",
-    "create_authority",
-    "expires",
-    "identify_peer",
-    "issue",
-    "load_key",
-    "new_key",
-]
-
 AUTHORITY_DAYS = 3_650
 BROKER_DAYS = 365
 MAX_DAYS = 36_500

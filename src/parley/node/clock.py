@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from parley.consensus.committee import faults
 
-__all__ = ["TOLERATED", "ClockWatch", "WallClock", "advice", "monotonic"]
-
 TOLERATED = 2_000  # what voters accept of a block time ahead of their own clock
 WINDOW = 2_000  # over which headers must keep the pace of this clock to count as live
 PACE = 500  # by which they may differ over a window

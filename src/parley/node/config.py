@@ -21,18 +21,6 @@ from parley.node.faults.switches import FaultError, checked
 from parley.node.keys import check_tls_key, read_key
 from parley.node.secrets import SecretError
 
-__all__ = [
-    "BrokerFile",
-    "Config",
-    "ConfigError",
-    "Limits",
-    "LogSettings",
-    "Metrics",
-    "Storage",
-    "load",
-    "reload_faults",
-]
-
 MAX_FILE = 64 * 1024
 MAX_SHOWN = 60  # characters of a wrong value
 LOOPBACK = "127.0.0.1"

@@ -9,8 +9,6 @@ from parley.node.allowances import HANDSHAKES, places_for_brokers
 from parley.node.config import Config, ConfigError
 from parley.node.telemetry.server import MAX_CONNECTIONS
 
-__all__ = ["needed", "require_descriptors"]
-
 OTHERS = 64  # the log, the safety record, the loop's own, names that are looked up
 
 

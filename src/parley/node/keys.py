@@ -14,8 +14,6 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from parley.crypto import ed25519
 from parley.node.secrets import SecretError, read_secret, write_secret
 
-__all__ = ["check_tls_key", "read_key", "write_key"]
-
 _SEED = re.compile(rb"[0-9a-f]{64}\n?")
 
 

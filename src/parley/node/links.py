@@ -14,8 +14,6 @@ from parley.net.messages import Failure, WireError, decode_opening
 from parley.net.tls import Address, ConnectError, connect
 from parley.node.logs import Log, Throttled
 
-__all__ = ["Backoff", "Link", "Outbox"]
-
 QUEUE_BYTES = 32 * 1024 * 1024
 QUEUE_MESSAGES = 8_192
 WRITE_AHEAD = 1024 * 1024  # bytes that are handed to the connection before it has to keep up

@@ -14,8 +14,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["STORED", "LiveCopyError", "copy_store", "is_stored"]
-
 ROUNDS = 100  # each takes only what the one before has not
 PAUSE_SECONDS = 0.05
 

@@ -27,8 +27,6 @@ finally:
 from parley.net.limits import TokenBucket
 from parley.node.config import Config, ConfigError
 
-__all__ = ["Lines", "Log", "RotatingFile", "Sink", "Throttled", "open_log", "presentable"]
-
 MAX_VALUE = 2_000  # characters of one value
 MAX_THROTTLED = 1_024  # subjects whose last line is remembered
 QUIET_MS = 10_000  # between two lines about one subject

@@ -16,8 +16,6 @@ from pathlib import Path
 from parley.crypto.hashing import digest
 from parley.model.genesis import Genesis
 
-__all__ = ["LocalBroker", "brokers_of", "free_addresses", "is_free", "local_brokers", "stop"]
-
 HOST = "127.0.0.1"
 PORTS = range(7_101, 32_000)  # below those that the system gives to outgoing connections
 TAIL_BYTES = 4_096

@@ -38,23 +38,6 @@ from parley.node.keys import read_key, write_key
 from parley.node.secrets import read_secret, write_secret
 from parley.node.storage import provision_storage
 
-__all__ = [
-    "ADMIN",
-    "FIRST_PORT",
-    "ProvisionError",
-    "admin_key",
-    "broker_directory",
-    "create_broker",
-    "create_identity",
-    "create_organisation",
-    "identity_path",
-    "provision_network",
-    "read_authority",
-    "read_genesis",
-    "write_context",
-    "write_genesis",
-]
-
 ADMIN = "admin"
 FIRST_PORT = 7101
 CREDENTIAL_DAYS = 365

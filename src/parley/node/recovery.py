@@ -34,8 +34,6 @@ from parley.replica.beginning import provision
 from parley.replica.chain import Chain
 from parley.replica.recovery import Recovery
 
-__all__ = ["Loss", "Recovered", "examine", "recover_storage"]
-
 Slots = list[list[bytes]]  # of a safety record, in their copies
 
 

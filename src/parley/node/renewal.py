@@ -24,8 +24,6 @@ from parley.node.secrets import SecretError, read_secret, write_secret
 from parley.node.shown import Shown, load_shown
 from parley.node.storage import sync_directory
 
-__all__ = ["confirm", "forget_old", "install", "old_files", "own_key", "tell"]
-
 NEXT, OLD = "next", "old"
 POLL_SECONDS = 0.1
 CONFIRM_SECONDS = 15.0  # for a running broker to show what it was told to show

@@ -14,8 +14,6 @@ from parley.model.genesis import Broker, Genesis
 from parley.net.tls import tls_name
 from parley.node.certificates import UNREADABLE, IssueError, load_key
 
-__all__ = ["MAX_REQUEST", "Request", "fingerprint", "make_request", "read_request"]
-
 MAX_REQUEST = 16 * 1024  # bytes
 
 

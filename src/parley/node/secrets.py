@@ -8,8 +8,6 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["MAX_SECRET", "SecretError", "read_secret", "write_secret"]
-
 MAX_SECRET = 64 * 1024  # bytes; keys are far smaller
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

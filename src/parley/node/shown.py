@@ -26,8 +26,6 @@ from parley.node.keys import check_tls_key
 from parley.node.logs import Log
 from parley.node.secrets import SecretError, read_secret
 
-__all__ = ["Showing", "Shown", "date", "load_shown"]
-
 DAY_MS = 86_400_000
 WARNING_MS = 30 * DAY_MS  # before a certificate ends
 AUTHORITY_WARNING_MS = 365 * DAY_MS  # the genesis file names the authority, so a new one means a new network

@@ -20,8 +20,6 @@ from parley.node.room import Room
 from parley.replica import evidence
 from parley.replica.replica import Replica
 
-__all__ = ["StatusReport"]
-
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
 
 

@@ -27,8 +27,6 @@ from parley.node.clock import monotonic
 from parley.node.logs import Log, Throttled
 from parley.node.verifier import MAX_BODIES, READY, decode_digests, encode
 
-__all__ = ["Ahead", "Vouch", "Workers", "announced", "submitted"]
-
 START_SECONDS = 60.0  # that a worker may take to be ready
 PATIENCE_SECONDS = 5.0  # that it may take to answer; then it is replaced
 LOOK_SECONDS = 1.0  # between two looks at that

@@ -21,8 +21,6 @@ from parley.replica.overlay import Overlay
 from parley.replica.records import Sound, Trusted, fits, history_nodes, leaf_node, read_block, read_leaves
 from parley.sync.messages import MAX_HEIGHTS
 
-__all__ = ["Backfill"]
-
 WINDOW = 2 * MAX_HEIGHTS  # blocks whose bodies are still awaited
 FETCHES = 4  # of them whose bodies are asked for at a time
 FOUND_HERE = 64  # records that are looked at in one go because they may be here already

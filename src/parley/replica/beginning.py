@@ -16,8 +16,6 @@ from parley.replica.chain import genesis_entries
 from parley.replica.ports import Write
 from parley.replica.rejoining import Patience
 
-__all__ = ["ReplicaConfig", "certificates", "genesis_of", "provision", "require_own"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:

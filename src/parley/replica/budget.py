@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from parley.consensus.errors import Reason, Refused
 
-__all__ = ["BATCHES_QUESTION", "BLOCKS_QUESTION", "Budget"]
-
 BURST = 64 * 1024 * 1024  # bytes of answers at once: the batches of a few full blocks
 RATE = 16 * 1024  # bytes per ms
 BATCHES_QUESTION = (

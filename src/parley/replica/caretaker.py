@@ -28,8 +28,6 @@ from parley.replica.snapshots import Nodes
 from parley.sync.messages import MAX_HEIGHTS, MAX_KEYS, Records, RecordsRequest, Values, ValuesRequest
 from parley.sync.timers import CareTimer
 
-__all__ = ["Caretaker", "Effect", "FetchBodies"]
-
 ROUND = 1_000  # ms between two rounds
 LOOK_ROUND = 250  # while everything is being looked at
 BUSY_ROUND = 50  # while something is awaited that comes without a message to this object

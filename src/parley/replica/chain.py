@@ -20,18 +20,6 @@ from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Results
 from parley.sync.messages import SnapshotOffer
 
-__all__ = [
-    "Chain",
-    "Entries",
-    "StateView",
-    "StoreError",
-    "Unusable",
-    "genesis_entries",
-    "joined_entries",
-    "store_batch",
-    "store_block",
-]
-
 T = TypeVar("T")
 Entries = list[tuple[bytes, bytes | None]]
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from parley.consensus.types import Block
 
-__all__ = ["BOUNDS", "CommitTimes", "Durations"]
-
 # In ms: the upper ends of what is counted together. Longer ones are counted, too.
 BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 MAX_SEEN = 1_024  # proposals that are remembered until they are committed or abandoned

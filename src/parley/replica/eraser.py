@@ -20,8 +20,6 @@ from parley.replica.ports import Write
 from parley.replica.scrub import Orphan
 from parley.replica.scrub_blocks import Outdated
 
-__all__ = ["Eraser"]
-
 MAX_ERASED = 256  # bodies a round
 MAX_ORPHANS = 4_096  # bodies that are remembered as nobody's
 ORPHAN_AGE = 600_000  # ms between two sightings after which a body is nobody's for good

@@ -21,8 +21,6 @@ from parley.ledger import layout
 from parley.ledger.application import KeyValue
 from parley.model.codec import DECODE_ERRORS
 
-__all__ = ["MAX_RECORDS", "Accusation", "Record", "Shelf", "accusation", "decode", "encode", "held", "verify"]
-
 MAX_RECORDS = 16  # of one member: more would prove nothing new
 
 Kind = Literal["proposals", "votes", "timeouts"]

@@ -23,8 +23,6 @@ from parley.sync.messages import (
     SnapshotOffer,
 )
 
-__all__ = ["BlocksFetch", "EntriesFetch", "NodesFetch"]
-
 
 class NodesFetch:
     """The state map from its root down: each node must have the hash that the one above gives it.

@@ -8,8 +8,6 @@ from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.replica.ports import Found
 
-__all__ = ["Finding", "Findings", "FromBody", "FromMap", "FromPeers", "FromRecord", "Put", "Remedy"]
-
 MAX_OPEN = 32  # repairs at a time; the search for more waits until some are done
 MAX_BODIES = 24  # of them: if nobody has a body any more, the search must not wait for it
 

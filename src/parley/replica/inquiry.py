@@ -7,8 +7,6 @@ from parley.consensus.events import Send
 from parley.replica.records import Gathering
 from parley.sync.messages import ValuesRequest
 
-__all__ = ["PATIENCE", "About", "Inquiry"]
-
 PATIENCE = 1_000  # ms in which a member has to answer, and between two times that all were asked in vain
 TURN = 10_000  # ms after which it is another member's turn: one that sends record by record must not set the pace
 

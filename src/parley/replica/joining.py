@@ -54,8 +54,6 @@ from parley.sync.messages import (
 )
 from parley.sync.timers import JoinTimer
 
-__all__ = ["Joiner"]
-
 ANSWER_MS = 1_000  # before the next member is asked, or all are asked for offers again
 OFFERS_MS = 2_000  # from the first offer on, in which the others may come
 BLOCKS_MS = 10_000  # in which one member has to send all blocks that are needed

@@ -9,8 +9,6 @@ from parley.consensus.types import Block, Roots
 from parley.consensus.verify import Verifier
 from parley.crypto.merkle import MountainRange
 
-__all__ = ["Memory"]
-
 
 @dataclass(frozen=True)
 class Memory:

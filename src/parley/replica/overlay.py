@@ -8,8 +8,6 @@ from operator import itemgetter
 
 from parley.replica.ports import LocalStore
 
-__all__ = ["Overlay"]
-
 
 class Overlay:
     """The store as it will be once the effects of this step are executed; `clear` when they have been."""

@@ -11,8 +11,6 @@ from parley.replica.joining import Joiner
 from parley.replica.ports import LocalStore, Participant
 from parley.replica.replica import Replica
 
-__all__ = ["awaken"]
-
 
 def awaken(
     config: ReplicaConfig,

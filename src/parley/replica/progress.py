@@ -12,8 +12,6 @@ from parley.consensus.types import Block
 from parley.crypto.qc import voters
 from parley.ledger.bodies import GRACE
 
-__all__ = ["AWAY", "Progress"]
-
 AWAY = 4_096  # heights without a sign, after which a member comes back by a snapshot, and nobody waits for it
 
 

@@ -9,8 +9,6 @@ from parley.ledger.state_map import DamagedMap
 from parley.replica.overlay import Overlay
 from parley.replica.snapshots import Nodes
 
-__all__ = ["Rebuild"]
-
 SLICE = 2_048  # entries of the state that are looked at in one go
 ATTEMPTS = 3  # because the state may change between two slices
 

@@ -20,19 +20,6 @@ from parley.ledger.proofs import history_leaf_of
 from parley.model.codec import DECODE_ERRORS
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
 
-__all__ = [
-    "Gathering",
-    "Sound",
-    "Trusted",
-    "answer_records",
-    "answer_values",
-    "fits",
-    "history_nodes",
-    "leaf_node",
-    "read_block",
-    "read_leaves",
-]
-
 MAX_ANSWER = 768 * 1024  # bytes of one message
 MAX_RECEIPTS = 64 * 1024 * 1024  # encoded receipts of one block
 # Of receipts that do not fit one message: by a few bytes at a time they would never be complete.

@@ -21,8 +21,6 @@ from parley.consensus.verify import Verifier
 from parley.sync.messages import RecoveryAnswer, RecoveryRequest
 from parley.sync.timers import RecoveryTimer
 
-__all__ = ["ASK_MS", "MARGIN", "Effect", "Recovery"]
-
 ASK_MS = 1_000  # between two questions to all
 MARGIN = 2  # views that the forgotten life can have been ahead of the answers
 

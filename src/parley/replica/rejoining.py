@@ -18,8 +18,6 @@ from parley.ledger.layout import Joins
 from parley.replica.ports import KeyValue
 from parley.sync.messages import SnapshotOffer, SnapshotRequest
 
-__all__ = ["Lag", "Patience", "joins_after", "require_certified", "too_often"]
-
 ASK_AGAIN = 1_000  # ms between two questions to all
 STILL_FAR = 5_000  # ms for which a certificate from far ahead counts
 

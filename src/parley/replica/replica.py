@@ -89,8 +89,6 @@ from parley.sync.messages import (
 )
 from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
 
-__all__ = ["Replica"]
-
 FETCH_AHEAD = 4  # committed blocks whose batches are fetched at a time
 ROOTS_KEPT = 256  # executed blocks whose results stay in memory, to check the store against them
 HURRY = 20  # ms after which an idle leader proposes while the application has more to do without any batch

@@ -28,8 +28,6 @@ from parley.replica.overlay import Overlay
 from parley.replica.scrub_blocks import BlockScrub, Outdated
 from parley.replica.scrub_state import StateScrub
 
-__all__ = ["Orphan", "Scrub"]
-
 T = TypeVar("T")
 
 SLICE = 64 * 1024  # of cost, some 5 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST

@@ -22,8 +22,6 @@ from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
 from parley.replica.records import Trusted, fits, history_nodes, leaf_node, read_block, read_leaves
 
-__all__ = ["BlockScrub", "Outdated"]
-
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
 
 

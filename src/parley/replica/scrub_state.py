@@ -10,8 +10,6 @@ from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.findings import Finding, FromMap, FromPeers, Put
 from parley.replica.snapshots import Nodes
 
-__all__ = ["StateScrub"]
-
 
 class StateScrub:
     """`root` is that of the state in the store."""

@@ -32,8 +32,6 @@ from parley.sync.messages import (
     ValuesRequest,
 )
 
-__all__ = ["Question", "Serving"]
-
 Question = (
     BatchesRequest
     | BlocksRequest

@@ -20,8 +20,6 @@ from parley.sync.messages import (
     SnapshotRequest,
 )
 
-__all__ = ["MAX_AGE", "MAX_ANSWER", "Nodes", "Snapshots", "least"]
-
 STEP = 4  # heights between snapshots: brokers that are asked at about the same time freeze the same ones
 MAX_PENDING = 8  # frozen heights that no certified header has named yet
 MAX_AGE = 256  # executed heights since, after which a newer snapshot is taken instead of offering an old one

@@ -28,8 +28,6 @@ from parley.sync.messages import (
     ValuesRequest,
 )
 
-__all__ = ["MAX_MESSAGE", "WireMessage", "decode", "encode"]
-
 MAX_MESSAGE = MAX_BATCH_BYTES + 64 * 1024
 
 WireMessage = (

@@ -6,8 +6,6 @@ from random import Random
 
 from parley.crypto.hashing import digest
 
-__all__ = ["stream"]
-
 
 def stream(seed: int, *names: str | int) -> Random:
     """The generator of that name. A draw more in one stream changes nothing in any other."""

@@ -27,20 +27,6 @@ from parley.sim.observations import (
     Wiped,
 )
 
-__all__ = [
-    "Agreement",
-    "Checker",
-    "Checkers",
-    "Liveness",
-    "NoCreation",
-    "NoDuplication",
-    "OneSignaturePerView",
-    "RecordSurvives",
-    "StaysUp",
-    "TotalOrder",
-    "Violation",
-]
-
 MAX_VIOLATIONS = 100  # a broken run repeats itself; the first ones tell the story
 MIN_PROGRESS = 3  # blocks that every correct replica must commit after the faults end
 

@@ -20,8 +20,6 @@ from parley.ledger.layout import ENTRIES, NODES
 from parley.mempool.pool import admit_any, batch_digest
 from parley.model.receipts import BatchReceipt
 
-__all__ = ["Counter", "encode_batch", "mounted"]
-
 _HEADER = 4 + 8
 
 

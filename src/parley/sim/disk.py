@@ -14,8 +14,6 @@ from parley.consensus.record import COPIES, SLOTS
 from parley.replica.ports import PersistSafety, Write
 from parley.sim.entries import Entries
 
-__all__ = ["Disk"]
-
 
 class Disk:
     """What one replica has stored; also the `KeyValue` that it reads."""

@@ -8,8 +8,6 @@ from parley.consensus.events import Message
 from parley.sim.chance import stream
 from parley.sim.ensemble import Seat
 
-__all__ = ["Distances", "Network"]
-
 WIDE_AREA = (40, 120)  # ms one way: from neighbouring countries to another continent
 REGIONS = ("Virginia", "Oregon", "Frankfurt", "Tokyo", "São Paulo")
 # One way, in ms: about half of the round trips that public clouds show between such places.

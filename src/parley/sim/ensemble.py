@@ -37,8 +37,6 @@ from parley.crypto.hashing import digest
 from parley.crypto.simulated import SimulatedAuthority
 from parley.sim.clock import Clock
 
-__all__ = ["Ensemble", "Links", "Seat", "Settings", "never", "view_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:

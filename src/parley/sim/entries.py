@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Entries"]
-
 
 class Entries:
     """A `KeyValue` that can be written."""

@@ -13,8 +13,6 @@ from parley.sim.chance import stream
 from parley.sim.network import Link, Weather
 from parley.sim.world import World
 
-__all__ = ["TROUBLES", "Trouble", "links_between", "stir"]
-
 TEN_SECONDS = 10_000
 # The entries of a store that may be damaged, by kind (ledger/layout.py).
 DAMAGED = (b"c/", b"e/", b"r/", b"h/", b"b/", layout.HEAD, layout.STATE, layout.NODE, layout.INDEX)

@@ -13,8 +13,6 @@ from parley.ledger.application import StateMachine
 from parley.replica.ports import Effect, LocalStore, Participant
 from parley.sim.disk import Disk
 
-__all__ = ["Host", "NewDisk", "Running", "Start"]
-
 
 class Running(NamedTuple):
     """What runs on a machine, and the state machine with which batches of its clients are opened."""

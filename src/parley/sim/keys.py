@@ -7,8 +7,6 @@ from parley.crypto.hashing import digest
 from parley.crypto.qc import Ed25519List, Ed25519Signer, QCScheme, Signer
 from parley.crypto.simulated import SimulatedAuthority
 
-__all__ = ["CRYPTO", "broker_keys", "committee_keys"]
-
 CRYPTO = ("simulated", "real")
 
 

@@ -13,8 +13,6 @@ from parley.sim.chance import stream
 from parley.sim.distances import Distances, Network
 from parley.sim.ensemble import Ensemble, Links, Seat
 
-__all__ = ["Fault", "Plan", "Stopwatch", "links"]
-
 COLLUSION = 1  # ms that a message takes over the private links of colluders
 
 

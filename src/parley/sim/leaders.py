@@ -22,8 +22,6 @@ from parley.sim.distances import Network
 from parley.sim.ensemble import Ensemble, Seat, Settings
 from parley.sim.leader_faults import Fault, Plan, Stopwatch, links
 
-__all__ = ["TIMEOUT_FACTOR", "VARIANTS", "Advance", "Comparison", "StalledError", "compare", "steps"]
-
 TIMEOUT_FACTOR = 15
 CALIBRATION = 10  # blocks of the healthy run, for each member
 STEP = 50  # blocks between two signs of progress

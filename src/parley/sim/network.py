@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from parley.sim.chance import stream
 
-__all__ = ["CALM", "Link", "Network", "Weather"]
-
 Link = tuple[int, int]  # (sender, receiver): each direction is a link of its own
 
 

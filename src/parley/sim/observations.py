@@ -7,25 +7,6 @@ from dataclasses import dataclass
 from parley.consensus.types import Block
 from parley.replica.ports import KeyValue, Receipt
 
-__all__ = [
-    "Applied",
-    "Certified",
-    "Crashed",
-    "Ended",
-    "Failed",
-    "Healed",
-    "Observation",
-    "Opened",
-    "Persisted",
-    "Recovered",
-    "Resumed",
-    "Sent",
-    "Started",
-    "Status",
-    "Submitted",
-    "Wiped",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Submitted:

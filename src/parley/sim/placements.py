@@ -20,8 +20,6 @@ from parley.consensus.safety import SafetyRules
 from parley.consensus.types import Timeout
 from parley.sim.ensemble import Ensemble, Seat, Settings
 
-__all__ = ["VIEWS", "Placements", "commits", "every", "modelled", "try_all", "without_repair"]
-
 VIEWS = 12  # for each member: how long a placement has time to commit
 LATENCY = 10  # ms, on every link
 Placement = tuple[int, ...]

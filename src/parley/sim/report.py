@@ -9,8 +9,6 @@ from hashlib import sha256
 
 from parley.sim.checkers import Violation
 
-__all__ = ["Report", "Summary", "describe", "listed", "summarise"]
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

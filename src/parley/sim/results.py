@@ -8,8 +8,6 @@ from parley.replica.ports import Receipt
 from parley.sim.entries import Entries
 from parley.sim.observations import Applied, Observation, Submitted
 
-__all__ = ["EqualResults"]
-
 
 class EqualResults:
     """Every correct replica gets the same receipts from a block, and every committed header names the true state."""

@@ -16,8 +16,6 @@ from parley.sim.results import EqualResults
 from parley.sim.workload import Workload
 from parley.sim.world import World
 
-__all__ = ["Counting", "Setting", "Users"]
-
 
 class Users(Protocol):
     """The clients of a run. `settled` is the height at which the last of them succeeded."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["Trace"]
-
 
 class Trace:
     """SHA-256 over the events of a run."""

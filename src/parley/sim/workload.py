@@ -13,8 +13,6 @@ from parley.sim.counter import encode_batch
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.world import World
 
-__all__ = ["Client", "Workload"]
-
 ACK_TIMEOUT = 3000
 MAX_THINKING = 400
 DONE = frozenset({"ok", "duplicate"})

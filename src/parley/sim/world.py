@@ -36,8 +36,6 @@ from parley.sim.network import Network
 from parley.sim.trace import Trace
 from parley.sync.timers import CareTimer
 
-__all__ = ["World"]
-
 LEISURE = 6
 
 Watch = Callable[[int, seen.Observation], None]

@@ -28,8 +28,6 @@ from parley.model.names import Value
 from parley.modules.publishing.proof import encode_publication
 from parley.spark.options import ReadOptions
 
-__all__ = ["Builder", "Keep", "columns_of"]
-
 APPENDED = 1  # Kafka's LogAppendTime: the block's, which a quorum vouches for
 MAX_CONSTANT = 16_384  # rows of a constant column that are made in advance
 

@@ -35,8 +35,6 @@ from parley.spark.options import Network
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit_network", "audit_store", "examined", "pieces_of"]
-
 TASKS = 32  # that a ledger is cut into, if it is large enough
 SMALLEST, LARGEST = 64, 4096  # blocks of a range, powers of two
 RECEIPTS = (

@@ -27,8 +27,6 @@ from parley.spark.findings import MAX_FINDINGS, Finding
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
 
-__all__ = ["RESULTS", "Job", "MakeApplication", "Piece", "Result", "look", "mounted", "run", "run_piece"]
-
 CACHE_BYTES = 32 * 1024 * 1024  # of RocksDB, for each task
 RESULTS = "piece long, result binary"
 

@@ -18,8 +18,6 @@ from parley.spark.gateway import gateway
 if TYPE_CHECKING:
     from parley.spark.options import Network
 
-__all__ = ["Ledger"]
-
 BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
 LOOK_SECONDS = 0.2
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Line", "Panel", "draw"]
-
 DPI = 110
 WIDTH, HEIGHT = 7.2, 2.1  # inches, of a panel
 INK, GRID = "#333333", "#dddddd"

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["append_once"]
-
 
 def append_once(batch_df: DataFrame, batch_id: int, path: str, app_id: str) -> bool:
     """Append one micro-batch in `foreachBatch`, unless the table has it: whether it was appended now.

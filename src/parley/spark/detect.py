@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from parley.spark.auditing import Ledger
 
-__all__ = ["Job", "Watch", "alerts_of", "watched"]
-
 NAME = "parley-watch"
 # Rows of one table come in the order of block time, so that nothing is late; two tables may be apart.
 LATE = "1 second"

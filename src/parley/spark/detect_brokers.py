@@ -18,8 +18,6 @@ from parley.model.genesis import Broker
 from parley.replica import evidence
 from parley.spark.detect_rules import Alert, Kind, Phase, Severity, Thresholds
 
-__all__ = ["BrokersState", "Voted", "accuse", "heard"]
-
 
 class Voted(Struct, frozen=True, order=True):
     """A broker's vote that a certified block carries, or another sign of life in it; sorted: in ledger order."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
         ValueState,
     )
 
-__all__ = ["ALERTS", "BROKERS", "CLIENT", "Detector", "alert_row"]
-
 BROKERS = "brokers"  # the key of all votes
 CLIENT = "client:"  # what the key of a client's operations begins with; nothing follows for unregistered keys
 

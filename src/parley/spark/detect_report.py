@@ -11,8 +11,6 @@ from msgspec import Struct
 from parley.model.text import unsteering
 from parley.spark.detect_rules import Alert, Kind
 
-__all__ = ["Episode", "Report", "markdown", "moment", "report"]
-
 
 class Episode(Struct):
     """Something that began, and ended or goes on. Times are block time in ms."""

@@ -16,22 +16,6 @@ from parley.crypto.hashing import digest
 from parley.model.refusals import DUPLICATE, Suspicion, class_of, classes
 from parley.model.text import unsteering
 
-__all__ = [
-    "MAX_DISTINCT",
-    "STRANGERS",
-    "Alert",
-    "ClientState",
-    "Event",
-    "Kind",
-    "Phase",
-    "Severity",
-    "Thresholds",
-    "counted",
-    "observe",
-    "rest",
-    "suspicion_of",
-]
-
 MAX_ENTRIES = 64  # remembered of a client and a rule: older ones are counted together
 MAX_DISTINCT = 32  # highest threshold of what is counted once each, so that memory is twice as long
 MAX_LEVEL = 5  # an alert is told again at ten times as much, and so on

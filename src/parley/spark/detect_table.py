@@ -14,8 +14,6 @@ from parley.spark.detect_rules import Alert, Kind
 if TYPE_CHECKING:
     from pyarrow import Table
 
-__all__ = ["AlertTable", "AlertTableError", "read_alerts"]
-
 MAX_FILES = 100_000  # that a report reads
 
 SCHEMA = pa.schema(

@@ -8,22 +8,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "BackwardOffset",
-    "BadIdentity",
-    "BadOption",
-    "BadRow",
-    "DataLoss",
-    "Lying",
-    "NoJava",
-    "NotAllowed",
-    "ParleySparkError",
-    "RightsChanged",
-    "StageFailed",
-    "TopicGone",
-    "Unreachable",
-]
-
 
 class ParleySparkError(Exception):
     """A message is a sentence that says what happened, where, and what to do."""

@@ -9,8 +9,6 @@ import pyarrow as pa
 from parley.client.evidence import ProvenMisbehaviour
 from parley.model.genesis import Genesis
 
-__all__ = ["SCHEMA", "evidence_rows"]
-
 SCHEMA = pa.schema(
     [
         *[

@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from parley.ledger import layout
 from parley.ledger.audit_blocks import NOT_IT, Check
 
-__all__ = ["MAX_FINDINGS", "SUFFIXES", "Finding", "Report", "merge", "unreadable", "write"]
-
 MAX_FINDINGS = 10_000  # that a report lists; a piece of work tells no more either
 SUFFIXES = (".parquet", ".json")
 

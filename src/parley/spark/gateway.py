@@ -33,8 +33,6 @@ from parley.spark.errors import (
 )
 from parley.spark.options import Network
 
-__all__ = ["Gateway", "close_all", "gateway", "translated"]
-
 MAX_GATEWAYS = 8  # networks, identities and orders of brokers that one process keeps open
 CONNECT_SECONDS = 10.0  # for which no broker at all may answer at the beginning
 LOOK_SECONDS = 0.2  # between two looks at whether everybody lies

@@ -21,8 +21,6 @@ from parley.spark.gateway import Gateway, translated
 from parley.spark.offsets import Place, TopicPartition
 from parley.spark.options import Assigned, Pattern, ReadOptions, Subscribed
 
-__all__ = ["Sight", "Watch"]
-
 HEAD_SECONDS = 0.2  # for which a look at the network is good enough: Spark asks 70 times a second
 BEHIND_SECONDS = 5.0  # by which brokers may be behind one that was asked before
 LIST_SECONDS = 5.0  # between two looks for new topics that match a pattern

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from parley.spark.errors import NoJava
 
-__all__ = ["FOLDERS", "INSTALL", "OLDEST", "find_java", "require_java"]
-
 OLDEST = 17
 INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
 FOLDERS = Path("/usr/lib/jvm")  # where Debian's packages go

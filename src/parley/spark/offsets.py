@@ -17,8 +17,6 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Value
 from parley.spark.errors import BackwardOffset
 
-__all__ = ["VERSION", "Offsets", "Place", "TopicPartition", "decode", "encode", "split", "split_fairly"]
-
 VERSION = 1
 
 Count = Annotated[int, Meta(ge=0, lt=2**62)]

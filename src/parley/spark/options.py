@@ -24,26 +24,6 @@ from parley.model.batches import MAX_MESSAGES
 from parley.model.names import is_topic
 from parley.spark.errors import BadOption
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Assigned",
-    "Network",
-    "Pattern",
-    "ReadOptions",
-    "Start",
-    "Subscribed",
-    "TableOptions",
-    "Topics",
-    "WriteOptions",
-    "application_at",
-    "read_options",
-    "table_of",
-    "table_options",
-    "tables_of",
-    "write_options",
-]
-
 EARLIEST, LATEST = -2, -1  # as Kafka writes them in JSON
 TIMEOUT_SECONDS = 60
 MAX_TIMEOUT = 3_600

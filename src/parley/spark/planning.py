@@ -20,8 +20,6 @@ from parley.spark.options import EARLIEST, LATEST, ReadOptions, Start
 from parley.spark.reader import Range
 from parley.spark.times import offset_at
 
-__all__ = ["Planner"]
-
 log = logging.getLogger("parley.spark")
 
 MAX_PROVEN = 1_000  # blocks of its history that a query remembers

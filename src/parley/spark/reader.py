@@ -20,8 +20,6 @@ from parley.spark.errors import DataLoss, RightsChanged
 from parley.spark.gateway import Gateway, gateway
 from parley.spark.options import ReadOptions
 
-__all__ = ["Range", "read"]
-
 log = logging.getLogger("parley.spark")
 
 

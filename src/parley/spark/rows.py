@@ -32,8 +32,6 @@ from parley.model.names import Value, is_topic, sorted_pairs
 from parley.model.refusals import Refused
 from parley.spark.errors import BadRow
 
-__all__ = ["COLUMNS", "Faulty", "Publication", "Rows", "require_columns"]
-
 SALT_SIZE = 16
 SHOWN = 64  # bytes of a key that an error shows
 MAX_REASON = 500  # characters

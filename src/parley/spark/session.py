@@ -15,8 +15,6 @@ from parley.spark.java import require_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONNECT", "LOCAL", "LOGGING", "prepare", "settings", "spark_session"]
-
 LOCAL = "local[2]"
 CONNECT = "sc://"  # a server of Spark Connect, to which a client needs no Java
 MASTERS = ("local", "local[", "local-cluster[", "spark://", "yarn", "k8s://", CONNECT)

@@ -20,8 +20,6 @@ from parley.ledger.audit_blocks import NAMED_WITHIN
 from parley.ledger.layout import StoredBlock
 from parley.spark.auditing import Ledger
 
-__all__ = ["ShownStore"]
-
 
 class ShownStore:
     """A `KeyValue` of the blocks `first` to `last`, and of the headers beside them that their checks need."""

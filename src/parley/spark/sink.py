@@ -28,8 +28,6 @@ from parley.spark.options import WriteOptions, write_options
 from parley.spark.rows import require_columns
 from parley.spark.writing import TaskMessage, TopicPart, write_rows
 
-__all__ = ["BatchWriter", "StreamWriter", "batch_writer", "stage_of", "stream_writer"]
-
 ONLY_STAGE = 1  # of a job that writes once
 RUN_SIZE = 16
 MAX_RUN = 256  # characters

@@ -33,8 +33,6 @@ from parley.spark.reader import Range, read
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParleyBatchReader", "ParleySource", "ParleyStreamReader"]
-
 log = logging.getLogger("parley.spark")
 
 

@@ -38,15 +38,6 @@ from parley.spark.evidence_rows import evidence_rows
 from parley.spark.ledger_columns import ledger_tables, record_batches
 from parley.spark.options import Network, TableOptions, application_at, table_options
 
-__all__ = [
-    "LedgerPosition",
-    "TableReader",
-    "TableStreamReader",
-    "table_reader",
-    "table_schema",
-    "table_stream_reader",
-]
-
 log = logging.getLogger("parley.spark")
 
 KEPT_SECONDS = 0.2  # for which an answer about the head serves: Spark asks many times a second

@@ -6,8 +6,6 @@ from parley.client.client import Client
 from parley.modules.topics.tables import PartitionRecord
 from parley.spark.offsets import TopicPartition
 
-__all__ = ["offset_at"]
-
 
 async def offset_at(
     client: Client, topic_partition: TopicPartition, head: PartitionRecord, timestamp: int

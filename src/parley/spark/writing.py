@@ -21,8 +21,6 @@ from parley.spark.gateway import Gateway, gateway
 from parley.spark.options import WriteOptions
 from parley.spark.rows import Faulty, Publication, Rows
 
-__all__ = ["TaskMessage", "TopicPart", "write_rows"]
-
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
 
 T = TypeVar("T")

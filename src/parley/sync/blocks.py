@@ -17,8 +17,6 @@ from parley.consensus.verify import Verifier
 from parley.ledger.layout import StoredBlock
 from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 
-__all__ = ["BlockSync", "Effect", "SyncTimer", "answer"]
-
 RETRY = 500  # ms before the next member is asked
 MAX_DIGESTS = 4 * 1024  # batch digests in one answer, so that it fits a message
 

@@ -9,28 +9,6 @@ from msgspec import Meta, Struct
 from parley.consensus.types import QC, TC, U32, U64, Hash, Header
 from parley.ledger.layout import StoredBlock
 
-__all__ = [
-    "MAX_BLOCKS",
-    "MAX_HEIGHTS",
-    "MAX_KEYS",
-    "MAX_PATHS",
-    "BlocksRequest",
-    "BlocksResponse",
-    "EntriesRequest",
-    "NodesRequest",
-    "Record",
-    "Records",
-    "RecordsRequest",
-    "RecoveryAnswer",
-    "RecoveryRequest",
-    "SnapshotEntries",
-    "SnapshotNodes",
-    "SnapshotOffer",
-    "SnapshotRequest",
-    "Values",
-    "ValuesRequest",
-]
-
 MAX_BLOCKS = 64
 MAX_PATHS = 256  # nodes of the state map in one question
 MAX_HEIGHTS = 32  # blocks whose records are asked for at a time

@@ -14,8 +14,6 @@ from parley.bench.peers.jobs import GO, READY, Job, Report
 from parley.bench.peers.systems import Running
 from parley.bench.usage import used
 
-__all__ = ["Reading", "measure"]
-
 COMMAND = (sys.executable, "-P", "-m", "parley.bench.peers.worker")
 READY_SECONDS = 180.0  # to become ready, and
 SLOWEST = 200  # messages per second that a system must reach: one that does not is given up

@@ -21,8 +21,6 @@ from parley.bench.peers.rabbitmq import RabbitMQ
 from parley.bench.peers.systems import Parley, Running, System, Variant
 from parley.bench.usage import filesystem
 
-__all__ = ["PEERS", "Comparison", "Measured", "Plan", "Result", "Skipped", "compare", "comparisons"]
-
 PEERS: Mapping[str, Callable[[], Sequence[System]]] = {
     "nats": lambda: (Nats(synced=False), Nats(synced=True)),
     "kafka": lambda: (Kafka(),),

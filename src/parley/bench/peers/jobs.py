@@ -9,8 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["GO", "READY", "Job", "Report", "SystemName"]
-
 READY = b"ready\n"
 GO = b"go\n"
 

@@ -13,8 +13,6 @@ from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import BATCH, Running, Variant
 from parley.node.processes import free_addresses
 
-__all__ = ["Kafka"]
-
 NODES = 3
 VERSION = "4.1.0"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")

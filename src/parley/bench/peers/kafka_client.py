@@ -9,8 +9,6 @@ from typing import Any
 from parley.bench.peers.jobs import Job
 from parley.bench.peers.publishing import NotAcknowledged, eventually, library, payloads
 
-__all__ = ["KafkaPublisher"]
-
 REPLICAS = 3
 ASK_SECONDS = 10.0
 ACK_SECONDS = 120.0

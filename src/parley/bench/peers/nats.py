@@ -13,8 +13,6 @@ from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import BATCH, Running, Variant
 from parley.node.processes import free_addresses
 
-__all__ = ["Nats"]
-
 SERVERS = 3
 IN_FLIGHT = 4_000  # messages: what nats-py allows by itself; with fewer it is slower
 BATCHES_IN_FLIGHT = 32  # a stream takes 50

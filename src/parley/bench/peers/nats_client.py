@@ -16,8 +16,6 @@ import msgspec
 from parley.bench.peers.jobs import Job
 from parley.bench.peers.publishing import NotAcknowledged, batches, eventually, library, payloads
 
-__all__ = ["NatsPublisher"]
-
 REPLICAS = 3
 ACK_SECONDS = 60.0
 

@@ -17,18 +17,6 @@ from pathlib import Path
 
 from parley.bench.errors import Unavailable
 
-__all__ = [
-    "EXTRA",
-    "Need",
-    "cache_directory",
-    "debian",
-    "find_program",
-    "jars",
-    "package_version",
-    "program",
-    "python_package",
-]
-
 INSTALL_SECONDS = 900.0
 TAIL_BYTES = 600
 EXTRA = 'pip install "parley[peers]"'

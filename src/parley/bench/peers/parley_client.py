@@ -9,8 +9,6 @@ from parley.bench.peers.jobs import Job
 from parley.bench.peers.publishing import NotAcknowledged, batches, payloads
 from parley.client import Publisher, connect
 
-__all__ = ["ParleyPublisher"]
-
 
 class ParleyPublisher:
     """The topic and the client's registration are made by whoever starts the network."""

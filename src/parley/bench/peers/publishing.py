@@ -10,8 +10,6 @@ from importlib import import_module
 from itertools import chain, cycle, islice, repeat
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["NotAcknowledged", "Publisher", "batches", "eventually", "library", "payloads"]
-
 DISTINCT = 4_096  # messages that are made before and sent in turn
 READY_SECONDS = 120.0  # for servers to start, to find each other, and to make a replicated target
 POLL_SECONDS = 0.2

@@ -14,8 +14,6 @@ from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import Running, Variant
 from parley.node.processes import free_addresses
 
-__all__ = ["RabbitMQ", "find_server"]
-
 NODES = 3
 IN_FLIGHT = 1_000  # messages
 START_SECONDS = 120.0

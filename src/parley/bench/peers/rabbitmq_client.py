@@ -14,8 +14,6 @@ from typing import Any
 from parley.bench.peers.jobs import Job
 from parley.bench.peers.publishing import NotAcknowledged, eventually, library, payloads
 
-__all__ = ["Confirmations", "RabbitPublisher"]
-
 REPLICAS = 3
 ANSWER_SECONDS = 60.0
 

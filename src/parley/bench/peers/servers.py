@@ -15,8 +15,6 @@ from parley.bench.errors import Unavailable
 from parley.bench.usage import Usage, usage
 from parley.node.processes import last_lines
 
-__all__ = ["Servers"]
-
 SHOWN_LINES = 3
 POLL_SECONDS = 0.1
 

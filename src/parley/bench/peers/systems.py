@@ -14,8 +14,6 @@ from parley.bench.peers.jobs import Job, SystemName
 from parley.bench.peers.needs import Need
 from parley.bench.usage import Usage
 
-__all__ = ["BATCH", "Parley", "Running", "System", "Variant"]
-
 BATCH = 100  # messages, where clients hand over batches
 BROKERS = 4
 BATCHES_IN_FLIGHT = 160

@@ -17,8 +17,6 @@ import uvloop
 from parley.bench.peers.jobs import GO, READY, Job, Report, SystemName
 from parley.bench.peers.publishing import Publisher
 
-__all__ = ["main", "publisher"]
-
 # Imported when asked for: each needs another library.
 PUBLISHERS: dict[SystemName, tuple[str, str]] = {
     "parley": ("parley.bench.peers.parley_client", "ParleyPublisher"),

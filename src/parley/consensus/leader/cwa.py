@@ -10,8 +10,6 @@ from parley.consensus.leader.protocol import EnteredBy
 from parley.consensus.leader.round_robin import RoundRobin
 from parley.consensus.types import Header
 
-__all__ = ["DELAY", "Cwa"]
-
 DELAY = 5  # D: so many blocks lie between a parent and the reference block under it
 POINT = (
     2**16

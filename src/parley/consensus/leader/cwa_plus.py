@@ -22,8 +22,6 @@ from parley.consensus.types import Header
 from parley.crypto.encoding import u64
 from parley.crypto.hashing import digest
 
-__all__ = ["CwaPlus", "Record"]
-
 PERIOD = 64  # W: blocks of a period, for each member; a faulty leader is tried again about once in it
 SILENCE = 4  # blocks without a vote or a proposal after which a member is inactive, for each member
 ACTIVE, INACTIVE, FAILED = 1000, 100, 1  # weights: nobody's is zero, so everybody can come back (R6)

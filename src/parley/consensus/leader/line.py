@@ -9,8 +9,6 @@ from typing import TypeVar
 from parley.consensus.types import Header
 from parley.crypto.qc import voters
 
-__all__ = ["REMEMBERED", "Line", "embedded_voters", "remember"]
-
 REMEMBERED = 256  # blocks: the uncommitted ones with their forks, and far more than a record refers back to
 
 T = TypeVar("T")

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from parley.consensus.types import Header
 
-__all__ = ["EnteredBy", "LeaderScheme"]
-
 
 class EnteredBy(Enum):
     """Which certificate of the view before opened the view."""

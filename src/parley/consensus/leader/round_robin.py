@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from parley.consensus.leader.protocol import EnteredBy
 from parley.consensus.types import Header
 
-__all__ = ["RoundRobin"]
-
 
 class RoundRobin:
     """Member v mod n leads view v."""

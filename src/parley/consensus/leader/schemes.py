@@ -9,8 +9,6 @@ from parley.consensus.leader.cwa_plus import CwaPlus
 from parley.consensus.leader.protocol import LeaderScheme
 from parley.consensus.leader.round_robin import RoundRobin
 
-__all__ = ["SCHEMES", "make"]
-
 SCHEMES: dict[str, Callable[[int], LeaderScheme]] = {
     "round-robin": RoundRobin,
     "cwa": Cwa,

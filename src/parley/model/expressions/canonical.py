@@ -18,8 +18,6 @@ from parley.model.expressions.tree import (
     spread,
 )
 
-__all__ = ["normal", "written"]
-
 # Only these have an opposite on every value: where a name is missing, `x < 5` and `x >= 5` are both false.
 _OPPOSITE: dict[Operator, Operator] = {"==": "!=", "!=": "==", "in": "not in", "not in": "in"}
 _POSITIVE = ("==", "in")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ExpressionError"]
-
 
 class ExpressionError(ValueError):
     """The text was refused; `position` counts characters from 0.

@@ -8,8 +8,6 @@ from typing import Any
 
 from parley.model.expressions.tree import Comparison, Constant, Group, Node, Not, Value
 
-__all__ = ["Predicate", "compiled"]
-
 Predicate = Callable[[Mapping[str, Value]], bool]
 
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {

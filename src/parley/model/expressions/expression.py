@@ -13,8 +13,6 @@ from parley.model.expressions.evaluate import Predicate, compiled
 from parley.model.expressions.parser import MAX_TEXT, parse
 from parley.model.expressions.tree import Node, Value, names
 
-__all__ = ["Constraint", "Rule", "parse_constraint", "parse_rule"]
-
 MAX_CACHED = 1024  # texts of each kind; at the limits of the language some 35 KB each
 
 

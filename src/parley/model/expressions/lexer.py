@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from parley.model.expressions.errors import ExpressionError
 from parley.model.expressions.tree import Value
 
-__all__ = ["ESCAPES", "HIDDEN", "Token", "tokens"]
-
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 SHOWN = 24  # characters of a token that an error message repeats
 

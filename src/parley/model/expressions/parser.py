@@ -6,8 +6,6 @@ from parley.model.expressions.errors import ExpressionError
 from parley.model.expressions.lexer import Token, tokens
 from parley.model.expressions.tree import Comparison, Constant, Node, Not, Operator, Value, joined
 
-__all__ = ["MAX_NESTING", "MAX_OPERATORS", "MAX_TEXT", "parse"]
-
 MAX_TEXT = 1024  # bytes of UTF-8, of the text and of its canonical form
 MAX_OPERATORS = 64  # comparisons (a bare name is one), `and`, `or`, `not`, and each value in a list
 MAX_NESTING = 16  # parentheses and `not`

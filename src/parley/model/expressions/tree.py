@@ -9,20 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Comparison",
-    "Constant",
-    "Group",
-    "Node",
-    "Not",
-    "Operator",
-    "Value",
-    "Word",
-    "joined",
-    "names",
-    "spread",
-]
-
 Value = bool | int | str  # an integer has 64 bits and a sign
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]

@@ -22,8 +22,6 @@ from parley.node.driver import Links, Receive
 from parley.node.faults.switches import EQUIVOCATE, Switches
 from parley.replica import wire
 
-__all__ = ["FaultyLinks", "twin"]
-
 MAX_ASKED = 8 * 1_024  # batches that this broker has asked for itself
 
 

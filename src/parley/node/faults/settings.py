@@ -14,8 +14,6 @@ from pathlib import Path
 from parley.node.faults.switches import FaultError, checked
 from parley.node.processes import LocalBroker
 
-__all__ = ["read_faults", "switch", "with_faults", "write_faults"]
-
 KEY = "faults"
 
 _SOMETHING_ELSE = re.compile(r'\s*(\[+\s*[\w"]|[\w"\'.-]+\s*=)')  # a line that is no part of a list

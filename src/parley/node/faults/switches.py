@@ -6,22 +6,6 @@ from collections.abc import Callable, Iterable
 
 from parley.model.names import is_name
 
-__all__ = [
-    "CENSOR",
-    "DELAY",
-    "DROP",
-    "EQUIVOCATE",
-    "FAULTS",
-    "FORGE",
-    "LIE",
-    "MAX_FAULTS",
-    "STALE",
-    "WITHHOLD",
-    "FaultError",
-    "Switches",
-    "checked",
-]
-
 EQUIVOCATE, WITHHOLD, DROP, FORGE = "equivocate", "withhold", "drop", "forge"
 LIE, STALE, DELAY, CENSOR = "lie", "stale", "delay", "censor"
 MAX_FAULTS = 32  # of one broker: every kind, and a few censored clients

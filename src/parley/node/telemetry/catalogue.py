@@ -15,8 +15,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from parley.replica.commit_times import BOUNDS, Durations
 
-__all__ = ["CATALOGUE", "Entry", "Sample"]
-
 Value = int | float | Durations
 Sample = tuple[tuple[str, ...], Value]  # the values of the labels, then the number
 

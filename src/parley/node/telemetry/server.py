@@ -20,8 +20,6 @@ from parley.net.listener import ListenError
 from parley.net.tls import Address
 from parley.node.logs import Log
 
-__all__ = ["MAX_CONNECTIONS", "MAX_REQUEST", "Answer", "HttpServer", "Site", "is_loopback", "listen_http"]
-
 MAX_REQUEST = 8 * 1024  # bytes of a request's line and headers
 MAX_CONNECTIONS = 32
 BACKLOG = 64

@@ -22,8 +22,6 @@ from parley.node.telemetry.health import Life, Pulse, ailment, obstacles
 from parley.node.telemetry.server import Answer, is_loopback, listen_http
 from parley.node.telemetry.tally import Tally
 
-__all__ = ["Telemetry"]
-
 # A page of numbers takes the loop some milliseconds, so that it is made no more often than this.
 FRESH_MS = 200
 

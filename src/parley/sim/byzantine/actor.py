@@ -14,8 +14,6 @@ from parley.replica import wire
 from parley.replica.ports import AdmittedBatch, Broadcast, Effect, Participant, Send, Submission, Timer
 from parley.sim.disk import Disk
 
-__all__ = ["Actor", "Seat", "read", "to_each"]
-
 
 @dataclass(frozen=True, slots=True)
 class Seat:

@@ -13,8 +13,6 @@ from parley.replica import wire
 from parley.replica.ports import Broadcast, Effect, Participant, Send
 from parley.sim.byzantine.actor import Actor, Seat, to_each
 
-__all__ = ["BatchWithholder", "EquivocatingProposer", "OldFork", "SilentLeader"]
-
 REMEMBERED = 8
 
 

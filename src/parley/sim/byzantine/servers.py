@@ -21,8 +21,6 @@ from parley.replica.ports import (
 from parley.sim.byzantine.actor import Actor, Seat, to_each
 from parley.sync.messages import BlocksResponse
 
-__all__ = ["Crash", "Garbler", "LyingSync"]
-
 LAST_BREATH = 15_000
 REMEMBERED = 16
 MANY = 300

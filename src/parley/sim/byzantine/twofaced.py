@@ -22,8 +22,6 @@ from parley.replica.ports import (
 )
 from parley.sim.byzantine.actor import Actor, Seat
 
-__all__ = ["TwoFaced"]
-
 TAG = b"\xc1"  # never the first byte of a real message; liars mark with it which face speaks
 
 

@@ -16,8 +16,6 @@ from parley.replica.ports import Broadcast, Effect, Participant, Send
 from parley.sim.byzantine.actor import Actor, Seat, read, to_each
 from parley.sync.messages import BlocksRequest, BlocksResponse
 
-__all__ = ["DoubleVoter", "DuplicateSigners", "FarFuture", "Hoarder"]
-
 FAR = 1000
 REMEMBERED = 16
 

@@ -9,8 +9,6 @@ from parley.model.receipts import Leaf
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.pubsub.post import read_leaves
 
-__all__ = ["Agreed"]
-
 
 class Agreed:
     """Several checkers share one and show it what they see: it takes each block once."""

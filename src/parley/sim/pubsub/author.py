@@ -24,8 +24,6 @@ from parley.model.refusals import Expired
 from parley.sim.pubsub.people import Person
 from parley.sim.pubsub.post import Post, Settle
 
-__all__ = ["Author", "tagged"]
-
 LONG = 5_000  # heights for which a batch may be applied: longer than a run, so that no sequence ends in it
 SHORT = 8  # some run out and are signed again
 OFTEN_SHORT = 0.1

@@ -24,8 +24,6 @@ from parley.replica.ports import KeyValue
 from parley.sim.observations import Applied, Certified, Observation, Opened, Resumed, Started, Wiped
 from parley.sim.pubsub.agreed import Agreed
 
-__all__ = ["NothingLost", "Order", "PublicationOrder", "Revocation", "log_start", "order_of"]
-
 Order = tuple[str, int, bytes, Position]  # topic, partition, constraint, incarnation
 
 

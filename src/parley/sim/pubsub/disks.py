@@ -31,8 +31,6 @@ from parley.sim.observations import Observation, Opened
 from parley.sim.pubsub.agreed import Agreed
 from parley.sim.pubsub.checkers import Order, log_start, order_of
 
-__all__ = ["SoundDisks"]
-
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
 K = TypeVarTuple("K")

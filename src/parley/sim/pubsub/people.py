@@ -13,8 +13,6 @@ from parley.model.names import Pairs
 from parley.modules.registry.operations import RegisterClient
 from parley.sim.keys import broker_keys
 
-__all__ = ["LEASE", "People", "Person"]
-
 LEASE = 5_000  # ms of block time; short, so that leases end in a run
 
 

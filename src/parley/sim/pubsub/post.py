@@ -15,8 +15,6 @@ from parley.model.refusals import DUPLICATE, OK, class_of
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.world import World
 
-__all__ = ["Post", "read_leaves"]
-
 ACK_TIMEOUT = 3_000
 OFTEN_AT_ONCE = 0.15  # of the batches go to several brokers right away
 REMEMBERED = 64  # batches that can be handed in again after they are done

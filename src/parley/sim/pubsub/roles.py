@@ -20,8 +20,6 @@ from parley.sim.pubsub.author import Author, tagged
 from parley.sim.pubsub.people import LEASE, Person
 from parley.sim.pubsub.post import Post
 
-__all__ = ["CONSTRAINTS", "Administrator", "Misuser", "Publisher", "Role", "Stager", "Step", "Subscriber"]
-
 CONSTRAINTS = ("", "a = 1", "b = 'x'", "a = 1 and b = 'x'", "not a = 1", "c")
 RULES = tuple(parse_rule(text).text for text in ("", "", "", "level >= 2", 'role == "nurse"'))
 MAX_MESSAGES = 3

@@ -20,8 +20,6 @@ from parley.sim.results import EqualResults
 from parley.sim.setting import Users
 from parley.sim.world import World
 
-__all__ = ["SHARD", "Publishing"]
-
 SHARD = data_shard(numbered_bytes=2 * LEAST)  # a block numbers few staged batches
 
 # All that replicas wait for is shorter than in real networks, and a run has a few hundred blocks.

@@ -15,8 +15,6 @@ from parley.modules.topics.operations import deleted
 from parley.sim.observations import Applied, Observation
 from parley.sim.pubsub.agreed import Agreed
 
-__all__ = ["WholeStages"]
-
 
 class WholeStages:
     """The batches of accepted commits are numbered one after the other, and nothing else is that was staged."""

@@ -19,8 +19,6 @@ from parley.sim.pubsub.post import Post
 from parley.sim.pubsub.roles import Administrator, Misuser, Publisher, Role, Stager, Step, Subscriber
 from parley.sim.world import World
 
-__all__ = ["RETENTION", "SHORT_LIVED", "Workload"]
-
 RETENTION = 1_500  # ms of block time
 SHORT_LIVED = "feed"  # the topic with that retention
 PUBLISHERS = 4

@@ -17,8 +17,6 @@ from parley.sim.twins.generator import Shape, exhaustive, sample
 from parley.sim.twins.mutants import MUTANTS
 from parley.sim.twins.scenario import Scenario, load
 
-__all__ = ["CHUNK", "Campaign", "Failure", "Tally", "regressions", "run"]
-
 CHUNK = 100  # scenarios that a job takes at a time
 MAX_FAILURES = 1_000  # whose numbers are kept; more than that are only counted
 

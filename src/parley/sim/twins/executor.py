@@ -16,8 +16,6 @@ from parley.consensus.types import QC, Block, Header, Proposal, Timeout, Vote
 from parley.sim.ensemble import Ensemble, Seat, Settings, view_of
 from parley.sim.twins.scenario import Scenario, name
 
-__all__ = ["Outcome", "Verdict", "execute", "recovery_views"]
-
 LATENCY = 10  # and up to 4 more, by link: what twins propose arrives in different orders
 VIEW_TIMEOUT = 1_000
 FAILED_VIEW = VIEW_TIMEOUT + 10 * LATENCY  # how long a view takes that comes to nothing

@@ -12,8 +12,6 @@ from parley.consensus.committee import quorum
 from parley.sim.chance import stream
 from parley.sim.twins.scenario import Partition, Scenario, View, normal, whole
 
-__all__ = ["Shape", "exhaustive", "sample"]
-
 # Sampled scenarios lean towards what makes trouble; every scenario of the shape keeps a chance.
 TORN = 0.5  # of the scenarios: a twin leads every view and its copies never meet
 TWIN_LEADS = 0.7  # in the others, per view

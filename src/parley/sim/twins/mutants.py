@@ -21,8 +21,6 @@ from parley.crypto.qc import Aggregate, bitmap_of
 from parley.sim.ensemble import Ensemble, Seat
 from parley.sim.twins.generator import Shape
 
-__all__ = ["MUTANTS", "Mutant"]
-
 
 @dataclass(frozen=True)
 class Mutant:

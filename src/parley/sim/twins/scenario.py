@@ -13,21 +13,6 @@ from string import ascii_uppercase
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-__all__ = [
-    "MAX_NODES",
-    "MAX_SEATS",
-    "MIN_NODES",
-    "Partition",
-    "Scenario",
-    "ScenarioError",
-    "View",
-    "load",
-    "name",
-    "normal",
-    "save",
-    "whole",
-]
-
 MIN_NODES = 2  # one alone never waits for a message, so its time would not pass
 MAX_NODES = 10
 MAX_SEATS = 14  # the ways to split them are listed

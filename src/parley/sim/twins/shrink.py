@@ -8,8 +8,6 @@ from dataclasses import replace
 from parley.sim.twins.executor import Verdict, execute
 from parley.sim.twins.scenario import Scenario, View, normal, whole
 
-__all__ = ["shrink"]
-
 
 def shrink(scenario: Scenario) -> Scenario:
     """Take away whatever can be taken away, until nothing can."""

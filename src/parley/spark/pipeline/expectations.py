@@ -15,8 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from parley.spark.pipeline.tenants import AIR, TENANTS, VITALS, Tenant
 
-__all__ = ["EXPECTATIONS", "REASONS", "RESULTS", "Expectation", "counted", "reasons"]
-
 RESULTS, REASONS = "expectations", "dead_letter_reasons"  # the tables
 WELL_FORMED = 0.95  # of what arrives
 ENOUGH = 0.9  # of windows

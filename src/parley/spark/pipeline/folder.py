@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Busy", "Folder", "OtherNetwork"]
-
 
 class Busy(Exception):  # noqa: N818 - a condition, not a fault
     """Another run works in the same folder."""

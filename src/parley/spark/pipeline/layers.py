@@ -12,8 +12,6 @@ from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
 from parley.spark.pipeline.tenants import AIR, VITALS, Number, Tenant
 
-__all__ = ["GOLD", "air_per_building", "bronze", "dead_letters", "silver", "vitals_per_ward"]
-
 WINDOW = "1 hour"
 TAKEN = "yyyy-MM-dd'T'HH:mm:ssX"
 YEARS = (1970, 9998)  # of a reading: Spark knows more of them than those who read its tables do

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["Gold", "Held", "Rows", "Run", "read_run", "write_run"]
-
 TIME = "hour"
 PANELS: dict[Tenant, tuple[tuple[str, str, tuple[float, str] | None], ...]] = {
     VITALS: (

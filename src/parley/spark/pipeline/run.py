@@ -18,8 +18,6 @@ from parley.spark.pipeline.report import Run, read_run
 from parley.spark.pipeline.tenants import TENANTS
 from parley.spark.session import LOCAL, prepare
 
-__all__ = ["BRIEF", "FLOWS", "Feed", "PipelineFailed", "run_pipeline"]
-
 GRAPH = Path(__file__).with_name("graph")
 FLOWS = 4 * len(TENANTS) + 2  # tables that a run works out
 STOP_SECONDS = 20.0

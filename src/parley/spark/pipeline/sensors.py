@@ -17,8 +17,6 @@ from datetime import UTC, datetime, timedelta
 
 from parley.spark.pipeline.tenants import AIR, VITALS, Tenant
 
-__all__ = ["DEVICES", "FLAWS", "Pace", "Reading", "readings"]
-
 BEDS = 8  # of a ward
 ROOMS = 6  # of a building
 DEVICES = BEDS * len(VITALS.places) + ROOMS * len(AIR.places)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from parley.model.genesis import Genesis
 
-__all__ = ["AIR", "TENANTS", "VITALS", "Number", "Tenant", "UnfitNetwork", "organisation_of"]
-
 PARTITIONS = 2
 SENSOR, ANALYST = "sensor", "analyst"  # the roles that the rules of a topic look at
 

@@ -23,8 +23,6 @@ from parley.spark.session import settings, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["main"]
-
 HOST = "127.0.0.1"
 NAME = "localhost"  # the only name to which a client gives its token without TLS
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of the variable
