@@ -122,10 +122,6 @@ class ClientState(Struct, array_like=True):
             (Kind.REUSED, self.reused),
         ]
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(tally.entries or tally.until for _, tally in self.tallies())
-
 
 _STAGED = "stage"
 
