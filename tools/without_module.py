@@ -56,6 +56,7 @@ def main() -> int:
             if (ROOT / name).exists():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, copy / name)
+        (copy / ".venv").symlink_to(BIN.parent)  # for commands; the sources are those of the copy
         remove(copy, asked.module, asked.word or asked.module)
         return check(copy, [] if asked.quick else pytest or ["-n", "3", "tests"])
 
