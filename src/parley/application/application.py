@@ -5,25 +5,27 @@ It is handed to nodes, clients, audits and Spark; what runs on a broker is what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from parley.application import keeping, quotas, sequences, strangers
-from parley.application.block import BlockContext, Derived, Hook
-from parley.application.expiry import BEHIND, EXPIRY, Expire
+from parley.application.block import BlockContext, Hook
+from parley.application.expiry import BEHIND, EXPIRY
 from parley.application.keeping import Keeper
 from parley.application.machine import Machine
-from parley.application.module import AnyTable, Apply, BatchKind, Index, Module
+from parley.application.module import AnyTable, Apply, Index, Module
 from parley.application.operations import Operation, OperationDecoder
-from parley.application.rows import EVIDENCE, LEDGER_TABLES, ChangeTable
+from parley.application.rows import EVIDENCE, LEDGER_TABLES
 from parley.application.state import State
 from parley.application.texts import TEXTS
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
-from parley.model.receipts import HOST_OUTCOMES, BatchReceipt, Leaf, LeafDecoder, Outcome
-from parley.model.texts import Texts, add_texts
+from parley.model.receipts import HOST_OUTCOMES, Leaf, LeafDecoder, Outcome
+from parley.model.texts import add_texts
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class VersionError(ValueError):
@@ -36,7 +38,30 @@ class Application:
     def __init__(self, name: str, version: int, modules: tuple[Module, ...]) -> None:
         self.name = name
         self.version = version
-        self.modules = (HOST, *modules)
+        self.modules = every = (HOST, *modules)
+        self.apply_operation: dict[type[Operation], Apply] = _joined(one.operations for one in every)
+        self.operations = {kind.name_of(): kind for kind in self.apply_operation}
+        self.outcomes = (*HOST_OUTCOMES, *(outcome for one in every for outcome in one.outcomes))
+        # Besides receipts of batches.
+        self.leaf_kinds = tuple(leaf for one in every for leaf in one.leaves)
+        # By the number in a batch's header.
+        self.batch_kinds = {kind.kind: kind for one in every for kind in one.batches}
+        # By name, those of the indices besides those of the state.
+        self.tables = {table.name: table for one in every for table in one.tables}
+        self.changes = {table.name: table for one in every for table in one.changes}
+        self.hooks: dict[Hook[Any], list[Callable[..., None]]] = {}
+        for one in every:
+            for hook, handle in one.hooks.items():
+                self.hooks.setdefault(hook, []).append(handle)
+        self.derived = tuple(derived for one in every for derived in one.derived)
+        # What happens to entries whose height has come, by the name of their table.
+        self.expiring = {table.name: (table, expire) for one in every for table, expire in one.expire.items()}
+        self.index: dict[type[Leaf | Outcome], Index] = _joined(one.index for one in every)
+        # Whether a batch will never be read again, by the name of its outcome.
+        self.over = {
+            str(outcome.__struct_config__.tag): over for one in every for outcome, over in one.over.items()
+        }
+        self.texts: dict[str, str] = _joined(one.texts for one in every)
         self.decode_leaf = LeafDecoder(self.outcomes, self.leaf_kinds)
         self.decode_operation = OperationDecoder(self.operations.values())
         self._require_consistent()
@@ -54,76 +79,6 @@ class Application:
                 f"network {genesis.network} runs version {genesis.application} of its application, and this program has "
                 f"version {self.version}; install a release of Parley with version {genesis.application}"
             )
-
-    # -- what follows from the modules ------------------------------------------------------------------------------
-
-    @cached_property
-    def operations(self) -> Mapping[str, type[Operation]]:
-        """By name."""
-        return {kind.name_of(): kind for kind in self.apply_operation}
-
-    @cached_property
-    def apply_operation(self) -> Mapping[type[Operation], Apply]:
-        return {kind: apply for module in self.modules for kind, apply in module.operations.items()}
-
-    @cached_property
-    def outcomes(self) -> tuple[type[Outcome], ...]:
-        return (*HOST_OUTCOMES, *(outcome for module in self.modules for outcome in module.outcomes))
-
-    @cached_property
-    def leaf_kinds(self) -> tuple[type[Leaf], ...]:
-        """Besides receipts of batches."""
-        return tuple(leaf for module in self.modules for leaf in module.leaves)
-
-    @cached_property
-    def batch_kinds(self) -> Mapping[int, BatchKind]:
-        """By the number in a batch's header."""
-        return {kind.kind: kind for module in self.modules for kind in module.batches}
-
-    @cached_property
-    def tables(self) -> Mapping[str, AnyTable]:
-        """By name, those of the indices besides those of the state."""
-        return {table.name: table for module in self.modules for table in module.tables}
-
-    @cached_property
-    def changes(self) -> Mapping[str, ChangeTable]:
-        return {table.name: table for module in self.modules for table in module.changes}
-
-    @cached_property
-    def hooks(self) -> Mapping[Hook[Any], tuple[Callable[..., None], ...]]:
-        found: dict[Hook[Any], tuple[Callable[..., None], ...]] = {}
-        for module in self.modules:
-            for hook, handle in module.hooks.items():
-                found[hook] = (*found.get(hook, ()), handle)
-        return found
-
-    @cached_property
-    def derived(self) -> tuple[Derived[Any], ...]:
-        return tuple(one for module in self.modules for one in module.derived)
-
-    @cached_property
-    def expiring(self) -> Mapping[str, tuple[AnyTable, Expire]]:
-        """What happens to entries whose height has come, by the name of their table."""
-        return {
-            table.name: (table, expire) for module in self.modules for table, expire in module.expire.items()
-        }
-
-    @cached_property
-    def index(self) -> Mapping[type[Leaf | Outcome], Index]:
-        return {kind: index for module in self.modules for kind, index in module.index.items()}
-
-    @cached_property
-    def over(self) -> Mapping[str, Callable[[BatchReceipt, int | None, KeyValue], bool]]:
-        """Whether a batch will never be read again, by the name of its outcome."""
-        return {
-            str(outcome.__struct_config__.tag): over
-            for module in self.modules
-            for outcome, over in module.over.items()
-        }
-
-    @cached_property
-    def texts(self) -> Texts:
-        return {key: text for module in self.modules for key, text in module.texts.items()}
 
     def principals(self, genesis: Genesis) -> Callable[[State, bytes], Principal]:
         """Which principal a key is, in one network."""
@@ -160,6 +115,10 @@ class Application:
         assert expiring == set(self.expiring), (
             "every table that expires says what happens then, and no other does"
         )
+
+
+def _joined(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def _delete_chunk(block: BlockContext, key: tuple[bytes, int], _listed: int) -> int:

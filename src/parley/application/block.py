@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from parley.application.executed import Executed
@@ -31,60 +32,51 @@ class Hook(Generic[P]):
         return f"<Hook {self.name}>"
 
 
+@dataclass(frozen=True, eq=False)
 class PerBlock(Generic[T]):
     """Something that a module needs during a block and drops at its end."""
 
-    def __init__(self, make: Callable[[BlockContext], T]) -> None:
-        self.make = make
+    make: Callable[[BlockContext], T]
 
 
+@dataclass(frozen=True, eq=False)
 class Derived(Generic[T]):
     """Something that a module keeps in memory between blocks. It follows from the state alone: `load` makes it.
 
     Two of them are equal iff they were derived from the same state; the simulator compares them after every block.
     """
 
-    def __init__(self, name: str, load: Callable[[KeyValue], T]) -> None:
-        self.name = name
-        self.load = load
+    name: str
+    load: Callable[[KeyValue], T]
 
 
+@dataclass(eq=False, kw_only=True)
 class BlockContext:
     """One block while it is applied. `height` and `time` are the block's: there is no other time."""
 
-    def __init__(
-        self,
-        height: int,
-        time: int,
-        *,
-        genesis: Genesis,
-        chain: bytes,
-        state: State,
-        executed: Executed,
-        hooks: Mapping[Hook[Any], tuple[Callable[..., None], ...]],
-        derived: Mapping[Derived[Any], Any],
-        principal: Callable[[State, bytes], Principal],
-    ) -> None:
-        self.height = height
-        self.time = time
-        self.genesis = genesis
-        self.chain = chain  # that of the genesis, which is hashed once
-        self.state = state
-        self.executed = executed
-        self.work = MAX_WORK  # entries that may still be touched
-        # Bytes that the block's own batches leave for those of earlier blocks that are finished in it.
-        self.room = genesis.limits.block_bytes
-        self.late: list[BatchReceipt] = []  # of batches of earlier blocks that were finished in this one
-        self.dropped: list[bytes] = []  # digests of batches whose bodies will never be read again
-        self.urgent = False  # there is more to do, even if no batch comes
-        self._hooks = hooks
-        self._derived = derived
-        self._principal = principal
-        self._made: dict[PerBlock[Any], Any] = {}
+    height: int
+    time: int
+    genesis: Genesis
+    chain: bytes  # that of the genesis, which is hashed once
+    state: State
+    executed: Executed
+    hooks: Mapping[Hook[Any], Sequence[Callable[..., None]]]
+    derived: Mapping[Derived[Any], Any]
+    principals: Callable[[State, bytes], Principal]
+    room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
+    work: int = field(default_factory=lambda: MAX_WORK)  # entries that may still be touched
+    late: list[BatchReceipt] = field(
+        default_factory=list
+    )  # of batches of earlier blocks, finished in this one
+    dropped: list[bytes] = field(
+        default_factory=list
+    )  # digests of batches whose bodies will never be read again
+    urgent: bool = False  # there is more to do, even if no batch comes
+    _made: dict[PerBlock[Any], Any] = field(default_factory=dict)
 
     def __getitem__(self, slot: PerBlock[T] | Derived[T]) -> T:
         if isinstance(slot, Derived):
-            found: T = self._derived[slot]
+            found: T = self.derived[slot]
             return found
         if slot not in self._made:
             self._made[slot] = slot.make(self)
@@ -93,8 +85,8 @@ class BlockContext:
 
     def call(self, hook: Hook[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call the handlers of the hook, in the order of the modules."""
-        for handle in self._hooks.get(hook, ()):
+        for handle in self.hooks.get(hook, ()):
             handle(*args, **kwargs)
 
     def principal(self, key: bytes) -> Principal:
-        return self._principal(self.state, key)
+        return self.principals(self.state, key)

@@ -89,15 +89,16 @@ class Machine:
             self._derived = {one: one.load(state) for one in self._application.derived}
         self._height = None  # until this block is done
         return BlockContext(
-            block.height,
-            block.header.time,
+            height=block.height,
+            time=block.header.time,
             genesis=self._genesis,
             chain=self._chain,
             state=State(state),
             executed=self.executed,
             hooks=self._application.hooks,
             derived=self._derived,
-            principal=self._principal,
+            principals=self._principal,
+            room=self._genesis.limits.block_bytes,
         )
 
     def _results(

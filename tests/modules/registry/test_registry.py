@@ -78,15 +78,16 @@ class Desk:
 
     def _block(self) -> BlockContext:
         return BlockContext(
-            self.height,
-            self.height,
+            height=self.height,
+            time=self.height,
             genesis=self.genesis,
             chain=self.chain,
             state=self.state,
             executed=Executed(),
             hooks={},
             derived={},
-            principal=self._principals,
+            principals=self._principals,
+            room=0,
         )
 
 

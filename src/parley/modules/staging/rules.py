@@ -25,7 +25,6 @@ from parley.model.receipts import BatchReceipt, Done, Duplicate
 from parley.model.refusals import Busy, Invalid, LimitExceeded
 from parley.modules.publishing import budget
 from parley.modules.publishing.rules import costs, require_publishing
-from parley.modules.registry.tables import CLIENTS
 from parley.modules.staging import staged
 from parley.modules.staging.budget import COMMIT_BUDGET, MAX_COUNTED_PER_BLOCK
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES, number
@@ -140,7 +139,7 @@ def expire_writer(block: BlockContext, key: tuple[str, bytes, bytes], _listed: i
     until = record.at[0] + WRITER_KEPT
     if until < block.height and not record.pending:
         STAGES.delete(block.state, *key)
-        _count_writers(block.state, key[1], -1)
+        staged.hold(block.state, WRITERS, key[1], -1)
     else:
         look_again(block.state, max(until, block.height) + 1, STAGES.key(*key))
     return 1
@@ -248,15 +247,8 @@ def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, byt
             kept=WRITER_KEPT,
         )
     WRITERS.require(block, client.organisation, MAX_WRITERS)
-    _count_writers(block.state, client.key, 1)
+    staged.hold(block.state, WRITERS, client.key, 1)
     look_again(block.state, block.height + WRITER_KEPT + 1, STAGES.key(*key))
-
-
-def _count_writers(state: State, publisher: bytes, by: int) -> None:
-    client = CLIENTS.get(state, publisher)
-    assert client is not None, "a client's record stays"
-    HELD.add(state, WRITERS.what, publisher, by=by)
-    WRITERS.add(state, client.organisation, by)
 
 
 def _enqueue(

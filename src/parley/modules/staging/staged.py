@@ -24,10 +24,9 @@ MAX_PART = 32 * 1024  # bytes of one entry, about: snapshots carry entries whole
 # A block, twice: brokers keep what it deletes in memory for a while, and all of a network may be over at one height.
 DROPPED_BYTES = 32 * 1024 * 1024
 
-_BYTES = "staged"
-_QUOTA = Quota(_BYTES)
+_QUOTA = Quota("staged")
 # The same quota for those who have staged something themselves: what they can do about it is another thing.
-_OWN_QUOTA = Quota(_BYTES, "staged_own")
+_OWN_QUOTA = Quota(_QUOTA.what, "staged_own")
 
 
 def charge(size: int, count: int) -> int:
@@ -36,7 +35,7 @@ def charge(size: int, count: int) -> int:
 
 
 def require_room(block: BlockContext, client: ClientRecord, topic: str, more: int) -> None:
-    held = HELD.count(block.state, _BYTES, client.key)
+    held = HELD.count(block.state, _QUOTA.what, client.key)
     if held + more <= MAX_STAGED_PER_CLIENT and _QUOTA.fits(block, client.organisation, MAX_STAGED, more):
         return  # without looking for what expires first, which searches the store
     until = _first_expiry(block.state, client.key, topic)
@@ -53,13 +52,21 @@ def require_room(block: BlockContext, client: ClientRecord, topic: str, more: in
     (_QUOTA if until is None else _OWN_QUOTA).require(block, client.organisation, MAX_STAGED, more, **own)
 
 
+def hold(state: State, quota: Quota, publisher: bytes, by: int) -> None:
+    """Count what a client holds, for itself, its organisation and the network."""
+    client = CLIENTS.get(state, publisher)
+    assert client is not None, "a client's record stays"
+    HELD.add(state, quota.what, publisher, by=by)
+    quota.add(state, client.organisation, by)
+
+
 def put(state: State, digest: bytes, record: StagedRecord, parts: Sequence[ContentRecord]) -> None:
     STAGED.put(state, digest, record=record)
     STAGING.put(state, *_listed(digest, record), record=b"")
     look_again(state, record.until + 1, STAGED.key(digest))
     for ordinal, part in enumerate(parts):
         CONTENTS.put(state, digest, ordinal, record=part)
-    _hold(state, record, charge(record.size, record.count))
+    hold(state, _QUOTA, record.publisher, charge(record.size, record.count))
 
 
 def unlist(state: State, digest: bytes, record: StagedRecord) -> None:
@@ -73,7 +80,7 @@ def forget(state: State, digest: bytes, record: StagedRecord) -> None:
     STAGED.delete(state, digest)
     for ordinal in range(record.parts):
         CONTENTS.delete(state, digest, ordinal)
-    _hold(state, record, -charge(record.size, record.count))
+    hold(state, _QUOTA, record.publisher, -charge(record.size, record.count))
 
 
 def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
@@ -124,13 +131,6 @@ def contents(state: State, digest: bytes, record: StagedRecord) -> Iterator[tupl
 
 def _listed(digest: bytes, record: StagedRecord) -> tuple[str, bytes, bytes, int, bytes]:
     return record.topic, record.publisher, record.writer, record.stage, digest
-
-
-def _hold(state: State, record: StagedRecord, by: int) -> None:
-    client = CLIENTS.get(state, record.publisher)
-    assert client is not None, "a client's record stays"
-    HELD.add(state, _BYTES, client.key, by=by)
-    _QUOTA.add(state, client.organisation, by)
 
 
 def _first_expiry(state: State, publisher: bytes, topic: str) -> int | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from parley.model.expressions import parse_rule
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
+
+if TYPE_CHECKING:
+    from parley.modules.topics.tables import TopicRecord
 
 
 class Action(StrEnum):
@@ -23,28 +26,11 @@ class Action(StrEnum):
 ADMINISTRATORS_ACTS = {Action.ALTER: "alter_topic", Action.DELETE: "delete_topic"}
 
 
-class Topic(Protocol):
-    """What of a topic's record decides about rights."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def organisation(self) -> str: ...
-    @property
-    def partitions(self) -> int: ...
-    @property
-    def publish(self) -> str: ...
-    @property
-    def subscribe(self) -> str: ...
-    @property
-    def deleted(self) -> bool: ...
-
-
 def authorise(
     principal: Principal,
     action: Action,
     name: str,
-    topic: Topic | None,
+    topic: TopicRecord | None,
     partition: int = 0,
     *,
     even_deleted: bool = False,
@@ -71,7 +57,7 @@ def authorise(
     return None
 
 
-def reason_not_to_describe(principal: Principal, topic: Topic) -> Refused | None:
+def reason_not_to_describe(principal: Principal, topic: TopicRecord) -> Refused | None:
     """Why the principal may not know of the topic; None: it may.
 
     Its administrators and those who may publish or subscribe may, even if the topic was deleted.
