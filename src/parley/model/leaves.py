@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,9 @@ from parley.crypto import merkle
 from parley.crypto.encoding import enc, u32
 from parley.crypto.hashing import DIGEST_SIZE, domain_prefix
 from parley.model.names import U32
+
+if TYPE_CHECKING:
+    from parley.model.batches import Message
 
 GROUP = 16  # leaves
 
@@ -27,19 +30,6 @@ _PAYLOAD = hashlib.sha256(domain_prefix("message/payload") + u32(16))
 _LEAF = hashlib.sha256(domain_prefix("message/leaf") + _HASH)
 
 
-class Salted(Protocol):
-    """What a message is hashed from."""
-
-    @property
-    def salt(self) -> bytes: ...
-    @property
-    def header(self) -> bytes: ...
-    @property
-    def rule(self) -> str: ...
-    @property
-    def payload(self) -> bytes: ...
-
-
 class LeafProof(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """That a leaf stands at `index` of a batch: its group as one piece, and the group's place in the tree."""
 
@@ -48,7 +38,7 @@ class LeafProof(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     path: merkle.Proof
 
 
-def leaves_of(messages: Iterable[Salted]) -> list[bytes]:
+def leaves_of(messages: Iterable[Message]) -> list[bytes]:
     """For each message: leaf = H(Hc, access rule, Pc), Hc = H('h', salt, header), Pc = H('p', salt, payload)."""
     header_hash, payload_hash, leaf_hash = _HEADER.copy, _PAYLOAD.copy, _LEAF.copy
     leaves: list[bytes] = []
