@@ -1,4 +1,4 @@
-"""The encoding is injective and its inverse accepts nothing else."""
+"""The encoding is injective."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.crypto.encoding import EncodingError, dec, enc, u16, u32, u64
+from parley.crypto.encoding import EncodingError, enc, u16, u32, u64
 
 items = st.lists(st.binary(max_size=40), max_size=6)
 
@@ -24,8 +24,13 @@ def test_layout_is_length_then_bytes() -> None:
 
 
 @given(items)
-def test_decoding_undoes_encoding(values: list[bytes]) -> None:
-    assert dec(enc(*values), len(values)) == tuple(values)
+def test_an_encoding_can_be_read_back(values: list[bytes]) -> None:
+    left, found = enc(*values), list[bytes]()
+    while left:
+        end = 4 + int.from_bytes(left[:4], "big")
+        found.append(left[4:end])
+        left = left[end:]
+    assert found == values
 
 
 @given(items, items)
@@ -33,37 +38,7 @@ def test_different_lists_encode_differently(one: list[bytes], other: list[bytes]
     assert (enc(*one) == enc(*other)) == (one == other)
 
 
-@given(st.binary(max_size=60), st.integers(0, 4))
-def test_whatever_decodes_is_the_encoding_of_what_it_decodes_to(data: bytes, count: int) -> None:
-    try:
-        values = dec(data, count)
-    except EncodingError:
-        return
-    assert enc(*values) == data
-
-
-@given(st.lists(st.binary(max_size=10), min_size=1, max_size=4))
-def test_every_truncation_is_refused(values: list[bytes]) -> None:
-    data = enc(*values)
-    for end in range(len(data)):
-        with pytest.raises(EncodingError):
-            dec(data[:end], len(values))
-
-
-@given(items, st.integers(-2, 8))
-def test_a_wrong_count_is_refused(values: list[bytes], count: int) -> None:
-    if count != len(values):
-        with pytest.raises(EncodingError):
-            dec(enc(*values), count)
-
-
 def test_the_message_names_the_item() -> None:
-    with pytest.raises(EncodingError, match="item 1 of 2: the length is truncated"):
-        dec(enc(b"a") + b"\0", 2)
-    with pytest.raises(EncodingError, match="item 1 of 2: 2 bytes are missing"):
-        dec(enc(b"a", b"abc")[:-2], 2)
-    with pytest.raises(EncodingError, match="1 bytes trail after item 0 of 1"):
-        dec(enc(b"a") + b"\0", 1)
     with pytest.raises(EncodingError, match="item 1 is longer"):
         enc(b"", Huge())
 

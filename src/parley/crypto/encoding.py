@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import struct
 
-_LENGTH = struct.Struct(">I")
-_LENGTH_SIZE = _LENGTH.size
-_pack_length = _LENGTH.pack
-_unpack_length = _LENGTH.unpack_from
+_pack_length = struct.Struct(">I").pack
 _SHORT = tuple(map(_pack_length, range(1024)))
 
 
 class EncodingError(ValueError):
-    """The bytes are not the one valid encoding, or the value has none."""
+    """The value has no encoding."""
 
 
 def enc(*items: bytes) -> bytes:
@@ -31,25 +28,6 @@ def _enc_long(items: tuple[bytes, ...]) -> bytes:
     except struct.error:
         raise EncodingError(f"item {len(parts) // 2} is longer than 4 GiB") from None
     return b"".join(parts)
-
-
-def dec(data: bytes, count: int) -> tuple[bytes, ...]:
-    """Undo `enc` of exactly `count` items; whatever `enc` cannot have produced is refused."""
-    if count < 0:
-        raise EncodingError(f"cannot decode {count} items")
-    items: list[bytes] = []
-    position, end = 0, len(data)
-    for number in range(count):
-        start = position + _LENGTH_SIZE
-        if start > end:
-            raise EncodingError(f"item {number} of {count}: the length is truncated")
-        position = start + _unpack_length(data, position)[0]
-        if position > end:
-            raise EncodingError(f"item {number} of {count}: {position - end} bytes are missing")
-        items.append(data[start:position])
-    if position != end:
-        raise EncodingError(f"{end - position} bytes trail after item {count - 1} of {count}")
-    return tuple(items)
 
 
 def u16(x: int) -> bytes:

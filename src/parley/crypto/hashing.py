@@ -7,9 +7,7 @@ from functools import lru_cache
 
 from parley.crypto.encoding import enc
 
-Digest = bytes
 DIGEST_SIZE = 32
-ZERO_DIGEST = bytes(DIGEST_SIZE)
 
 # More domains than the code base will ever name; bounded in case one is ever built from input.
 _CACHED_DOMAINS = 512

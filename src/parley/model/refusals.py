@@ -14,8 +14,7 @@ from parley.model.texts import render
 
 DUPLICATE = "Duplicate"  # the code of a batch that was applied before
 OK = "Ok"
-MAX_FAULT = 200  # characters that are said about bytes from outside
-MAX_QUOTED = 140  # of these, what may come from outside
+MAX_QUOTED = 140  # characters of a fault, which may quote bytes from outside
 
 Field = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Annotated[str, Meta(max_length=4096)]
 Word = Annotated[str, Meta(max_length=64)]
