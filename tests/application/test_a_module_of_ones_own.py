@@ -185,7 +185,7 @@ def run(command: list[str]) -> str:
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=SECONDS * 2,
+        timeout=SECONDS * 10,  # a guard: Java starts slowly on a busy machine
         check=False,
     )
     assert done.returncode == 0, done.stderr
