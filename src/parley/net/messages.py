@@ -79,20 +79,24 @@ class Welcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     time: U64  # the broker's clock, ms
 
 
+class _Numbered(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A question or an answer, under the number that the client has chosen for it."""
+
+    id: Id
+
+
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-class Submit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
+class Submit(_Numbered, frozen=True, tag=10):
     """Order this batch; answered by `Receipted` once its receipt is certified, at once if it was ordered before."""
 
-    id: Id
     batch: Annotated[bytes, Meta(min_length=1, max_length=MAX_BATCH_BYTES)]
 
 
-class Fetch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=11):
+class Fetch(_Numbered, frozen=True, tag=11):
     """Read a partition from `offset` on; if there is nothing yet, wait up to `wait` ms for something."""
 
-    id: Id
     topic: str
     partition: U32
     offset: U64
@@ -108,87 +112,74 @@ class StreamPosition(Struct, frozen=True, array_like=True, forbid_unknown_fields
     next_ps: U64
 
 
-class OpenStream(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=12):
+class OpenStream(_Numbered, frozen=True, tag=12):
     """Push what matches a constraint, from these positions on, no more than `credit` messages ahead of `Credit`."""
 
-    id: Id
     topic: str
     constraint: Hash
     positions: Annotated[tuple[StreamPosition, ...], Meta(min_length=1, max_length=64)]
     credit: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Credit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=13):
+class Credit(_Numbered, frozen=True, tag=13):
     """The stream's reader has taken in `messages` more."""
 
-    id: Id
     messages: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class CloseStream(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=14):
+class CloseStream(_Numbered, frozen=True, tag=14):
     """Push no more on this stream."""
 
-    id: Id
 
-
-class Prove(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=15):
+class Prove(_Numbered, frozen=True, tag=15):
     """Show these entries of the certified state, or that they do not exist."""
 
-    id: Id
     keys: Annotated[
         tuple[Annotated[bytes, Meta(max_length=4096)], ...], Meta(min_length=1, max_length=MAX_KEYS)
     ]
 
 
-class ListKeys(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=16):
+class ListKeys(_Numbered, frozen=True, tag=16):
     """Name the entries under a prefix, after a key. No broker can prove that a list is complete."""
 
-    id: Id
     prefix: Annotated[bytes, Meta(max_length=512)]
     after: Annotated[bytes, Meta(max_length=4096)]
 
 
-class StatusRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=17):
+class StatusRequest(_Numbered, frozen=True, tag=17):
     """How the broker says it is; answered by `Status`."""
 
-    id: Id
 
-
-class ReadBlocks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=18):
+class ReadBlocks(_Numbered, frozen=True, tag=18):
     """For auditors: whole blocks from a height on, with their receipts and, if asked for, the bodies of their batches."""
 
-    id: Id
     height: Annotated[int, Meta(ge=1, lt=2**62)]
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_ANSWER)]
     bodies: bool
 
 
-class ReadBodies(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=19):
+class ReadBodies(_Numbered, frozen=True, tag=19):
     """For auditors: batches by their digests. Another broker may have what the first one has not, or does not show."""
 
-    id: Id
     digests: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
 
 
-class ReadEvidence(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=20):
+class ReadEvidence(_Numbered, frozen=True, tag=20):
     """For auditors: the proofs of misbehaviour that this broker holds, but for the first `skip` of them."""
 
-    id: Id
     skip: Annotated[int, Meta(ge=0, le=MAX_TOLD)]
 
 
-class Advise(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=21):
+class Advise(_Numbered, frozen=True, tag=21):
     """Where a reader says it stands, for those who look after it. No broker does anything else with it."""
 
-    id: Id
     advisory: Annotated[bytes, Meta(min_length=1, max_length=MAX_ADVISORY)]
     signature: Signature
 
 
-class ReadHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=22):
+class ReadHeader(_Numbered, frozen=True, tag=22):
     """Which block stands at this height of the certified history; 0: the newest one."""
 
-    id: Id
     height: Annotated[int, Meta(ge=0, lt=2**62)]
 
 
@@ -212,10 +203,15 @@ Question = (
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-class Failure(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=30):
+class _Certified(_Numbered, frozen=True):
+    """An answer about the ledger, and the header that proves it."""
+
+    anchor: Anchor
+
+
+class Failure(_Numbered, frozen=True, tag=30):
     """A refusal as data: this broker cannot or will not answer. It is the end of a stream, too."""
 
-    id: Id
     code: Word
     reason: Word
     fields: Fields
@@ -242,11 +238,9 @@ class Failure(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
         return self.refusal.error()
 
 
-class Receipted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=31):
+class Receipted(_Certified, frozen=True, tag=31):
     """The receipts of batches that came in one block: the proof's leaves are those of `id` and then of `others`."""
 
-    id: Id
-    anchor: Anchor
     proof: BlockProof
     others: Annotated[tuple[Id, ...], Meta(max_length=MAX_RECEIPTS - 1)] = ()
 
@@ -278,11 +272,9 @@ class FetchedBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     batches: tuple[FetchedBatch, ...]
 
 
-class Fetched(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=32):
+class Fetched(_Certified, frozen=True, tag=32):
     """`head` is the partition's record; `reader` the asking client's, if anything is withheld from it."""
 
-    id: Id
-    anchor: Anchor
     head: StateEntry
     reader: StateEntry | None
     blocks: tuple[FetchedBlock, ...]
@@ -305,11 +297,9 @@ class PackedBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     batches: tuple[PackedBatch, ...]
 
 
-class PackedFetched(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=32):
+class PackedFetched(_Certified, frozen=True, tag=32):
     """A `Fetched` of such batches; on the wire the two are the same."""
 
-    id: Id
-    anchor: Anchor
     head: StateEntry
     reader: StateEntry | None
     blocks: tuple[PackedBlock, ...]
@@ -347,9 +337,7 @@ class DeliveredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields
     contents: tuple[Message | Withheld, ...]
 
 
-class Delivery(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=33):
-    id: Id
-    anchor: Anchor
+class Delivery(_Certified, frozen=True, tag=33):
     reader: StateEntry | None
     blocks: Annotated[tuple[DeliveredBlock, ...], Meta(min_length=1)]
 
@@ -370,22 +358,17 @@ class PreparedDelivery(Struct, frozen=True, array_like=True, tag=33):
     blocks: tuple[PreparedBlock, ...]
 
 
-class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=34):
+class Head(_Certified, frozen=True, tag=34):
     """Proof that the stream is complete up to a fresh header: the constraint's record in each partition."""
 
-    id: Id
-    anchor: Anchor
     entries: tuple[StateEntry, ...]
 
 
-class Proven(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=35):
-    id: Id
-    anchor: Anchor
+class Proven(_Certified, frozen=True, tag=35):
     entries: tuple[StateEntry, ...]
 
 
-class Listed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=36):
-    id: Id
+class Listed(_Numbered, frozen=True, tag=36):
     keys: tuple[bytes, ...]
     more: bool
 
@@ -413,14 +396,13 @@ class SignedAdvisory(Struct, frozen=True, array_like=True, forbid_unknown_fields
     signature: Signature
 
 
-class Status(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=37):
+class Status(_Numbered, frozen=True, tag=37):
     """A broker's own word on how it is; `state` is ready, starting, lagging, recovering, rebuilding or halted.
 
     `damage` are the newest damaged entries of its store that it found, and what became of them. `readers` are the
     advisories that concern whoever asks.
     """
 
-    id: Id
     broker: _Words
     organisation: _Words
     index: U32
@@ -451,40 +433,33 @@ class RawBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     bodies: Annotated[tuple[Body, ...], Meta(max_length=MAX_BATCHES)]
 
 
-class Blocks(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=38):
+class Blocks(_Certified, frozen=True, tag=38):
     """Blocks in a row, and one proof that they stand in the certified history. None: the first is not certified yet."""
 
-    id: Id
-    anchor: Anchor
     blocks: Annotated[tuple[RawBlock, ...], Meta(max_length=MAX_BLOCKS)]
     history: MultiProof | None
 
 
-class Bodies(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=39):
+class Bodies(_Certified, frozen=True, tag=39):
     """As many of the asked-for batches, in their order, as fit; at least one."""
 
-    id: Id
-    anchor: Anchor
     bodies: Annotated[tuple[Body, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
 
 
-class EvidenceList(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=40):
+class EvidenceList(_Numbered, frozen=True, tag=40):
     """Pairs of contradicting messages as they are stored; whoever reads them checks the signatures."""
 
-    id: Id
     entries: Annotated[tuple[bytes, ...], Meta(max_length=MAX_TOLD)]
     more: bool
 
 
-class Advised(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=41):
-    id: Id
+class Advised(_Numbered, frozen=True, tag=41):
+    """The advisory is kept."""
 
 
-class ShownHeader(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=42):
+class ShownHeader(_Certified, frozen=True, tag=42):
     """A block's header and its place in the certified history; None: there is no block of that height yet."""
 
-    id: Id
-    anchor: Anchor
     # With the root and the number of its receipts, which the history's leaf holds too.
     block: tuple[Header, Hash, U32, Proof] | None
 
