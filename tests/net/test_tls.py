@@ -514,7 +514,7 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> Non
 def test_anything_else_is_no_address(text: str) -> None:
     with pytest.raises(AddressError) as refused:
         Address.parse(text)
-    assert refused.value.text == text
+    assert repr(text) in str(refused.value)
     assert "host:port" in str(refused.value)
 
 

@@ -39,17 +39,12 @@ class FrameTooLarge(FrameError):  # noqa: N818 - it names what happened to the s
 class EmptyFrame(FrameError):  # noqa: N818 - it names what happened to the stream
     """The sender's fault: no message has an empty encoding."""
 
-    def __init__(self) -> None:
-        super().__init__("an empty frame was announced; a frame has at least one byte")
-
 
 class FrameTruncated(FrameError):  # noqa: N818 - it names what happened to the stream
     """The stream ended inside a frame, as it does when the other side dies."""
 
     def __init__(self, received: int, expected: int) -> None:
         super().__init__(f"the connection ended inside a frame, after {received} of {expected} bytes")
-        self.received = received
-        self.expected = expected
 
 
 class ConnectionLost(FrameError):  # noqa: N818 - it names what happened to the stream
@@ -57,7 +52,6 @@ class ConnectionLost(FrameError):  # noqa: N818 - it names what happened to the 
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the connection was lost: {reason}")
-        self.reason = reason
 
 
 class FrameStream:
@@ -179,7 +173,9 @@ class FrameStream:
                 if not 0 < length <= limit:
                     if frames:
                         break
-                    raise FrameTooLarge(length, limit) if length else EmptyFrame
+                    if length:
+                        raise FrameTooLarge(length, limit)
+                    raise EmptyFrame("an empty frame was announced; a frame has at least one byte")
                 if stop > end:
                     break
                 frames.append(bytes(view[start + HEADER_SIZE : stop]))

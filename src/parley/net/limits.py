@@ -92,27 +92,23 @@ class Quota:
         self._per_source = per_source
         self._total = total
         self._open: dict[str, int] = {}
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        return self._count
+        self.count = 0
 
     def enter(self, source: str) -> Entry:
         """Count a connection in, unless it is one too many."""
-        if self._count >= self._total:
+        if self.count >= self._total:
             return Entry.FULL
         mine = self._open.get(source, 0)
         if mine >= self._per_source:
             return Entry.SOURCE_FULL
         self._open[source] = mine + 1
-        self._count += 1
+        self.count += 1
         return Entry.ADMITTED
 
     def leave(self, source: str) -> None:
         """Count out a connection that was admitted."""
         left = self._open[source] - 1
-        self._count -= 1
+        self.count -= 1
         if left:
             self._open[source] = left
         else:
@@ -166,11 +162,8 @@ class Strikes:
 
     def wait_ms(self, source: str, now: int) -> int:
         """How long the source stays banned; 0: it is not."""
-        while self._bans:
-            first, until = next(iter(self._bans.items()))
-            if until > now:
-                break
-            del self._bans[first]
+        while self._bans and next(iter(self._bans.values())) <= now:
+            self._bans.popitem(last=False)
         return max(0, self._bans.get(source, now) - now)
 
 

@@ -37,8 +37,6 @@ class ListenError(Exception):
         super().__init__(
             f"cannot listen on {address}: {reason}; choose another address or stop what uses this one"
         )
-        self.address = address
-        self.reason = reason
 
 
 class Listener:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, msgpack
 
 from parley.consensus.types import MAX_BATCHES, Header
 from parley.crypto.merkle import MultiProof, Proof
@@ -500,19 +499,19 @@ def decode_opening(data: bytes) -> Opening:
     return _decode(_openings, data)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes | Raw) -> T:
+def _decode(decoder: msgpack.Decoder[T], data: bytes | Raw) -> T:
     try:
         return decoder.decode(data)
     except DECODE_ERRORS as error:
         raise WireError(str(error)) from None
 
 
-encode = msgspec.msgpack.Encoder().encode
-_questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(_Unpaged | Fetched)
-_packed: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(_Unpaged | PackedFetched)
-_contents: msgspec.msgpack.Decoder[tuple[Content, ...]] = msgspec.msgpack.Decoder(
+encode = msgpack.Encoder().encode
+_questions: msgpack.Decoder[Question] = msgpack.Decoder(Question)
+_answers: msgpack.Decoder[Answer] = msgpack.Decoder(_Unpaged | Fetched)
+_packed: msgpack.Decoder[Answer] = msgpack.Decoder(_Unpaged | PackedFetched)
+_contents: msgpack.Decoder[tuple[Content, ...]] = msgpack.Decoder(
     Annotated[tuple[Content, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
 )
-_openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)
+_openings: msgpack.Decoder[Opening] = msgpack.Decoder(Opening)
 add_texts(TEXTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Protocol
+from asyncio.trsock import TransportSocket
 
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 3
 UNACKNOWLEDGED_MS = 30_000
@@ -17,11 +17,7 @@ _OPTIONS = {
 }
 
 
-class _Socket(Protocol):
-    def setsockopt(self, level: int, option: int, value: int, /) -> object: ...
-
-
-def keep_alive(connection: _Socket) -> None:
+def keep_alive(connection: socket.socket | TransportSocket) -> None:
     """Let the system end the connection when the other side answers nothing any more."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS.items():

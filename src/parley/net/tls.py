@@ -34,7 +34,6 @@ class AddressError(ValueError):
         self, text: str, problem: str = "write host:port, with an IPv6 address in brackets, as in [::1]:7400"
     ) -> None:
         super().__init__(f"{text!r} is not an address: {problem}")
-        self.text = text
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +66,14 @@ class Address:
 
 
 class ContextError(Exception):
-    """Our own certificate, key or authorities cannot be used; `problem` says why."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
+    """Our own certificate, key or authorities cannot be used; the message says why."""
 
 
 class ConnectError(Exception):
-    """No connection to the broker `name` at `address`."""
+    """No connection to a broker; `problem` says why, without its name and address."""
 
     def __init__(self, name: str, address: Address, problem: str) -> None:
         super().__init__(f"broker {name} at {address} {problem}")
-        self.name = name
-        self.address = address
         self.problem = problem
 
 
@@ -89,7 +82,6 @@ class Unreachable(ConnectError):  # noqa: N818 - it names the condition
 
     def __init__(self, name: str, address: Address, reason: str) -> None:
         super().__init__(name, address, f"cannot be reached: {reason}")
-        self.reason = reason
 
 
 class TlsFault(Enum):
@@ -112,7 +104,6 @@ class TlsError(ConnectError):
     def __init__(self, name: str, address: Address, fault: TlsFault, detail: str) -> None:
         super().__init__(name, address, f"{fault.value} ({detail})")
         self.fault = fault
-        self.detail = detail
 
 
 # X509_V_ERR_* of OpenSSL. An authority that is unknown shows in several ways, depending on what the two have in common.

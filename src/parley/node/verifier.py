@@ -11,8 +11,7 @@ import socket
 import sys
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta
+from msgspec import DecodeError, Meta, msgpack
 
 from parley.model.batches import open_batch
 from parley.model.names import Hash
@@ -41,7 +40,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         serve(socket.socket(fileno=sys.stdin.fileno()), bytes.fromhex(arguments[0]))
-    except (ConnectionError, msgspec.DecodeError):  # the broker has gone, perhaps in the middle of a question
+    except (ConnectionError, DecodeError):  # the broker has gone, perhaps in the middle of a question
         return 1
     return 0
 
@@ -57,9 +56,9 @@ def _send(connection: socket.socket, answer: bytes) -> None:
     connection.sendall(len(answer).to_bytes(HEADER_SIZE, "big") + answer)
 
 
-encode = msgspec.msgpack.Encoder().encode
-_bodies: msgspec.msgpack.Decoder[tuple[bytes, ...]] = msgspec.msgpack.Decoder(Bodies)
-decode_digests = msgspec.msgpack.Decoder(Digests).decode
+encode = msgpack.Encoder().encode
+_bodies: msgpack.Decoder[tuple[bytes, ...]] = msgpack.Decoder(Bodies)
+decode_digests = msgpack.Decoder(Digests).decode
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
