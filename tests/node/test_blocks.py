@@ -32,9 +32,9 @@ from parley.net.messages import (
 )
 from parley.node import blocks
 from parley.node.access import Caller
-from parley.node.answers import block_name
+from parley.node.answers import block_name, work
 from parley.node.archive import Archive
-from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited, raw_work
+from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited
 from parley.node.view import View
 from parley.replica import evidence
 from parley.replica.evidence import Record
@@ -193,7 +193,7 @@ def test_many_small_blocks_are_shown_in_pieces() -> None:
     broker = Broker(made)
     answer = broker.blocks()
     assert MAX_BLOCKS // 2 < len(answer.blocks) <= MAX_BLOCKS
-    assert raw_work(answer) > BLOCK_COST * len(answer.blocks)
+    assert work(answer) > BLOCK_COST * len(answer.blocks)
 
 
 def test_a_block_that_is_too_large_comes_without_its_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,5 +269,5 @@ def test_proofs_of_misbehaviour_come_in_pieces(monkeypatch: pytest.MonkeyPatch) 
 def test_the_work_of_an_answer_grows_with_what_was_looked_up() -> None:
     broker = Broker(ledger("one", "two"))
     answers: list[Any] = [broker.blocks(), broker.bodies(bytes(32)), broker.evidence()]
-    assert all(raw_work(answer) >= BLOCK_COST for answer in answers)
-    assert raw_work(broker.bodies(bytes(32), bytes(32))) > raw_work(broker.bodies(bytes(32)))
+    assert all(work(answer) >= BLOCK_COST for answer in answers)
+    assert work(broker.bodies(bytes(32), bytes(32))) > work(broker.bodies(bytes(32)))

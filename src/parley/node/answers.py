@@ -42,7 +42,7 @@ from parley.net.messages import (
     SplicedFetched,
 )
 from parley.node.access import Caller, require_listable, require_provable, require_readable
-from parley.node.blocks import raw_work
+from parley.node.blocks import BLOCK_COST, BODY_COST
 from parley.node.view import View
 
 # Everybody else waits while an answer is built; only what cannot be divided may go above these.
@@ -249,8 +249,13 @@ def work(answer: Answer) -> int:
             return _shown_work(one for block in answer.blocks for one in block.contents)
         case Proven() | Head():
             return KEY_WORK * len(answer.entries)
-        case Blocks() | Bodies() | EvidenceList():
-            return raw_work(answer)
+        case Blocks():
+            bodies = sum(len(block.bodies) for block in answer.blocks)
+            return BLOCK_COST * (1 + len(answer.blocks)) + BODY_COST * bodies
+        case Bodies():
+            return BLOCK_COST + BODY_COST * len(answer.bodies)
+        case EvidenceList():
+            return BLOCK_COST + BODY_COST * len(answer.entries)
         case ShownHeader():
             return KEY_WORK
         case _:

@@ -212,14 +212,15 @@ class _Node:
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log
         failure, restart = self._driver.failure, self._driver.restart
-        listener = self._listen()
+        shown = self._showing.current
+        listener = listen(config.listen, shown.server, self._door, partial(self._serve, shown))
         self._showing.changed = partial(self._present, listener)
         tasks: list[asyncio.Task[Any]] = []
         try:
             with _announced(config, listener, stays=lambda: restart.done() and not stop.is_set()):
                 log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
-                receive = self._links.hearing(self._driver.receive)
-                tasks += [*self._peers.start(receive), asyncio.create_task(self._watch_clock())]
+                tasks += self._peers.start(self._links.hearing(self._driver.receive))
+                tasks.append(asyncio.create_task(self._watch_clock()))
                 if self._workers is not None:
                     tasks.append(asyncio.create_task(self._workers.run()))
                 full = asyncio.create_task(self._watch_room())
@@ -238,10 +239,6 @@ class _Node:
         if (failure.done() and failure.exception() is not None) or not full.cancelled():
             return 1
         return None if restart.done() and not stop.is_set() else 0
-
-    def _listen(self) -> Listener:
-        shown = self._showing.current
-        return listen(self._config.listen, shown.server, self._door, partial(self._serve, shown))
 
     def _present(self, listener: Listener, shown: Shown) -> None:
         listener.present(shown.server, partial(self._serve, shown))

@@ -93,18 +93,6 @@ def _evidence(view: View, question: ReadEvidence) -> EvidenceList:
     return EvidenceList(question.id, tuple(found), more=False)
 
 
-def raw_work(answer: Blocks | Bodies | EvidenceList) -> int:
-    """What it took to build the answer besides its own bytes, in bytes."""
-    match answer:
-        case Blocks():
-            finding = sum(BODY_COST * len(block.bodies) for block in answer.blocks)
-            return BLOCK_COST * (1 + len(answer.blocks)) + finding
-        case Bodies():
-            return BLOCK_COST + BODY_COST * len(answer.bodies)
-        case EvidenceList():
-            return BLOCK_COST + BODY_COST * len(answer.entries)
-
-
 def _bodies(archive: Archive, digests: tuple[bytes, ...], room: int) -> list[Body] | None:
     """None: they are more than there is room for."""
     found: list[Body] = []

@@ -82,13 +82,13 @@ def create_authority(organisation: str, *, now: int, days: int = AUTHORITY_DAYS)
     domain = tls_name("any", organisation).partition(".")[2]
     key = ec.generate_private_key(_CURVE)
     name = _subject(organisation, f"{organisation} certificate authority")
-    start, end = _validity(now, days)
-    builder = _builder(name, name, key.public_key(), start, end).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    certificate = (
+        _builder(name, name, key.public_key(), *_validity(now, days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
+        .add_extension(x509.NameConstraints([x509.DNSName(domain)], None), critical=True)
+        .sign(key, hashes.SHA256())
     )
-    builder = builder.add_extension(_usage(authority=True), critical=True)
-    builder = builder.add_extension(x509.NameConstraints([x509.DNSName(domain)], None), critical=True)
-    certificate = builder.sign(key, hashes.SHA256())
     return Authority(certificate.public_bytes(Encoding.DER), _pem(key))
 
 
@@ -119,16 +119,18 @@ def certify(
         raise IssueError(f"the authority is of {', '.join(owners) or 'nobody'}, not of {organisation}")
     if ca_key.public_key() != ca.public_key():
         raise IssueError(f"the key is not the one of the authority of {organisation}")
-    start, end = _within(ca, organisation, now, days)
-    builder = _builder(_subject(organisation, broker), ca.subject, key, start, end)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_usage(authority=False), critical=True)
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    builder = builder.add_extension(identifier, critical=False)
-    return builder.sign(ca_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    certificate = (
+        _builder(_subject(organisation, broker), ca.subject, key, *_within(ca, organisation, now, days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.PEM)
 
 
 def new_key() -> bytes:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
-from msgspec import Meta, Struct, inspect
+from msgspec import Meta, Struct, ValidationError, convert, inspect, structs
 
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
@@ -39,7 +38,6 @@ class ConfigError(Exception):
 
     def __init__(self, path: Path, key: str, problem: str) -> None:
         super().__init__(f"{path.name}: {key}: {problem}" if key else f"{path}: {problem}")
-        self.path = path
         self.key = key
         self.problem = problem
 
@@ -154,17 +152,15 @@ def load(path: Path, *, renewing: bool = False) -> Config:
 def reload_faults(config: Config) -> tuple[str, ...]:
     """What the file says of faults now; nothing else of it is read again. Raises `ConfigError`."""
     try:
-        faults = read_faults(config.path)
+        return _allowed(config.path, config.genesis, read_faults(config.path))
     except (FaultError, OSError) as error:
         raise ConfigError(config.path, "faults", str(error)) from error
-    if faults:
-        _require_allowed(config.path, config.genesis)
-    return faults
 
 
-def _require_allowed(path: Path, genesis: Genesis) -> None:
-    if not genesis.allow_faults:
+def _allowed(path: Path, genesis: Genesis, faults: tuple[str, ...]) -> tuple[str, ...]:
+    if faults and not genesis.allow_faults:
         raise ConfigError(path, "faults", "none may be set: this network was made without --allow-faults")
+    return faults
 
 
 class _Loader:
@@ -198,7 +194,7 @@ class _Loader:
             certificate_key=self._place("certificate_key"),
             data=self._place("data"),
             safety=self._place("safety"),
-            faults=self._faults(genesis),
+            faults=_allowed(self._path, genesis, self._checked("faults", lambda: checked(file.faults))),
             limits=self._limits(),
             storage=file.storage,
             ordering=file.ordering,
@@ -220,23 +216,17 @@ class _Loader:
         return names.index(self._file.broker)
 
     def _addresses(self, genesis: Genesis) -> tuple[Address, ...]:
-        names = [broker.name for broker in genesis.brokers]
-        for name in self._file.peers:
+        names, peers = [broker.name for broker in genesis.brokers], self._file.peers
+        for name in peers:
             if name not in names:
                 raise self._wrong("peers", _unknown(name, names))
-        found = []
-        for broker in genesis.brokers:
-            written = self._file.peers.get(broker.name)
-            where = "genesis" if written is None else f"peers.{broker.name}"
-            text = broker.address if written is None else written
-            found.append(self._checked(where, partial(Address.parse, text)))
-        return tuple(found)
-
-    def _faults(self, genesis: Genesis) -> tuple[str, ...]:
-        faults = self._checked("faults", lambda: checked(self._file.faults))
-        if faults:
-            _require_allowed(self._path, genesis)
-        return faults
+        return tuple(
+            self._checked(
+                f"peers.{broker.name}" if broker.name in peers else "genesis",
+                partial(Address.parse, peers.get(broker.name, broker.address)),
+            )
+            for broker in genesis.brokers
+        )
 
     def _limits(self) -> Limits:
         limits = self._file.limits
@@ -287,7 +277,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _convert(path: Path, where: str, kind: type[S], table: dict[str, Any]) -> S:
     """Field by field, so that each error can name its key, what is allowed and what was found."""
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.name: field for field in structs.fields(kind)}
     for name in table:
         if name not in fields:
             raise ConfigError(path, where.removesuffix("."), _unknown(name, list(fields)))
@@ -302,15 +292,12 @@ def _convert(path: Path, where: str, kind: type[S], table: dict[str, Any]) -> S:
         ):
             values[name] = _convert(path, f"{key}.", field.type, table[name])
         else:
-            values[name] = _value(path, key, field.type, table[name])
+            try:
+                values[name] = convert(table[name], field.type)
+            except ValidationError:
+                expected, found = _expected(field.type), _shown(table[name])
+                raise ConfigError(path, key, f"expected {expected}, got {found}") from None
     return kind(**values)
-
-
-def _value(path: Path, key: str, kind: object, value: object) -> object:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise ConfigError(path, key, f"expected {_expected(kind)}, got {_shown(value)}") from None
 
 
 def _expected(kind: object) -> str:

@@ -81,7 +81,7 @@ class Driver:
         tally: Tally | None = None,
     ) -> None:
         """What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
-        self._replica = replica
+        self.replica = replica  # for others to be read, not to be driven
         self._storage = storage
         self._feed = feed
         self._archive = archive
@@ -104,22 +104,17 @@ class Driver:
         self._tally = tally or Tally()
         self.restart: asyncio.Future[str] = self._loop.create_future()
 
-    @property
-    def replica(self) -> Participant:
-        """To be read, not to be driven."""
-        return self._replica
-
     def start(self) -> None:
         for found in self._storage.found:
             self._tell(found)
-        self._step(lambda: self._replica.start(self._now()))
+        self._step(lambda: self.replica.start(self._now()))
 
     def stop(self) -> None:
         """Nothing more goes in; timers that are still set do nothing."""
         self._stopped = True
 
     def receive(self, sender: int, *messages: bytes) -> None:
-        self._step(lambda: self._replica.receive(self._now(), sender, *messages))
+        self._step(lambda: self.replica.receive(self._now(), sender, *messages))
 
     def submit(self, batch: AdmittedBatch) -> Intake:
         """What became of a client's batch, which the replica's state machine has admitted."""
@@ -127,14 +122,14 @@ class Driver:
 
         def take() -> list[Effect]:
             nonlocal intake
-            submission = self._replica.submit(self._now(), batch)
+            submission = self.replica.submit(self._now(), batch)
             intake = submission.intake
             return submission.effects
 
         return intake if self._step(take) else Intake.HALTED
 
     def _fire(self, timer: Timer) -> None:
-        self._step(lambda: self._replica.fire(self._now(), timer))
+        self._step(lambda: self.replica.fire(self._now(), timer))
 
     def _step(self, step: Callable[[], list[Effect]]) -> bool:
         """False: the node is at its end."""
@@ -176,7 +171,7 @@ class Driver:
 
     def _delay(self, effect: SetTimer) -> int:
         """In ms. The first blocks of a network wait for nobody: before some are executed it has nothing to prove anything with."""
-        is_early = isinstance(effect.timer, Heartbeat) and self._replica.executed_height < FIRST_BLOCKS
+        is_early = isinstance(effect.timer, Heartbeat) and self.replica.executed_height < FIRST_BLOCKS
         return min(effect.delay, FIRST_HEARTBEAT_MS) if is_early else effect.delay
 
     def _execute(self, effect: Effect) -> None:
@@ -218,14 +213,10 @@ class Driver:
         if self._dirty:
             self._storage.store.sync()
             self._dirty = False
-        self._announce()
-        return []
-
-    def _announce(self) -> None:
-        """Everything written is on disk now."""
         unannounced, self._unannounced = self._unannounced, []
         for effect in unannounced:
             self._execute(effect)
+        return []
 
     # -- what the replica tells -------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -301,8 +300,9 @@ class Session:
     def _status(self, question: StatusRequest) -> Status:
         advisories = self._services.advisories
         self._charge(advisories.look_work)
-        readers = advisories.shown(self._view(), self._caller)
-        return replace(self._services.status(question.id), readers=readers)
+        return replace(
+            self._services.status(question.id), readers=advisories.shown(self._view(), self._caller)
+        )
 
     def _advised(self, question: Advise) -> Advised:
         self._charge(ADVISORY_WORK)
@@ -317,8 +317,7 @@ class Session:
             raise Busy("questions", waiting=waiting)
 
     def _fetch(self, question: Fetch) -> Answer | None:
-        view = self._fresh_view()
-        answer = answers.fetched(view, self._caller, question, self._charge)
+        answer = self._fetched(question)
         if answer.blocks or not question.wait:
             return answer
         self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait)
@@ -336,8 +335,7 @@ class Session:
     def _fresh_view(self) -> View:
         """A broker that is cut off must not serve readers who may have lost their rights since (P18)."""
         view = self._services.ledger.view()
-        age = self._services.now() - view.time
-        if age > self._services.freshness:
+        if (age := self._services.now() - view.time) > self._services.freshness:
             raise NotReady("not_fresh", age=age, limit=self._services.freshness)
         return view
 
@@ -354,9 +352,9 @@ class Session:
                     await self._wake.wait()
             self._wake.clear()
             self._require_unexpired()
-            self._give_up_receipts()
-            view = self._view()
-            if view is not None:
+            for id_ in self._submissions.give_up():
+                self._refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
+            if (view := self._view()) is not None:
                 await self._send_receipts(view)
             await self._answer_polls()
             await self._fill_streams()
@@ -384,16 +382,15 @@ class Session:
                 for id_, _ in group:
                     self._refuse(id_, refused)
 
-    def _give_up_receipts(self) -> None:
-        for id_ in self._submissions.give_up():
-            self._refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
-
     async def _answer_polls(self) -> None:
         for poll in list(self._polls.values()):
             if self._services.ticks() >= poll.until or self._has_arrived(poll.question):
                 del self._polls[poll.question.id]
                 async with self._turn():
-                    self._attempt(poll.question.id, partial(self._fetched, poll.question))
+                    try:
+                        self._send(self._fetched(poll.question))
+                    except Refused as refused:
+                        self._refuse(poll.question.id, refused)
 
     def _has_arrived(self, question: Fetch) -> bool:
         try:
@@ -401,7 +398,7 @@ class Session:
         except Refused:  # there is nothing to show now
             return False
 
-    def _fetched(self, question: Fetch) -> Answer:
+    def _fetched(self, question: Fetch) -> SplicedFetched:
         return answers.fetched(self._fresh_view(), self._caller, question, self._charge)
 
     async def _fill_streams(self) -> None:
@@ -457,12 +454,6 @@ class Session:
     def _refuse(self, id_: int, refused: Refused) -> None:
         self._services.tally.refused[refused.code] += 1
         say_failure(self._stream, id_, refused)
-
-    def _attempt(self, id_: int, build: Callable[[], Answer]) -> None:
-        try:
-            self._send(build())
-        except Refused as refused:
-            self._refuse(id_, refused)
 
     def _send(self, answer: Answer) -> None:
         if self._services.faults.active:

@@ -7,8 +7,6 @@ leaf covers it; a large piece is put together over several turns, so that nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor
@@ -98,8 +96,10 @@ class Stream:
 
     def next(self, view: View, ticks: int) -> Pushed | Unfinished | None:
         reading = self._reading(view)
-        with _elsewhere():
+        try:
             delivery = self._delivery(reading, ticks)
+        except NotFound:  # what this broker does not hold is no end of the order: others have it
+            raise NotReady("not_held") from None
         if delivery is not None:
             return delivery
         if all(order.closed for order in self._orders):
@@ -116,8 +116,7 @@ class Stream:
         """What the reader may see under this view. What was allowed may have been taken away since (P7)."""
         principal = self._caller.principal(view)
         if view.anchor is not self._judged:
-            topic = require_readable(view, principal, self._topic, even_deleted=True)
-            self._require_this_life(topic)
+            self._require_this_life(require_readable(view, principal, self._topic, even_deleted=True))
             self._judged = view.anchor
         return Reading(view, principal)
 
@@ -222,16 +221,6 @@ class Stream:
         head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
         if head is not None and head.incarnation == order.incarnation:
             return
-        last = 2**64 - 1
         where = (self._topic, order.partition, self._constraint, order.incarnation)
-        if view.archive.order_at(*where, last) is None:
+        if view.archive.order_at(*where, ps=2**64 - 1) is None:
             raise NotFound("order")
-
-
-@contextmanager
-def _elsewhere() -> Iterator[None]:
-    """What this broker does not hold is no end of the order: others have it."""
-    try:
-        yield
-    except NotFound:
-        raise NotReady("not_held") from None
