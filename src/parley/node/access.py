@@ -35,16 +35,14 @@ class Caller:
     @classmethod
     def of(cls, credential: Credential, genesis: Genesis) -> Caller:
         organisation = genesis.organisation(credential.organisation)
-        administered = None
-        if organisation is not None and credential.key in organisation.admins:
-            administered = organisation
+        administers = organisation is not None and credential.key in organisation.admins
         return cls(
             credential.key,
             credential.organisation,
             credential.name,
-            None if administered is None else administered.name,
+            credential.organisation if administers else None,
             not_after=credential.not_after,
-            auditor=administered is not None and AUDITOR in administered.rights,
+            auditor=organisation is not None and administers and AUDITOR in organisation.rights,
         )
 
     @property
@@ -53,8 +51,9 @@ class Caller:
 
     def principal(self, reader: Reader) -> Principal:
         """With what this state of the registry knows of the key."""
-        client = reader.read(CLIENTS, self.key)
-        return Principal(self.key, self.administers, client, self.organisation, self.name)
+        return Principal(
+            self.key, self.administers, reader.read(CLIENTS, self.key), self.organisation, self.name
+        )
 
 
 def require_auditor(view: View, caller: Caller) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -74,15 +74,17 @@ class Advisories:
         self._kept.move_to_end(place)
 
     def shown(self, view: View | None, caller: Caller) -> tuple[SignedAdvisory, ...]:
-        """What concerns the caller: its own, and an administrator's own readers and those of its own topics."""
-        self._drop_old()
-        return tuple(islice(self._concerning(view, caller), MAX_READERS))
+        """What concerns the caller: its own, and an administrator's own readers and those of its own topics.
 
-    def _concerning(self, view: View | None, caller: Caller) -> Iterator[SignedAdvisory]:
-        """The newest first."""
-        for kept in reversed(self._kept.values()):
-            if kept.advisory.credential.key == caller.key or _administers(view, caller, kept.advisory):
-                yield kept.signed
+        The newest first.
+        """
+        self._drop_old()
+        concerning = (
+            kept.signed
+            for kept in reversed(self._kept.values())
+            if kept.advisory.credential.key == caller.key or _administers(view, caller, kept.advisory)
+        )
+        return tuple(islice(concerning, MAX_READERS))
 
     def _require_room(self, caller: Caller) -> None:
         if self._of_client[caller.key] >= MAX_PER_CLIENT:

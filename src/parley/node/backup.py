@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
@@ -37,8 +36,9 @@ from parley.node.backup_file import (
 )
 from parley.node.config import Config
 from parley.node.live_copy import LiveCopyError, copy_store, is_stored
-from parley.node.recovery import Recovered, examine, recover_storage
-from parley.node.storage import holds_something, sync_directory
+from parley.node.recovery import Recovered, beside, examine, recover_storage
+from parley.node.secrets import sync_directory
+from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain
 
@@ -69,8 +69,9 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
     except LiveCopyError as error:
         raise BackupError(str(error)) from error
     except OSError as error:
-        where = error.filename or path
-        raise BackupError(f"the backup {path} cannot be made: {where}: {error.strerror}.") from error
+        raise BackupError(
+            f"the backup {path} cannot be made: {error.filename or path}: {error.strerror}."
+        ) from error
     return manifest
 
 
@@ -191,7 +192,7 @@ def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> R
     start wrongly: without a record no broker starts.
     """
     promised, _ = check_restorable(config, path)
-    fresh = next(one for number in count(1) if not (one := _numbered(config.data, number)).exists())
+    fresh = beside(config.data, "restoring")
     try:
         _require_room(config.data, promised.bytes)
         fresh.mkdir(mode=0o700)
@@ -210,7 +211,3 @@ def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> R
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return Restored(manifest, recover_storage(config))
-
-
-def _numbered(data: Path, number: int) -> Path:
-    return data.with_name(f"{data.name}.restoring-{number}")

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, MsgspecError, Struct, json
 
 from parley.node.live_copy import STORED
-from parley.node.storage import sync_directory
+from parley.node.secrets import sync_directory
 
 FORMAT = "parley backup 1"
 MANIFEST, DATA = "manifest.json", "data"
@@ -66,13 +65,14 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 def pack(path: Path, data: Path, manifest: Manifest, progress: Progress) -> None:
     """For its owner alone, as it holds what was published; whole or not at all."""
+    text = json.format(json.encode(manifest), indent=2) + b"\n"
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, _NEW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w|", bufsize=CHUNK) as archive:
-                _add(archive, MANIFEST, io.BytesIO(text := _encoded(manifest)), len(text), manifest.time)
+                _add(archive, MANIFEST, io.BytesIO(text), len(text), manifest.time)
                 done = 0
                 for one in manifest.files:
                     with (data / one.name).open("rb") as source:
@@ -91,10 +91,6 @@ def _add(archive: tarfile.TarFile, name: str, source: IO[bytes], size: int, mome
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode, entry.mtime = size, 0o600, moment // 1_000
     archive.addfile(entry, source)
-
-
-def _encoded(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -165,8 +161,8 @@ def _manifest(path: Path, archive: tarfile.TarFile) -> Manifest:
     if entry is None or source is None or entry.size > MAX_MANIFEST:
         raise BackupError(f"{path} is no backup: it does not begin with a {MANIFEST}.")
     try:
-        manifest = msgspec.json.decode(source.read(), type=Manifest)
-    except msgspec.MsgspecError as error:
+        manifest = json.decode(source.read(), type=Manifest)
+    except MsgspecError as error:
         raise BackupError(f"{path} is no backup that this version can read: {error}.") from error
     if manifest.format != FORMAT:
         raise BackupError(

@@ -40,7 +40,8 @@ class Clients:
         """Until the connection is of no more use; the caller closes it."""
         try:
             caller = await authenticator.welcome(stream, self._services.now())
-            self._require_welcome(caller)
+            if wait := self._door.strikes.wait_ms(caller.key.hex(), self._services.ticks()):
+                raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
             with self._door.known(stream.source), self._place(caller):
                 await self._admitted(stream, caller)
         except Refused as refused:
@@ -67,12 +68,12 @@ class Clients:
         own, shared = self._by_client.enter(caller.key), self._by_source.enter(stream.source)
         try:
             if own is None or shared is None:
-                limit = self._limits.connections_per_client
-                raise Busy("connections_of_client", client=caller.title, limit=limit)
-            session = Session(
+                raise Busy(
+                    "connections_of_client", client=caller.title, limit=self._limits.connections_per_client
+                )
+            await Session(
                 stream, caller, self._services, limits=self._limits, accounts=[own, shared], keeper=self
-            )
-            await session.run()
+            ).run()
         finally:
             if own is not None:
                 self._by_client.leave(caller.key)
@@ -96,11 +97,6 @@ class Clients:
     def broken(self, caller: Caller, error: Exception) -> None:
         """A fault of this program, met by one client."""
         self._log.error("session_failed", client=caller.title, why=str(error), exc_info=error)
-
-    def _require_welcome(self, caller: Caller) -> None:
-        wait = self._door.strikes.wait_ms(caller.key.hex(), self._services.ticks())
-        if wait:
-            raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
 
     def _say(self, event: str, subject: object, **values: object) -> None:
         if count := self._throttled.count(event, subject, self._services.ticks()):

@@ -71,7 +71,6 @@ class Peers:
         self._log = log
         self._now = now
         self._ahead = ahead
-        self._ticks = monotonic
         self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
         self._throttled = Throttled()
         self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
@@ -162,14 +161,14 @@ class Peers:
         except FrameError as error:
             self._garbled(stream, error)
             if refusal_of(error) is not None:
-                self._strikes.strike(self._names[index], self._ticks())
+                self._strikes.strike(self._names[index], monotonic())
         finally:
             if self._incoming.get(index) is stream:
                 del self._incoming[index]
 
     def blame(self, index: int, reason: Reason) -> None:
         """The replica has refused what a peer sent."""
-        if reason in GARBAGE and self._strikes.strike(self._names[index], self._ticks()):
+        if reason in GARBAGE and self._strikes.strike(self._names[index], monotonic()):
             self._say("peer_cut_off", self._names[index], why="it sends garbage", seconds=BAN_MS // 1_000)
             if (stream := self._incoming.get(index)) is not None:
                 stream.close()
@@ -182,10 +181,8 @@ class Peers:
             raise NotAuthenticated("certificate", fault=str(refused)) from None
         index = self._names.index(name)
         if index == self._index:
-            why = NotAuthenticated("own_certificate")
-            self._say("peer_refused", name, why=why.detail)
-            raise why
-        if wait := self._strikes.wait_ms(name, self._ticks()):
+            raise self._told("peer_refused", name, NotAuthenticated("own_certificate"))
+        if wait := self._strikes.wait_ms(name, monotonic()):
             raise Busy("broker_garbage", broker=name, seconds=wait // 1_000 + 1)
         return index
 
@@ -202,13 +199,11 @@ class Peers:
             raise Malformed("no_hello")
         name = self._names[index]
         if hello.version != VERSION:
-            why = WrongChain("version", broker=name, version=hello.version, own=VERSION)
-            self._say("peer_version", name, why=why.detail)
-            raise why
+            version = WrongChain("version", broker=name, version=hello.version, own=VERSION)
+            raise self._told("peer_version", name, version)
         if hello.chain != self._chain:
-            why = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
-            self._say("peer_chain", name, why=why.detail)
-            raise why
+            network = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
+            raise self._told("peer_chain", name, network)
         self._clock.heard(index, hello.time, self._now())
 
     async def _listen(self, stream: FrameStream, index: int) -> None:
@@ -220,7 +215,7 @@ class Peers:
                 self._receive(index, *group)
                 await asyncio.sleep(0)
                 if self._incoming.get(index) is not stream or self._strikes.banned(
-                    self._names[index], self._ticks()
+                    self._names[index], monotonic()
                 ):
                     return
 
@@ -231,6 +226,11 @@ class Peers:
     def _hello(self) -> bytes:
         return encode(PeerHello(VERSION, self._chain, self._now()))
 
+    def _told(self, event: str, name: str, why: Refused) -> Refused:
+        """The refusal, which the operator has to know of, too."""
+        self._say(event, name, why=why.detail)
+        return why
+
     def _say(self, event: str, subject: object, **values: object) -> None:
-        if count := self._throttled.count(event, subject, self._ticks()):
+        if count := self._throttled.count(event, subject, monotonic()):
             self._log.error(event, peer=subject, count=count, **values)

@@ -15,19 +15,19 @@ from itertools import count
 from pathlib import Path
 
 from parley.consensus.errors import SafetyRecordError
-from parley.consensus.record import SafetyState, recover_record
+from parley.consensus.record import recover_record
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
 from parley.ledger.store import Store, StoreFailed
 from parley.node.config import Config
 from parley.node.processes import LocalBroker
+from parley.node.secrets import sync_directory
 from parley.node.storage import (
     StorageError,
     holds_something,
     mark_provisioned,
     network_application,
     replica_config,
-    sync_directory,
 )
 from parley.replica import chain
 from parley.replica.beginning import provision
@@ -89,7 +89,7 @@ def _recovered(config: Config, loss: Loss) -> Recovered:
     # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
     moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:
-        fresh = _beside(config.data, "new")
+        fresh = beside(config.data, "new")
         with Store.open(fresh, create=True) as store:
             store.write(genesis.entries, sync=True)
         moved += _moved_aside(config.data)
@@ -180,15 +180,11 @@ def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
         _, state = recover_record(slots, str(config.safety))
     except SafetyRecordError:
         return "is damaged", False
-    _require_own(config, state)
-    return "", state.abstains
-
-
-def _require_own(config: Config, state: SafetyState) -> None:
     if (state.chain, state.signer) != (config.genesis.chain, config.index):
         raise StorageError(
             f"{config.safety} is the safety record of another broker or network. Point {config.path} at this broker's own one."
         )
+    return "", state.abstains
 
 
 def _store_loss(config: Config) -> str:
@@ -225,12 +221,13 @@ def _moved_aside(path: Path) -> list[Path]:
     """Where something lies now that was damaged: it may still be wanted, by those who find out what happened."""
     if not holds_something(path):
         return []
-    aside = _beside(path, "damaged")
+    aside = beside(path, "damaged")
     path.rename(aside)
     sync_directory(path.parent)
     return [aside]
 
 
-def _beside(path: Path, word: str) -> Path:
+def beside(path: Path, word: str) -> Path:
+    """A name next to it that is free."""
     names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
     return next(name for name in names if not name.exists())

@@ -7,8 +7,6 @@ the broker shows the new certificate.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +18,8 @@ from parley.net.tls import Address, ConnectError, client_context, connect, tls_n
 from parley.node.certificates import UNREADABLE, IssueError, load_key, new_key
 from parley.node.config import Config, ConfigError
 from parley.node.processes import LocalBroker
-from parley.node.secrets import SecretError, read_secret, write_secret
+from parley.node.secrets import SecretError, read_secret, sync_directory, write_secret
 from parley.node.shown import Shown, load_shown
-from parley.node.storage import sync_directory
 
 NEXT, OLD = "next", "old"
 POLL_SECONDS = 0.1
@@ -77,13 +74,9 @@ def install(config: Config, certificate: bytes, now: int) -> Shown:
 
 def tell(config: Config) -> int | None:
     """Tell the broker to look at its files; the id of its process, None if it does not run on this machine."""
-    pid = LocalBroker(config.broker.name, config.broker.organisation, config.directory, "").pid()
-    if pid is not None and _address_file(config).exists():  # until then it is starting, and reads them anyway
-        try:
-            os.kill(pid, signal.SIGHUP)
-        except ProcessLookupError:  # it has just ended
-            return None
-    return pid
+    broker = LocalBroker(config.broker.name, config.broker.organisation, config.directory, "")
+    # Without an address it is starting, and reads them anyway.
+    return broker.reread() if _address_file(config).exists() else broker.pid()
 
 
 async def confirm(config: Config, shown: Shown, seconds: float = CONFIRM_SECONDS) -> str:
@@ -114,8 +107,8 @@ async def _seen(config: Config, shown: Shown) -> str:
     try:
         address = Address.parse(_address_file(config).read_text("ascii").strip())
         address = replace(address, host=_EVERYWHERE.get(address.host, address.host))
-        name = tls_name(broker.name, broker.organisation)
-        stream = await connect(address, client_context(organisation.tls_ca), name, timeout=CONFIRM_SECONDS)
+        context, name = client_context(organisation.tls_ca), tls_name(broker.name, broker.organisation)
+        stream = await connect(address, context, name, timeout=CONFIRM_SECONDS)
     except (OSError, ValueError):
         return "it does not listen yet"
     except ConnectError as error:

@@ -17,8 +17,6 @@ class SecretError(Exception):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
 
 
 def write_secret(path: Path, data: bytes, *, replace: bool = False) -> None:
@@ -39,7 +37,7 @@ def write_secret(path: Path, data: bytes, *, replace: bool = False) -> None:
                 path.hardlink_to(temporary)  # unlike a rename, this fails when there is a file already
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_directory(path.parent)
     except FileExistsError:
         raise SecretError(
             path, "exists already and may be the only copy of a key; move it away first"
@@ -74,8 +72,9 @@ def _require_private(path: Path, found: os.stat_result) -> None:
         raise SecretError(path, f"is open to other users; run: chmod 600 {shlex.quote(str(path))}")
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_directory(path: Path) -> None:
+    """The names in it are on disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 
 from parley.application.application import Application, VersionError
@@ -15,6 +16,7 @@ from parley.ledger.safety_file import SafetyFile
 from parley.ledger.store import Store
 from parley.mempool import pool
 from parley.node.config import Config, ConfigError
+from parley.node.secrets import sync_directory
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
@@ -103,8 +105,8 @@ def provision_storage(config: Config) -> None:
             f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started "
             f"in this network, remove {_mark(config)}."
         )
-    mounted = network_application(config).mount(config.genesis)
-    records, genesis = provision(replica_config(config), mounted.machine)
+    machine = network_application(config).mount(config.genesis).machine
+    records, genesis = provision(replica_config(config), machine)
     with Store.open(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
     mark_provisioned(config)
@@ -123,20 +125,14 @@ def open_storage(config: Config) -> Storage:
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
-    record_file = SafetyFile.open(config.safety)
-    try:
+    with ExitStack() as closing:
+        record_file = closing.enter_context(SafetyFile.open(config.safety))
         record, found = _read_record(record_file, config.safety)
         _require_same_network(config, record[1])
         store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
-    except BaseException:
-        record_file.close()
-        raise
-    try:
-        return Storage(store, record_file, record, found)
-    except BaseException:
-        record_file.close()
-        store.close()
-        raise
+        storage = Storage(closing.enter_context(store), record_file, record, found)
+        closing.pop_all()
+        return storage
 
 
 def _read_record(file: SafetyFile, path: Path) -> tuple[tuple[int, SafetyState], tuple[Found, ...]]:
@@ -178,15 +174,6 @@ def served_another(folder: Path, chain: bytes) -> bool:
     except FileNotFoundError:
         return False
     return bool(chains) and chain.hex() not in chains
-
-
-def sync_directory(path: Path) -> None:
-    """The names in it are on disk when this returns."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def recovery_command(config: Config) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from parley.application.tables import encode_value
-from parley.ledger.proofs import Anchor, BlockProof, StateEntry
+from parley.ledger.proofs import BlockProof, StateEntry
 from parley.model.batches import Batch, Message, Withheld
 from parley.model.batches import encode as encode_batch
 from parley.model.receipts import Leaf, encode_leaf
@@ -46,7 +46,6 @@ from parley.node.view import Ledger
 LATER_MS = 2_000  # beyond `freshness`
 NOTHING = b"\xc0"  # what is shown where there is nothing
 
-C = TypeVar("C", Message | Withheld, Content)
 B = TypeVar("B", DeliveredBlock, FetchedBlock)
 
 
@@ -106,12 +105,18 @@ class Faults:
             case Proven():
                 return replace(answer, entries=tuple(map(_other_value, answer.entries)))
             case Fetched():
-                hidden = _changed_pages(answer, _hidden)
-                return replace(hidden, head=_other_end(answer.head), reader=self._reader(answer, caller))
+                return replace(
+                    _changed_pages(answer, _hidden),
+                    head=_other_end(answer.head),
+                    reader=self._reader(answer, caller),
+                )
             case Delivery():
                 return replace(_changed_delivery(answer, _hidden), reader=self._reader(answer, caller))
             case Blocks():
-                return replace(answer, blocks=tuple(map(_unpublished, answer.blocks)))
+                # Without what became of the last batch of each.
+                return replace(
+                    answer, blocks=tuple(replace(block, leaves=block.leaves[:-1]) for block in answer.blocks)
+                )
             case _:
                 return answer
 
@@ -121,7 +126,7 @@ class Faults:
             view = self._ledger.view()
         except Refused:
             return answer.reader
-        return view.entry(CLIENTS.key(caller.key)) if _same(view.anchor, answer.anchor) else answer.reader
+        return view.entry(CLIENTS.key(caller.key)) if view.anchor == answer.anchor else answer.reader
 
 
 def _withheld(answer: Answer) -> Answer | None:
@@ -171,8 +176,10 @@ def _forged_body(body: Body) -> Body:
 def _changed_delivery(
     answer: Delivery, change: Callable[[Message | Withheld], Message | Withheld]
 ) -> Delivery:
-    blocks = tuple(replace(block, contents=tuple(map(change, block.contents))) for block in answer.blocks)
-    return replace(answer, blocks=blocks)
+    return replace(
+        answer,
+        blocks=tuple(replace(block, contents=tuple(map(change, block.contents))) for block in answer.blocks),
+    )
 
 
 def _changed_pages(answer: Fetched, change: Callable[[Message | Withheld], Message | Withheld]) -> Fetched:
@@ -198,11 +205,6 @@ def _altered(content: Message | Withheld) -> Message | Withheld:
     return replace(content, payload=b"forged: " + content.payload)
 
 
-def _unpublished(block: RawBlock) -> RawBlock:
-    """Without what became of its last batch."""
-    return replace(block, leaves=block.leaves[:-1])
-
-
 def _hidden(content: Message | Withheld) -> Withheld:
     return content if isinstance(content, Withheld) else content.withheld()
 
@@ -225,7 +227,3 @@ def _other_end(entry: StateEntry) -> StateEntry:
         return _other_value(entry)
     record = HEADS.decode(entry.value)
     return replace(entry, value=encode_value(replace(record, next_offset=record.next_offset + 1)))
-
-
-def _same(one: Anchor, other: Anchor) -> bool:
-    return one is other or one == other

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +21,7 @@ _SOMETHING_ELSE = re.compile(r'\s*(\[+\s*[\w"]|[\w"\'.-]+\s*=)')  # a line that 
 def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
     """Set these faults of a broker of this machine, and no others; whether it runs, and so was told."""
     write_faults(broker.config, faults)
-    pid = broker.pid()
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, signal.SIGHUP)
-    except ProcessLookupError:  # it has just ended
-        return False
-    return True
+    return broker.reread() is not None
 
 
 def read_faults(path: Path) -> tuple[str, ...]:

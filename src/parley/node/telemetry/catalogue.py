@@ -28,25 +28,15 @@ class Entry:
     public: bool = False  # told on /public_metrics, too
 
     def family(self, samples: Iterable[Sample]) -> Metric:
-        match self.kind:
-            case "counter":
-                counter = CounterMetricFamily(self.name, self.help, labels=self.labels)
-                for labels, value in samples:
-                    assert not isinstance(value, Durations), "a counter is a number"
-                    counter.add_metric(labels, value)
-                return counter
-            case "gauge":
-                gauge = GaugeMetricFamily(self.name, self.help, labels=self.labels)
-                for labels, value in samples:
-                    assert not isinstance(value, Durations), "a gauge is a number"
-                    gauge.add_metric(labels, value)
-                return gauge
-            case "histogram":
-                histogram = HistogramMetricFamily(self.name, self.help, labels=self.labels)
-                for labels, value in samples:
-                    assert isinstance(value, Durations), "a histogram is of durations"
-                    histogram.add_metric(labels, _buckets(value), value.total / 1_000)
-                return histogram
+        found = _FAMILIES[self.kind](self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            if isinstance(found, HistogramMetricFamily):
+                assert isinstance(value, Durations), "a histogram is of durations"
+                found.add_metric(labels, _buckets(value), value.total / 1_000)
+            else:
+                assert not isinstance(value, Durations), f"a {self.kind} is a number"
+                found.add_metric(labels, value)
+        return found
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
@@ -54,6 +44,11 @@ def _buckets(durations: Durations) -> list[tuple[str, float]]:
     return list(zip(ends, accumulate(durations.counts), strict=True))
 
 
+_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 _SHARD = ("shard",)
 
 CATALOGUE = (

@@ -76,10 +76,13 @@ class BrokerCollector:
     def _of_process(self) -> Iterator[_Reading]:
         tally = self.tally
         yield "parley_build_info", (parley.__version__, platform.python_version()), 1
-        yield "parley_ready", (), int(not obstacles(self.life))
-        yield "parley_loop_lag_seconds", (), self.pulse.worst / 1_000
-        yield "parley_publish_latency_seconds", (), tally.receipts
-        yield "parley_deliveries_total", (), tally.deliveries
+        yield from _each(
+            (),
+            parley_ready=int(not obstacles(self.life)),
+            parley_loop_lag_seconds=self.pulse.worst / 1_000,
+            parley_publish_latency_seconds=tally.receipts,
+            parley_deliveries_total=tally.deliveries,
+        )
         for code in classes():
             yield "parley_requests_refused_total", (code,), tally.refused[code]
         for reason in TURNED_AWAY:
@@ -89,9 +92,12 @@ class BrokerCollector:
 
     def _of_ledger(self, life: Life) -> Iterator[_Reading]:
         machine, executed = life.machine, life.machine.executed
-        yield "parley_publications_total", (), executed.totals["publications"]
-        yield "parley_publication_bytes_total", (), executed.totals["publication_bytes"]
-        yield "parley_matches_total", (), executed.totals["matches"]
+        yield from _each(
+            (),
+            parley_publications_total=executed.totals["publications"],
+            parley_publication_bytes_total=executed.totals["publication_bytes"],
+            parley_matches_total=executed.totals["matches"],
+        )
         for code in (OK, DUPLICATE, *classes()):
             yield "parley_batches_total", (code,), executed.batches[code]
         for label, count in self._topics(executed).items():
@@ -112,8 +118,7 @@ class BrokerCollector:
         room = life.status.room
         if self.storage_bytes is not None:
             yield "parley_storage_bytes", (), self.storage_bytes
-        yield "parley_storage_limit_bytes", (), room.max_bytes
-        yield "parley_storage_free_bytes", (), room.free
+        yield from _each((), parley_storage_limit_bytes=room.max_bytes, parley_storage_free_bytes=room.free)
         for name, property_ in _ROCKSDB.items():
             if (value := life.store.measured(property_)) is not None:
                 yield name, (), value
@@ -122,21 +127,30 @@ class BrokerCollector:
 def _of_consensus(life: Life) -> Iterator[_Reading]:
     status = life.status
     replica = status.driver.replica
-    yield "parley_view", SHARD, replica.view
-    yield "parley_committed_height", SHARD, replica.committed_height
-    yield "parley_executed_height", SHARD, replica.executed_height
-    yield "parley_certified_height", SHARD, status.feed.height
-    yield "parley_quorum_size", SHARD, quorum(len(status.config.genesis.brokers))
-    yield "parley_peers_connected", (), connected_peers(status)
-    yield "parley_clients_connected", (), status.clients()
-    yield "parley_messages_dropped_total", (), status.peers.dropped
+    yield from _each(
+        SHARD,
+        parley_view=replica.view,
+        parley_committed_height=replica.committed_height,
+        parley_executed_height=replica.executed_height,
+        parley_certified_height=status.feed.height,
+        parley_quorum_size=quorum(len(status.config.genesis.brokers)),
+    )
+    yield from _each(
+        (),
+        parley_peers_connected=connected_peers(status),
+        parley_clients_connected=status.clients(),
+        parley_messages_dropped_total=status.peers.dropped,
+    )
     if isinstance(replica, Replica):  # while a snapshot is fetched there is none
         batches, size = replica.waiting
-        yield "parley_mempool_batches", SHARD, batches
-        yield "parley_mempool_bytes", SHARD, size
-        yield "parley_replica_lag_blocks", SHARD, replica.behind
-        yield "parley_view_changes_total", SHARD, replica.given_up
-        yield "parley_commit_latency_seconds", SHARD, replica.commits.took
+        yield from _each(
+            SHARD,
+            parley_mempool_batches=batches,
+            parley_mempool_bytes=size,
+            parley_replica_lag_blocks=replica.behind,
+            parley_view_changes_total=replica.given_up,
+            parley_commit_latency_seconds=replica.commits.took,
+        )
         for reason in Reason:
             yield "parley_messages_refused_total", (reason.name.lower(),), replica.counters[reason]
 
@@ -148,3 +162,8 @@ def _of_care(life: Life) -> Iterator[_Reading]:
     yield "parley_certificate_expiry_seconds", (), life.certificate_ends() // 1_000
     if (offset := life.status.clock.offset()) is not None:
         yield "parley_clock_offset_seconds", (), offset / 1_000
+
+
+def _each(labels: tuple[str, ...], **values: Value) -> Iterator[_Reading]:
+    """Numbers by name that have the same labels."""
+    return ((name, labels, value) for name, value in values.items())
