@@ -108,8 +108,7 @@ class Fetches:
         return self._ask(timer.block, fetch)
 
     def abandon(self, block: bytes) -> None:
-        fetch = self._running.pop(block, None)
-        if fetch is not None:
+        if (fetch := self._running.pop(block, None)) is not None:
             for name in fetch.missing:
                 self._release(name)
 
@@ -120,8 +119,10 @@ class Fetches:
         # Ever longer: asking again while an answer is still on its way would fill a slow link with copies.
         delay = FETCH_RETRY << min(fetch.attempt, MAX_DOUBLINGS)
         fetch.attempt += 1
-        request = BatchesRequest(tuple(fetch.missing))
-        return [Send(peer, request), SetTimer(BatchTimer(block, fetch.attempt), delay)]
+        return [
+            Send(peer, BatchesRequest(tuple(fetch.missing))),
+            SetTimer(BatchTimer(block, fetch.attempt), delay),
+        ]
 
     def _peers(self, proposer: int) -> tuple[int, ...]:
         """The proposer, who had them; then those who answered last; then the rest."""
@@ -131,8 +132,8 @@ class Fetches:
 
     def _make_room(self) -> None:
         """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
-        oldest = next((block for block, fetch in self._running.items() if fetch.room is not None), None)
-        self.abandon(next(iter(self._running)) if oldest is None else oldest)
+        voted = (block for block, fetch in self._running.items() if fetch.room is not None)
+        self.abandon(next(voted, next(iter(self._running))))
 
     def _release(self, name: bytes) -> None:
         self._wanted[name] -= 1

@@ -166,9 +166,11 @@ class Pool:
         if intake is not Intake.TAKEN:
             return intake, []
         self._keep(batch.digest, pending)
-        store = StoreBatch(batch.digest, pending, sync=True, waits=True)
-        arrived = self._fetches.arrived(batch.digest, len(batch.body))
-        return intake, [store, *arrived, Broadcast(BatchMessage(batch.body))]
+        return intake, [
+            StoreBatch(batch.digest, pending, sync=True, waits=True),
+            *self._fetches.arrived(batch.digest, len(batch.body)),
+            Broadcast(BatchMessage(batch.body)),
+        ]
 
     def receive(self, sender: int, data: bytes, height: int) -> list[Effect]:
         """A batch from another broker, announced or asked for."""
@@ -191,8 +193,10 @@ class Pool:
                 raise Refused(Reason.REPLAYED, f"batch {digest.hex()}")
             self._require_room(digest, pending)
             self._keep(digest, pending)
-        store = StoreBatch(digest, pending, sync=wanted, waits=not wanted)
-        return [store, *self._fetches.arrived(digest, len(data))]
+        return [
+            StoreBatch(digest, pending, sync=wanted, waits=not wanted),
+            *self._fetches.arrived(digest, len(data)),
+        ]
 
     def body(self, name: bytes) -> bytes | None:
         pending = self._pending.get(name)
@@ -287,8 +291,7 @@ class Pool:
 
     def _hold(self, name: bytes) -> None:
         """Ordered too early: it waits on behind the others, longer each time, so that it cannot fill blocks for ever."""
-        pending = self._pending.get(name)
-        if pending is not None:
+        if (pending := self._pending.get(name)) is not None:
             wait = min(2 * self._holds[name].wait, MAX_HOLD) if name in self._holds else FIRST_HOLD
             self._holds[name] = _Hold(self._height + wait, wait)
             self._shares[pending.entry].waiting.move_to_end(name)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-_T = TypeVar("_T")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _PARTS = 1_000  # of a token: with whole thousandths, a rate per second is exact in milliseconds
 
 
@@ -152,9 +153,9 @@ class Strikes:
             record = _Record(0, now)
         record.strikes += 1
         if record.strikes >= self._limit:
-            _put(self._bans, source, now + self._ban_ms, self._capacity)
+            put(self._bans, source, now + self._ban_ms, self._capacity)
             return True
-        _put(self._records, source, record, self._capacity)
+        put(self._records, source, record, self._capacity)
         return False
 
     def banned(self, source: str, now: int) -> bool:
@@ -167,7 +168,8 @@ class Strikes:
         return max(0, self._bans.get(source, now) - now)
 
 
-def _put(table: OrderedDict[str, _T], source: str, value: _T, capacity: int) -> None:
-    table[source] = value
+def put(table: OrderedDict[_K, _V], key: _K, value: _V, capacity: int) -> None:
+    """Add it as the newest; if that is one too many, the oldest goes."""
+    table[key] = value
     if len(table) > capacity:
         table.popitem(last=False)

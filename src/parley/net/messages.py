@@ -6,6 +6,8 @@ certified header that proves it; readers that trust their broker may leave the p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, TypeVar
 
 from msgspec import Meta, Raw, Struct, msgpack
@@ -482,23 +484,6 @@ Answer = _Unpaged | Fetched | PackedFetched | SplicedFetched
 Opening = PeerHello | Challenge | Authenticate | Welcome | Failure
 
 
-def decode_question(data: bytes) -> Question:
-    return _decode(_questions, data)
-
-
-def decode_answer(data: bytes) -> Answer:
-    return _decode(_answers, data)
-
-
-def decode_packed(data: bytes) -> Answer:
-    """An answer whose pages are left packed."""
-    return _decode(_packed, data)
-
-
-def decode_opening(data: bytes) -> Opening:
-    return _decode(_openings, data)
-
-
 def _decode(decoder: msgpack.Decoder[T], data: bytes | Raw) -> T:
     try:
         return decoder.decode(data)
@@ -507,11 +492,13 @@ def _decode(decoder: msgpack.Decoder[T], data: bytes | Raw) -> T:
 
 
 encode = msgpack.Encoder().encode
-_questions: msgpack.Decoder[Question] = msgpack.Decoder(Question)
-_answers: msgpack.Decoder[Answer] = msgpack.Decoder(_Unpaged | Fetched)
-_packed: msgpack.Decoder[Answer] = msgpack.Decoder(_Unpaged | PackedFetched)
 _contents: msgpack.Decoder[tuple[Content, ...]] = msgpack.Decoder(
     Annotated[tuple[Content, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
 )
-_openings: msgpack.Decoder[Opening] = msgpack.Decoder(Opening)
+# Each raises `WireError`.
+decode_opening: Callable[[bytes], Opening] = partial(_decode, msgpack.Decoder(Opening))
+decode_question: Callable[[bytes], Question] = partial(_decode, msgpack.Decoder(Question))
+decode_answer: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | Fetched))
+# An answer whose pages are left packed.
+decode_packed: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | PackedFetched))
 add_texts(TEXTS)

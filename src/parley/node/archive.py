@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import Protocol
 
 import msgspec
 
 from parley.application.application import Application
 from parley.application.keeping import RECEIPTS, ReceiptPlace
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.consensus.types import Block, Header
 from parley.crypto import merkle
 from parley.ledger import history, layout
@@ -28,9 +28,6 @@ from parley.modules.registry.tables import NAMES
 from parley.modules.subscriptions.tables import ORDER_LEAVES, LeafPlace
 from parley.node.cache import Cache
 from parley.replica.chain import StateView
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
 
 BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
 BATCH_BUDGET = 48 * 1024 * 1024

@@ -134,7 +134,6 @@ def _reading(data: Path) -> Iterator[Store]:
 
 
 def _described(config: Config, data: Path, height: int, block: bytes) -> Manifest:
-    paths = sorted(path for path in data.iterdir() if is_stored(path.name))
     return Manifest(
         format=FORMAT,
         version=parley.__version__,
@@ -144,7 +143,7 @@ def _described(config: Config, data: Path, height: int, block: bytes) -> Manifes
         height=height,
         block=block.hex(),
         time=time.time_ns() // 1_000_000,
-        files=tuple(map(_described_file, paths)),
+        files=tuple(map(_described_file, sorted(filter(is_stored, data.iterdir())))),
     )
 
 

@@ -23,10 +23,8 @@ class Cache(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], tuple[V, int]]) -> V:
         """The kept value, or a new one from `make`, which also says what it costs."""
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-            return found[0]
+        if (found := self.find(key)) is not None:
+            return found
         value, cost = make()
         self.put(key, value, cost)
         return value

@@ -72,7 +72,7 @@ class Clients:
                     "connections_of_client", client=caller.title, limit=self._limits.connections_per_client
                 )
             await Session(
-                stream, caller, self._services, limits=self._limits, accounts=[own, shared], keeper=self
+                stream, caller, self._services, limits=self._limits, accounts=[own, shared], clients=self
             ).run()
         finally:
             if own is not None:

@@ -31,9 +31,9 @@ class _MovedOn(Exception):  # noqa: N818 - what happened, not an error
     """The store is not what it was when the round began."""
 
 
-def is_stored(name: str) -> bool:
+def is_stored(path: Path) -> bool:
     """Whether a file of this name is part of a store."""
-    return re.fullmatch(STORED, name) is not None
+    return re.fullmatch(STORED, path.name) is not None
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -78,7 +78,7 @@ def _manifest(source: Path) -> tuple[str, int]:
 def _take_all(source: Path, target: Path) -> None:
     for old in (path for path in target.iterdir() if path.suffix not in _LASTING):
         old.unlink()
-    for path in filter(_is_part, source.iterdir()):
+    for path in filter(is_stored, source.iterdir()):
         if path.suffix in _LASTING:
             _take_lasting(path, target / path.name)
         elif not any(path.match(pattern) for pattern in _CHANGING):
@@ -86,13 +86,9 @@ def _take_all(source: Path, target: Path) -> None:
     _take_logs(source, target)
 
 
-def _is_part(path: Path) -> bool:
-    return is_stored(path.name)
-
-
 def _take_logs(source: Path, target: Path) -> None:
     """The oldest first, from one listing: what is in one of them was written before what is in the next."""
-    logs = sorted(filter(_is_part, source.glob("*.log")), key=lambda path: int(path.stem))
+    logs = sorted(filter(is_stored, source.glob("*.log")), key=lambda path: int(path.stem))
     for log in logs:
         shutil.copyfile(log, target / log.name)
     for log in logs[:-1]:

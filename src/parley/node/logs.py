@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 # structlog draws tracebacks with rich where it finds it. A broker never does, and rich is an eighth of its start.
 if "rich" not in sys.modules:
@@ -24,7 +24,7 @@ finally:
     if cast("ModuleType | None", sys.modules["rich"]) is None:
         del sys.modules["rich"]
 
-from parley.net.limits import TokenBucket
+from parley.net.limits import TokenBucket, put
 from parley.node.config import Config, ConfigError
 
 MAX_VALUE = 2_000  # characters of one value
@@ -38,17 +38,7 @@ Log = FilteringBoundLogger
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-class Sink(Protocol):
-    """A file that takes bytes."""
-
-    def write(self, data: bytes, /) -> object: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def open_log(config: Config) -> tuple[Log, Sink]:
+def open_log(config: Config) -> tuple[Log, BinaryIO | RotatingFile]:
     """The log and the file that it goes to, which the caller closes unless it is standard error."""
     file = _open(config)
     render: Processor = (
@@ -74,7 +64,7 @@ def open_log(config: Config) -> tuple[Log, Sink]:
 class Lines:
     """Writes lines where it can. A full disk must not turn every event into a fault of the node: the line is lost."""
 
-    def __init__(self, file: Sink) -> None:
+    def __init__(self, file: BinaryIO | RotatingFile) -> None:
         self._file = file
 
     def msg(self, line: str) -> None:
@@ -112,9 +102,7 @@ class Throttled:
         if entry is None:
             if not self._lines.take(1, now):  # somebody comes under ever new names
                 return 0
-            self._last[event, subject] = [now, 0]
-            if len(self._last) > MAX_THROTTLED:
-                self._last.popitem(last=False)
+            put(self._last, (event, subject), [now, 0], MAX_THROTTLED)
             return 1
         entry[1] += 1
         if now - entry[0] < self._quiet_ms:
@@ -157,7 +145,7 @@ class RotatingFile:
         return self._path.with_name(f"{self._path.name}.{age}")
 
 
-def _open(config: Config) -> Sink:
+def _open(config: Config) -> BinaryIO | RotatingFile:
     if config.log_file is None:
         return sys.stderr.buffer
     try:

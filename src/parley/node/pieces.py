@@ -13,6 +13,7 @@ from msgspec import Raw
 from parley.model.batches import Message, Withheld
 from parley.model.refusals import NotReady
 from parley.modules.subscriptions.receipts import Match
+from parley.net.limits import put
 from parley.net.messages import encode
 from parley.node.answers import MESSAGE_COST, MESSAGE_WORK, PROOF_COST, RULE_COST, RULE_WORK, Reading
 from parley.node.archive import Archive
@@ -117,9 +118,8 @@ class Shelf:
         place = (height, position)
         found = self._whole.find(place) or self._begun.get(place)
         if found is None:
-            found = self._begun[place] = Piece(height, position, leaf, None)
-            while len(self._begun) > MAX_BEGUN:
-                self._begun.popitem(last=False)
+            found = Piece(height, position, leaf, None)
+            put(self._begun, place, found, MAX_BEGUN)
         return Piece(height, position, leaf, reading) if found.ruled else found
 
     def advanced(self, piece: Piece) -> None:

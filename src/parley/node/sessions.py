@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -69,6 +69,9 @@ from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger, View
 from parley.node.workers import Ahead, submitted
 
+if TYPE_CHECKING:
+    from parley.node.clients import Clients
+
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
 TURN_FRAMES, TURN_BYTES = (
@@ -104,16 +107,6 @@ class Services:
     ahead: Ahead | None = None  # None: there are no workers
 
 
-class Keeper(Protocol):
-    """What a session reports its client to."""
-
-    def strike(self, caller: Caller, why: str) -> bool: ...
-
-    def slow(self, caller: Caller) -> None: ...
-
-    def broken(self, caller: Caller, error: Exception) -> None: ...
-
-
 class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
     """The client has sent too much garbage, or does not read what it asked for."""
 
@@ -139,14 +132,14 @@ class Session:
         *,
         limits: Limits,
         accounts: list[Account],
-        keeper: Keeper,
+        clients: Clients,
     ) -> None:
         self._stream = stream
         self._caller = caller
         self._services = services
         self._limits = limits
         self._accounts = accounts
-        self._keeper = keeper
+        self._clients = clients
         self._wake = asyncio.Event()
         self._submissions = Submissions(
             caller,
@@ -189,7 +182,7 @@ class Session:
         except _CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
-            self._keeper.broken(self._caller, error)
+            self._clients.broken(self._caller, error)
             self._refuse(0, NotReady("failed"))
         self._stream.close()
 
@@ -238,7 +231,7 @@ class Session:
                 self._send(answer)
 
     def _strike(self, why: str) -> None:
-        if self._keeper.strike(self._caller, why):
+        if self._clients.strike(self._caller, why):
             raise _CutOff
 
     def _require_unexpired(self) -> None:
@@ -493,7 +486,7 @@ class Session:
                 while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            self._keeper.slow(self._caller)
+            self._clients.slow(self._caller)
             raise _CutOff from None
 
     async def _drained(self) -> None:
@@ -505,7 +498,7 @@ class Session:
                     await self._stream.drain()
             except TimeoutError:
                 if self._stream.write_buffer_bytes >= unread:
-                    self._keeper.slow(self._caller)
+                    self._clients.slow(self._caller)
                     raise _CutOff from None
             unread = self._stream.write_buffer_bytes
 

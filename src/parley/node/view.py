@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
 from msgspec import Raw
 
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.ledger import layout, recent, state_map
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.ledger.recent import HeightError, RecentStates
@@ -16,9 +16,6 @@ from parley.model.refusals import NotReady
 from parley.net.messages import encode
 from parley.node.archive import Archive
 from parley.node.feed import Feed
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
 
 MAX_REMEMBERED = 4_096  # records and proofs of one view
 MAX_REMEMBERED_PROOFS = 64  # of blocks; each may be as large as what matched in its block

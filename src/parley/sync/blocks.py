@@ -115,8 +115,10 @@ class BlockSync:
         self._turn = next(m for m in _after(self._turn, self._size) if m != self._index)
         self._attempt += 1
         self._question = _Question(self._turn, target, max(above, self._reached[self._turn]))
-        request = BlocksRequest(target.block, self._question.above)
-        return [Send(self._turn, request), SetTimer(SyncTimer(self._attempt), RETRY)]
+        return [
+            Send(self._turn, BlocksRequest(target.block, self._question.above)),
+            SetTimer(SyncTimer(self._attempt), RETRY),
+        ]
 
 
 def _after(member: int, size: int) -> Iterator[int]:

@@ -18,6 +18,7 @@ from parley.crypto.qc import Signer
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.model.batches import Batch
 from parley.model.refusals import Refused as InadmissibleError
+from parley.net.limits import put
 from parley.node.driver import Links, Receive
 from parley.node.faults.switches import EQUIVOCATE, Switches
 from parley.replica import wire
@@ -73,9 +74,8 @@ class FaultyLinks:
         """What it asks for itself, for the block of another leader, it needs in order to go on voting."""
         message = wire.decode(data)
         if isinstance(message, BatchesRequest):
-            self._asked.update(dict.fromkeys(message.digests))
-            while len(self._asked) > MAX_ASKED:
-                self._asked.popitem(last=False)
+            for digest in message.digests:
+                put(self._asked, digest, None, MAX_ASKED)
 
     def _is_censored(self, data: bytes) -> bool:
         try:
