@@ -184,8 +184,7 @@ class FrameStream:
         return frames
 
     def _require_boundary(self) -> None:
-        received = len(self._buffer)
-        if received:
+        if received := len(self._buffer):
             length = _unpack(self._buffer)[0] if received >= HEADER_SIZE else 0
             raise FrameTruncated(received, HEADER_SIZE + length)
 

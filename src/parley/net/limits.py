@@ -6,7 +6,7 @@ Time is a parameter, in milliseconds of any clock that does not jump back.
 from __future__ import annotations
 
 import ipaddress
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -92,28 +92,23 @@ class Quota:
             )
         self._per_source = per_source
         self._total = total
-        self._open: dict[str, int] = {}
+        self._open: Counter[str] = Counter()
         self.count = 0
 
     def enter(self, source: str) -> Entry:
         """Count a connection in, unless it is one too many."""
         if self.count >= self._total:
             return Entry.FULL
-        mine = self._open.get(source, 0)
-        if mine >= self._per_source:
+        if self._open[source] >= self._per_source:
             return Entry.SOURCE_FULL
-        self._open[source] = mine + 1
+        self._open[source] += 1
         self.count += 1
         return Entry.ADMITTED
 
     def leave(self, source: str) -> None:
         """Count out a connection that was admitted."""
-        left = self._open[source] - 1
+        take_off(self._open, source)
         self.count -= 1
-        if left:
-            self._open[source] = left
-        else:
-            del self._open[source]
 
 
 @dataclass(slots=True)
@@ -173,3 +168,10 @@ def put(table: OrderedDict[_K, _V], key: _K, value: _V, capacity: int) -> None:
     table[key] = value
     if len(table) > capacity:
         table.popitem(last=False)
+
+
+def take_off(counter: Counter[_K], key: _K) -> None:
+    """Count one out; what has none left is forgotten."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

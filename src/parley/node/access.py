@@ -114,8 +114,9 @@ def _table_of(view: View, key: bytes) -> AnyTable | None:
 
 
 def _no_list(view: View) -> PermissionDenied:
-    listed = [table for table in view.archive.application.tables.values() if table.listed is not None]
-    tables = ", ".join(
-        f"{table.name}/ ({table.listed})" if table.listed else f"{table.name}/" for table in listed
+    names = (
+        f"{table.name}/ ({table.listed})" if table.listed else f"{table.name}/"
+        for table in view.archive.application.tables.values()
+        if table.listed is not None
     )
-    return PermissionDenied("list", tables=tables)
+    return PermissionDenied("list", tables=", ".join(names))

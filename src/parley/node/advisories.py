@@ -6,12 +6,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 from parley.model.advisories import Advisory, open_advisory
 from parley.model.genesis import Genesis
 from parley.model.refusals import Expired, LimitExceeded, PermissionDenied
 from parley.modules.topics.tables import TOPICS
+from parley.net.limits import take_off
 from parley.net.messages import MAX_READERS, Advise, SignedAdvisory
 from parley.node.access import Caller, require_readable
 from parley.node.view import View
@@ -23,7 +23,6 @@ MAX_KEPT = 2_048  # of all; organisations have equal shares
 ADVISORY_WORK = 256 * 1024  # bytes that take as long as checking its two signatures and its topic's rule
 LOOK_WORK = 256
 
-T = TypeVar("T")
 _Place = tuple[bytes, str, str]  # who reads, in which query, which topic
 
 
@@ -69,8 +68,9 @@ class Advisories:
             self._of_organisation[caller.organisation] += 1
         elif advisory.time < before.advisory.time:
             raise Expired("advisory_replaced", query=advisory.query)
-        signed = SignedAdvisory(question.advisory, question.signature)
-        self._kept[place] = _Kept(advisory, signed, self._ticks() + KEPT_MS)
+        self._kept[place] = _Kept(
+            advisory, SignedAdvisory(question.advisory, question.signature), self._ticks() + KEPT_MS
+        )
         self._kept.move_to_end(place)
 
     def shown(self, view: View | None, caller: Caller) -> tuple[SignedAdvisory, ...]:
@@ -88,8 +88,9 @@ class Advisories:
 
     def _require_room(self, caller: Caller) -> None:
         if self._of_client[caller.key] >= MAX_PER_CLIENT:
-            seconds = KEPT_MS // 1_000
-            raise LimitExceeded("advisories", client=caller.title, limit=MAX_PER_CLIENT, seconds=seconds)
+            raise LimitExceeded(
+                "advisories", client=caller.title, limit=MAX_PER_CLIENT, seconds=KEPT_MS // 1_000
+            )
         if self._of_organisation[caller.organisation] >= self._share:
             raise LimitExceeded(
                 "advisories_of_organisation", organisation=caller.organisation, limit=self._share
@@ -100,9 +101,8 @@ class Advisories:
         ticks = self._ticks()
         while self._kept and next(iter(self._kept.values())).until <= ticks:
             (key, _, _), kept = self._kept.popitem(last=False)
-            organisation = kept.advisory.credential.organisation
-            _take_off(self._of_client, key)
-            _take_off(self._of_organisation, organisation)
+            take_off(self._of_client, key)
+            take_off(self._of_organisation, kept.advisory.credential.organisation)
 
 
 def _administers(view: View | None, caller: Caller, advisory: Advisory) -> bool:
@@ -111,9 +111,3 @@ def _administers(view: View | None, caller: Caller, advisory: Advisory) -> bool:
         return caller.administers is not None
     topic = None if view is None else view.read(TOPICS, advisory.topic)
     return topic is not None and topic.organisation == caller.administers
-
-
-def _take_off(counter: Counter[T], who: T) -> None:
-    counter[who] -= 1
-    if not counter[who]:
-        del counter[who]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from parley.net.frames import MAX_BATCH, FrameStream
-from parley.net.limits import Entry, Strikes, TokenBucket
+from parley.net.limits import Entry, Strikes, TokenBucket, take_off
 from parley.net.messages import MAX_QUESTION
 from parley.node.config import Limits
 from parley.node.logs import Log, Throttled
@@ -156,9 +156,7 @@ class Door:
         return True
 
     def leave(self, source: str) -> None:
-        self._newcomers[source] -= 1
-        if not self._newcomers[source]:
-            del self._newcomers[source]
+        take_off(self._newcomers, source)
 
     def failed(self, source: str, reason: str) -> None:
         self._tally.turned_away[HANDSHAKE] += 1

@@ -110,8 +110,12 @@ def by_block(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
 
 def receipted(view: View, group: list[Ready]) -> Receipted:
     (first, (height, _)), *others = group
-    proof = view.leaves(height, [position for _, (_, position) in group])
-    return Receipted(first, view.anchor, proof, tuple(id_ for id_, _ in others))
+    return Receipted(
+        first,
+        view.anchor,
+        view.leaves(height, [position for _, (_, position) in group]),
+        tuple(id_ for id_, _ in others),
+    )
 
 
 def proven(view: View, caller: Caller, question: Prove) -> Proven:
@@ -222,8 +226,9 @@ def _affordable(reading: Reading, question: Fetch) -> Iterator[_Shown]:
 def _blocks(view: View, batches: Iterable[_Shown]) -> Iterator[SplicedBlock]:
     for height, group in groupby(batches, key=lambda one: one[0].height):
         here = list(group)
-        proof = view.leaves(height, [place.position for place, _ in here])
-        yield SplicedBlock(proof, tuple(batch for _, batch in here))
+        yield SplicedBlock(
+            view.leaves(height, [place.position for place, _ in here]), tuple(batch for _, batch in here)
+        )
 
 
 def _shown(reading: Reading, batch: Batch, skip: int) -> FetchedBatch:

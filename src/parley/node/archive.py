@@ -76,8 +76,13 @@ class ExecutedBlock:
 
     def prove(self, positions: Sequence[int], place: merkle.Proof) -> BlockProof:
         """These leaves, and the block's place in a certified history."""
-        shown = tuple(self._leaves[position] for position in positions)
-        return BlockProof(self.header, self._tree.root, place, shown, self._tree.prove(positions))
+        return BlockProof(
+            self.header,
+            self._tree.root,
+            place,
+            tuple(self._leaves[position] for position in positions),
+            self._tree.prove(positions),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +148,7 @@ class Archive:
 
     def raw_batch(self, digest: bytes) -> bytes | Remains | None:
         """A batch as it was submitted, or what stays of it."""
-        body = self._store.get(layout.batch(digest))
-        if body is not None:
+        if (body := self._store.get(layout.batch(digest))) is not None:
             return body
         left = self._store.get(layout.erased(digest))
         try:
@@ -230,9 +234,8 @@ class Archive:
     def _read_stored(self, digest: bytes) -> tuple[StoredBatch, int]:
         body = self._body(digest)
         header, messages, signature = _closed.decode(body)
-        rules = frozenset(rule for _, _, _, rule, _ in _opened.decode(messages))
-        stored = StoredBatch(header, signature, messages, rules - {""}, len(body))
-        return stored, len(body) + _STORED_COST
+        rules = frozenset(rule for _, _, _, rule, _ in _opened.decode(messages) if rule)
+        return StoredBatch(header, signature, messages, rules, len(body)), len(body) + _STORED_COST
 
     def _read_batch(self, digest: bytes) -> tuple[Batch, int]:
         body = self._body(digest)

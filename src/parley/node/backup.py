@@ -29,13 +29,14 @@ from parley.node.backup_file import (
     Manifest,
     Progress,
     StoredFile,
+    is_stored,
     nobody,
     pack,
     read_manifest,
     unpack,
 )
 from parley.node.config import Config
-from parley.node.live_copy import LiveCopyError, copy_store, is_stored
+from parley.node.live_copy import copy_store
 from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.secrets import sync_directory
 from parley.node.storage import holds_something
@@ -66,8 +67,6 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
             manifest = _described(config, folder / DATA, *head)
             _require_room(path, manifest.bytes)
             pack(path, folder / DATA, manifest, progress)
-    except LiveCopyError as error:
-        raise BackupError(str(error)) from error
     except OSError as error:
         raise BackupError(
             f"the backup {path} cannot be made: {error.filename or path}: {error.strerror}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from typing import IO, Annotated
 
 from msgspec import Meta, MsgspecError, Struct, json
 
-from parley.node.live_copy import STORED
 from parley.node.secrets import sync_directory
 
 FORMAT = "parley backup 1"
@@ -21,7 +21,11 @@ MANIFEST, DATA = "manifest.json", "data"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files
 CHUNK = 1024 * 1024
 
-_PLAIN = rf"^(?:{STORED})\Z"  # so no safety record comes back, wherever it is kept
+# All that RocksDB needs. What else lies there, perhaps a safety record or a key, is none of its business.
+_STORED = (
+    r"CURRENT|IDENTITY|rocksdict-config\.json|(MANIFEST|OPTIONS)-[0-9]{1,20}|[0-9]{1,20}\.(sst|blob|log)"
+)
+_PLAIN = rf"^(?:{_STORED})\Z"  # so no safety record comes back, wherever it is kept
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,6 +38,11 @@ def nobody(_done: int, _all: int) -> None:
 
 class BackupError(Exception):
     """A backup cannot be made, is not whole, or cannot be put back here; the message says why and what to do."""
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a file of this name is part of a store."""
+    return re.fullmatch(_STORED, path.name) is not None
 
 
 class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):

@@ -97,8 +97,9 @@ def issue(
 ) -> Issued:
     """A new key for a broker, and a certificate with which it both serves and dials."""
     key = new_key()
-    public = load_key(key).public_key()
-    return Issued(certify(authority, broker, organisation, public, now=now, days=days), key)
+    return Issued(
+        certify(authority, broker, organisation, load_key(key).public_key(), now=now, days=days), key
+    )
 
 
 def certify(

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, ValidationError, convert, inspect, structs
 
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
-from parley.net.tls import Address, AddressError, ContextError, load_certificate
+from parley.net.tls import Address, AddressError, ContextError, load_certificate, tls_name
 from parley.node.faults.settings import read_faults
 from parley.node.faults.switches import FaultError, checked
 from parley.node.keys import check_tls_key, read_key
@@ -139,6 +139,18 @@ class Config:
     @property
     def directory(self) -> Path:
         return self.path.parent
+
+    @property
+    def tls_name(self) -> str:
+        """The name in this broker's certificate."""
+        return tls_name(self.broker.name, self.broker.organisation)
+
+    @property
+    def authority(self) -> bytes:
+        """What this broker's organisation certifies its brokers with, DER."""
+        organisation = self.genesis.organisation(self.broker.organisation)
+        assert organisation is not None, "a genesis file is consistent"
+        return organisation.tls_ca
 
 
 def load(path: Path, *, renewing: bool = False) -> Config:

@@ -200,8 +200,9 @@ class Driver:
         elif not self._sync_planned:
             self._sync_planned = True
             # The first batch after a pause does not wait.
-            due = max(self._gathered_at + GATHER_SECONDS, self._loop.time())
-            self._loop.call_at(due, self._sync_as_planned)
+            self._loop.call_at(
+                max(self._gathered_at + GATHER_SECONDS, self._loop.time()), self._sync_as_planned
+            )
 
     def _sync_as_planned(self) -> None:
         self._sync_planned = False

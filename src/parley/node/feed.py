@@ -47,8 +47,7 @@ class Waiting:
                     del self._placed[height]
 
     def applied(self, height: int, receipts: Iterable[Receipt]) -> None:
-        placed = {one.batch: one.position for one in receipts if one.batch in self._waiting}
-        if placed:
+        if placed := {one.batch: one.position for one in receipts if one.batch in self._waiting}:
             self._placed[height].update(placed)
 
     def certified(self, height: int) -> None:

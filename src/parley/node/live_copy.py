@@ -8,32 +8,22 @@ before and after all else was taken, nothing was missing; the log's last records
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from parley.node.backup_file import BackupError, is_stored
 
 ROUNDS = 100  # each takes only what the one before has not
 PAUSE_SECONDS = 0.05
 
 _LASTING = (".sst", ".blob")  # numbered, and never changed once the manifest names them
 _CHANGING = ("CURRENT", "MANIFEST-*", "*.log")  # taken with care
-# All that RocksDB needs. What else lies there, perhaps a safety record or a key, is none of its business.
-STORED = r"CURRENT|IDENTITY|rocksdict-config\.json|(MANIFEST|OPTIONS)-[0-9]{1,20}|[0-9]{1,20}\.(sst|blob|log)"
-
-
-class LiveCopyError(Exception):
-    """The store cannot be copied now."""
 
 
 class _MovedOn(Exception):  # noqa: N818 - what happened, not an error
     """The store is not what it was when the round began."""
-
-
-def is_stored(path: Path) -> bool:
-    """Whether a file of this name is part of a store."""
-    return re.fullmatch(STORED, path.name) is not None
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -42,13 +32,13 @@ def copy_store(source: Path, target: Path) -> None:
     Its tables are links where the disk allows that, some perhaps to files that the store's own process is still writing.
     """
     if not (source / "CURRENT").is_file():
-        raise LiveCopyError(f"{source} holds no store; check the path.")
+        raise BackupError(f"{source} holds no store; check the path.")
     target.mkdir(mode=0o700)
     for _ in range(ROUNDS):
         if _taken(source, target):
             return
         time.sleep(PAUSE_SECONDS)
-    raise LiveCopyError(
+    raise BackupError(
         f"{source} was rewritten faster than it could be copied, {ROUNDS} times; try again when there is less to do."
     )
 

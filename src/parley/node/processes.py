@@ -77,8 +77,7 @@ class LocalBroker:
     def tail(self, lines: int = 8) -> str:
         """The last words of its output, or else of its log: for a person who wonders why it ended."""
         for name in ("output.log", "log.jsonl"):
-            found = last_lines(self.folder / name, lines)
-            if found:
+            if found := last_lines(self.folder / name, lines):
                 return "\n".join(f"  {line}" for line in found)
         return "  (it said nothing)"
 
@@ -94,8 +93,8 @@ def local_brokers(directory: Path, genesis: Genesis) -> list[LocalBroker]:
 
 def brokers_of(directory: Path) -> list[LocalBroker]:
     """The same, from the folder alone: enough to stop them, whatever has become of the genesis file."""
-    configs = sorted(directory.glob("brokers/*/broker.toml"))
-    return [LocalBroker(config.parent.name, "", config.parent, "") for config in configs]
+    folders = sorted(config.parent for config in directory.glob("brokers/*/broker.toml"))
+    return [LocalBroker(folder.name, "", folder, "") for folder in folders]
 
 
 def stop(brokers: Iterable[LocalBroker], seconds: float = STOP_SECONDS) -> tuple[list[str], list[str]]:
@@ -122,9 +121,8 @@ def free_addresses(count: int, home: Path) -> list[str]:
     while some of their brokers do not run.
     """
     begin = int.from_bytes(digest("local/ports", os.fsencode(home.absolute()))[:4], "big") % len(PORTS)
-    ports = itertools.chain(PORTS[begin:], PORTS[:begin])
-    free = (address for port in ports if is_free(address := f"{HOST}:{port}"))
-    return list(itertools.islice(free, count))
+    addresses = (f"{HOST}:{port}" for port in itertools.chain(PORTS[begin:], PORTS[:begin]))
+    return list(itertools.islice(filter(is_free, addresses), count))
 
 
 def is_free(address: str) -> bool:
@@ -170,10 +168,9 @@ def _command_line(pid: int) -> str:
             return (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             return ""
-    found = subprocess.run(  # noqa: S603
+    return subprocess.run(  # noqa: S603
         ["ps", "-ww", "-o", "args=", "-p", str(pid)],  # noqa: S607 - where there is no /proc, ps is part of the system
         capture_output=True,
         check=False,
         text=True,
-    )
-    return found.stdout
+    ).stdout

@@ -73,7 +73,17 @@ def create_broker(
     write_key(folder / "consensus.key", key)
     write_secret(folder / "tls.key", issued.key)
     _write(folder / "tls.crt", issued.certificate)
-    _write(folder / "broker.toml", _configuration(name, listen or address).encode())
+    settings = _toml(
+        genesis="../../genesis.json",
+        broker=name,
+        listen=listen or address,
+        consensus_key="consensus.key",
+        certificate="tls.crt",
+        certificate_key="tls.key",
+        data="data",
+        safety="safety.record",
+    )
+    _write(folder / "broker.toml", f'{settings}\n[log]\nfile = "log.jsonl"\n'.encode())
     return Broker(name, organisation, key.public, address)
 
 
@@ -124,12 +134,11 @@ def admin_key(directory: Path, organisation: str) -> ed25519.SecretKey:
 
 def write_context(directory: Path, organisation: str, client: str) -> None:
     """Who speaks when a command is run in this directory."""
-    lines = {
-        "genesis": "genesis.json",
-        "identity": f"identities/{organisation}-{client}.json",
-        "admin": f"identities/{organisation}-{ADMIN}.json",
-    }
-    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+    text = _toml(
+        genesis="genesis.json",
+        identity=f"identities/{organisation}-{client}.json",
+        admin=f"identities/{organisation}-{ADMIN}.json",
+    )
     _write(directory / "context.toml", text.encode())
 
 
@@ -213,19 +222,8 @@ def _organisation(directory: Path, name: str) -> Path:
     return directory / "organisations" / name
 
 
-def _configuration(broker: str, listen: str) -> str:
-    values = {
-        "genesis": "../../genesis.json",
-        "broker": broker,
-        "listen": listen,
-        "consensus_key": "consensus.key",
-        "certificate": "tls.crt",
-        "certificate_key": "tls.key",
-        "data": "data",
-        "safety": "safety.record",
-    }
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-    return f'{lines}\n[log]\nfile = "log.jsonl"\n'
+def _toml(**values: str) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 def _named(name: str, what: str) -> str:

@@ -84,8 +84,9 @@ def recover_storage(config: Config, *, stale_record: bool = False) -> Recovered:
 
 
 def _recovered(config: Config, loss: Loss) -> Recovered:
-    mounted = network_application(config).mount(config.genesis)
-    records, genesis = provision(replica_config(config), mounted.machine, abstaining=True)
+    records, genesis = provision(
+        replica_config(config), network_application(config).mount(config.genesis).machine, abstaining=True
+    )
     # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
     moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:

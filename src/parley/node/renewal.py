@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from parley.net.tls import Address, ConnectError, client_context, connect, tls_name
+from parley.net.tls import Address, ConnectError, client_context, connect
 from parley.node.certificates import UNREADABLE, IssueError, load_key, new_key
 from parley.node.config import Config, ConfigError
 from parley.node.processes import LocalBroker
@@ -101,14 +101,11 @@ def forget_old(config: Config) -> None:
 
 
 async def _seen(config: Config, shown: Shown) -> str:
-    broker = config.broker
-    organisation = config.genesis.organisation(broker.organisation)
-    assert organisation is not None, "a genesis file is consistent"
     try:
         address = Address.parse(_address_file(config).read_text("ascii").strip())
         address = replace(address, host=_EVERYWHERE.get(address.host, address.host))
-        context, name = client_context(organisation.tls_ca), tls_name(broker.name, broker.organisation)
-        stream = await connect(address, context, name, timeout=CONFIRM_SECONDS)
+        context = client_context(config.authority)
+        stream = await connect(address, context, config.tls_name, timeout=CONFIRM_SECONDS)
     except (OSError, ValueError):
         return "it does not listen yet"
     except ConnectError as error:

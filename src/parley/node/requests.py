@@ -27,10 +27,13 @@ class Request:
 
 def make_request(broker: Broker, key: bytes) -> bytes:
     """In PEM form; `key` is the secret, in PEM form too."""
-    name = tls_name(broker.name, broker.organisation)
-    names = x509.SubjectAlternativeName([x509.DNSName(name)])
-    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(names, critical=False)
-    return builder.sign(load_key(key), hashes.SHA256()).public_bytes(Encoding.PEM)
+    name = x509.DNSName(tls_name(broker.name, broker.organisation))
+    request = (
+        x509.CertificateSigningRequestBuilder(x509.Name([]))
+        .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        .sign(load_key(key), hashes.SHA256())
+    )
+    return request.public_bytes(Encoding.PEM)
 
 
 def read_request(data: bytes, genesis: Genesis) -> Request:

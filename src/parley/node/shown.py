@@ -18,7 +18,6 @@ from parley.net.tls import (
     load_certificate,
     peer_context,
     server_context,
-    tls_name,
 )
 from parley.node.certificates import PeerFault, PeerRefused, expires, identify_peer
 from parley.node.config import Config, ConfigError
@@ -77,9 +76,7 @@ class Showing:
         self._now = now
         self.current = load_shown(config, now())
         self.changed: Callable[[Shown], None] = lambda _: None
-        organisation = config.genesis.organisation(config.broker.organisation)
-        assert organisation is not None, "a genesis file is consistent"
-        self._authority_ends = expires(organisation.tls_ca)
+        self._authority_ends = expires(config.authority)
 
     def reload(self) -> None:
         """Take what is in the files from now on; if it is of no use, go on with what there is."""
@@ -139,15 +136,11 @@ def _require_unchanged(config: Config, before: tuple[bytes, bytes]) -> None:
 
 def _require_own(config: Config, certificate: bytes, now: int) -> None:
     """What other brokers would refuse is said here, where it can be mended."""
-    broker = config.broker
-    organisation = config.genesis.organisation(broker.organisation)
-    assert organisation is not None, "a genesis file is consistent"
-    own = tls_name(broker.name, broker.organisation)
     try:
-        found = identify_peer(certificate, {own: organisation.tls_ca}, now=now)
-        assert found == own
+        found = identify_peer(certificate, {config.tls_name: config.authority}, now=now)
+        assert found == config.tls_name
     except PeerRefused as refused:
-        mend = f". Run `parley node renew {broker.name}`" if refused.fault is PeerFault.EXPIRED else ""
+        mend = f". Run `parley node renew {config.broker.name}`" if refused.fault is PeerFault.EXPIRED else ""
         raise ConfigError(
             config.path, "certificate", f"other brokers would refuse this broker: {refused.fault.value}{mend}"
         ) from None
@@ -162,10 +155,9 @@ def _contexts(config: Config) -> tuple[ssl.SSLContext, dict[str, ssl.SSLContext]
 
 def _rehearse(config: Config, shown: Shown) -> None:
     """Shake hands with oneself, in memory: whatever OpenSSL would say to the others is heard here first."""
-    broker = config.broker
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    name = tls_name(broker.name, broker.organisation)
-    dialler = shown.peers[broker.organisation].wrap_bio(outgoing, incoming, server_hostname=name)
+    context = shown.peers[config.broker.organisation]
+    dialler = context.wrap_bio(outgoing, incoming, server_hostname=config.tls_name)
     server = shown.server.wrap_bio(incoming, outgoing, server_side=True)
     try:
         for _ in range(FLIGHTS):

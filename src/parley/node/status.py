@@ -70,8 +70,10 @@ class StatusReport:
     def misbehaviour(self) -> tuple[Misbehaviour, ...]:
         """What this broker can prove of others; the records themselves are in its store."""
         brokers = self.config.genesis.brokers
-        found = islice(evidence.held(self.store), MAX_TOLD)
-        return tuple(Misbehaviour(brokers[one.member].name, one.kind, one.view) for one in found)
+        return tuple(
+            Misbehaviour(brokers[one.member].name, one.kind, one.view)
+            for one in islice(evidence.held(self.store), MAX_TOLD)
+        )
 
     def state(self) -> str:
         if self.driver.halted is not None:

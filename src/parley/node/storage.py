@@ -105,8 +105,9 @@ def provision_storage(config: Config) -> None:
             f"`parley node recover` (here: {recovery_command(config)}). Only if the broker was never started "
             f"in this network, remove {_mark(config)}."
         )
-    machine = network_application(config).mount(config.genesis).machine
-    records, genesis = provision(replica_config(config), machine)
+    records, genesis = provision(
+        replica_config(config), network_application(config).mount(config.genesis).machine
+    )
     with Store.open(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
     mark_provisioned(config)

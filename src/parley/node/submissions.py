@@ -154,6 +154,5 @@ class Submissions:
         self._wake()
 
     def _forget(self, id_: int) -> None:
-        found = self._tickets.pop(id_, None)
-        if found is not None:
+        if (found := self._tickets.pop(id_, None)) is not None:
             self._feed.waiting.forget(found[0])

@@ -136,6 +136,7 @@ class _Worker:
 
     def __init__(self, process: subprocess.Popen[bytes], stream: FrameStream) -> None:
         self._process = process
+        self.pid = process.pid
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._asked: deque[_Asked] = deque()
@@ -160,10 +161,6 @@ class _Worker:
             ours.close()
             raise
         return cls(process, FrameStream(reader, writer, limit=MAX_ANSWER))
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def late(self) -> bool:

@@ -68,8 +68,7 @@ class Faults:
 
     def send(self, answer: Answer, caller: Caller, write: Callable[[Answer], None]) -> None:
         """Write what is made of the answer, if anything is, when it suits."""
-        told = self._told(answer, caller)
-        if told is None:
+        if (told := self._told(answer, caller)) is None:
             return
         if self._switches.has(DELAY):
             asyncio.get_running_loop().call_later(self._delay, write, told)

@@ -55,8 +55,7 @@ def with_faults(text: str, faults: Sequence[str]) -> str:
 
 def _without(text: str) -> str:
     """The text without its `faults`, which a person may have written over several lines."""
-    before = _parsed(text)
-    if before is None:
+    if (before := _parsed(text)) is None:
         return _without_broken(text)
     if KEY not in before:
         return text
