@@ -50,7 +50,7 @@ def test_room_is_short_from_nine_tenths_or_little_free_space_on(
 
 def test_without_a_limit_only_free_space_counts(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rooms, "_sizes", lambda _: pytest.fail("nobody asked for them, and they may be many"))
+        patch.setattr(rooms, "bytes_in", lambda _: pytest.fail("nobody asked for them, and they may be many"))
         room = Room(filled(tmp_path, 10_000), 0, lambda _: LOW_BYTES)
     assert (room.refusal, room.full, room.note) == (None, "", "")
 

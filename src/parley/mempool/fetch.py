@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.mempool.messages import BatchesRequest
+from parley.model.bounded import take_off
 
 FETCH_GRACE = 20  # ms in which announced batches may still overtake the block that names them
 FETCH_RETRY = 300  # ms before the next member is asked, at first
@@ -55,7 +56,7 @@ class Fetches:
         self._index = index
         self._size = size
         self._running: OrderedDict[bytes, _Fetch] = OrderedDict()
-        self._wanted: dict[bytes, int] = {}  # digest -> fetches that miss it
+        self._wanted: Counter[bytes] = Counter()  # digest -> fetches that miss it
         self._answers = [0] * size  # when each member answered last, by a clock of answers
         self._clock = 0
 
@@ -72,8 +73,7 @@ class Fetches:
             self._make_room()
         fetch = _Fetch(missing, self._peers(block.header.proposer), room)
         self._running[block.id] = fetch
-        for name in missing:
-            self._wanted[name] = self._wanted.get(name, 0) + 1
+        self._wanted.update(missing.keys())
         if room is None:  # nobody announces what was committed
             return self._ask(block.id, fetch)
         return [SetTimer(BatchTimer(block.id, fetch.attempt), FETCH_GRACE)]
@@ -85,7 +85,7 @@ class Fetches:
             if name not in fetch.missing:
                 continue
             del fetch.missing[name]
-            self._release(name)
+            take_off(self._wanted, name)
             if fetch.room is not None:
                 fetch.room -= size
             if fetch.room is not None and fetch.room < 0:
@@ -110,7 +110,7 @@ class Fetches:
     def abandon(self, block: bytes) -> None:
         if (fetch := self._running.pop(block, None)) is not None:
             for name in fetch.missing:
-                self._release(name)
+                take_off(self._wanted, name)
 
     def _ask(self, block: bytes, fetch: _Fetch) -> list[Effect]:
         if not fetch.peers:  # a single broker, whose store has lost a batch: nobody can help
@@ -134,8 +134,3 @@ class Fetches:
         """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
         voted = (block for block, fetch in self._running.items() if fetch.room is not None)
         self.abandon(next(voted, next(iter(self._running))))
-
-    def _release(self, name: bytes) -> None:
-        self._wanted[name] -= 1
-        if not self._wanted[name]:
-            del self._wanted[name]

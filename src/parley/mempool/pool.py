@@ -21,6 +21,7 @@ from parley.ledger.application import AdmittedBatch
 from parley.mempool.fetch import BatchTimer, Fetches, Ready, TooLarge
 from parley.mempool.fetch import Effect as FetchEffect
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
+from parley.model.bounded import put, take_off
 from parley.model.names import word_of
 from parley.model.refusals import Oversized
 from parley.model.refusals import Refused as InadmissibleError
@@ -186,7 +187,7 @@ class Pool:
         # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: the broker that
         # happened to send it must not be charged for it, and the block's limits bound it.
         if wanted:
-            _remember(self._fetched, digest)
+            put(self._fetched, digest, None, REMEMBERED)
             self._fetches.answered(sender)
         else:
             if digest in self._fetched:  # a second answer to a question, not an announcement
@@ -251,12 +252,13 @@ class Pool:
         gone = []
         for name in ordered:
             if name in settled:
-                _remember(self._settled, name)
+                put(self._settled, name, None, REMEMBERED)
                 gone += [name] if self._drop(name) else []
             else:
                 self._hold(name)
+        expired = height - self._limits.expiry
         for share in self._shares:
-            while (oldest := next(iter(share.waiting), None)) and self._expired(oldest, height):
+            while (oldest := next(iter(share.waiting), None)) and self._pending[oldest].height < expired:
                 self._drop(oldest)
                 gone.append(oldest)
         return tuple(gone)
@@ -304,17 +306,11 @@ class Pool:
         pending = self._pending.pop(name, None)
         if pending is None:
             return False
-        author = pending.entry, pending.author
-        self._authors[author] -= 1
-        if not self._authors[author]:
-            del self._authors[author]
+        take_off(self._authors, (pending.entry, pending.author))
         share = self._shares[pending.entry]
         del share.waiting[name]
         share.size -= len(pending.data)
         return True
-
-    def _expired(self, name: bytes, height: int) -> bool:
-        return self._pending[name].height + self._limits.expiry < height
 
     def _size(self, name: bytes) -> int | None:
         pending = self._pending.get(name)
@@ -324,9 +320,3 @@ class Pool:
 def _reason_of(refused: InadmissibleError) -> Reason:
     """Under which it is counted: the reason of the same name, if there is one."""
     return Reason.__members__.get(word_of(refused.code).upper(), Reason.INADMISSIBLE)
-
-
-def _remember(names: OrderedDict[bytes, None], name: bytes) -> None:
-    names[name] = None
-    if len(names) > REMEMBERED:
-        names.popitem(last=False)

@@ -9,10 +9,9 @@ import ipaddress
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+from parley.model.bounded import put, take_off
+
 _PARTS = 1_000  # of a token: with whole thousandths, a rate per second is exact in milliseconds
 
 
@@ -161,17 +160,3 @@ class Strikes:
         while self._bans and next(iter(self._bans.values())) <= now:
             self._bans.popitem(last=False)
         return max(0, self._bans.get(source, now) - now)
-
-
-def put(table: OrderedDict[_K, _V], key: _K, value: _V, capacity: int) -> None:
-    """Add it as the newest; if that is one too many, the oldest goes."""
-    table[key] = value
-    if len(table) > capacity:
-        table.popitem(last=False)
-
-
-def take_off(counter: Counter[_K], key: _K) -> None:
-    """Count one out; what has none left is forgotten."""
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]

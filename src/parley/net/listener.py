@@ -55,8 +55,7 @@ class Listener:
         self._door = door
         self._handshake_seconds = handshake_seconds
         self._connections: set[asyncio.Task[None]] = set()
-        host, port = listening.getsockname()[:2]
-        self.address = Address(host, port)
+        self.address = Address(*listening.getsockname()[:2])
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._resume()

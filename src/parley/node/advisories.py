@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from parley.model.advisories import Advisory, open_advisory
+from parley.model.bounded import take_off
 from parley.model.genesis import Genesis
 from parley.model.refusals import Expired, LimitExceeded, PermissionDenied
 from parley.modules.topics.tables import TOPICS
-from parley.net.limits import take_off
 from parley.net.messages import MAX_READERS, Advise, SignedAdvisory
 from parley.node.access import Caller, require_readable
 from parley.node.view import View

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from parley.model.bounded import take_off
 from parley.net.frames import MAX_BATCH, FrameStream
-from parley.net.limits import Entry, Strikes, TokenBucket, take_off
+from parley.net.limits import Entry, Strikes, TokenBucket
 from parley.net.messages import MAX_QUESTION
 from parley.node.config import Limits
 from parley.node.logs import Log, Throttled

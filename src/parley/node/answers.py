@@ -268,9 +268,6 @@ def work(answer: Answer) -> int:
 
 
 def _shown_work(contents: Iterable[Content]) -> int:
-    messages, rules = 0, set[str]()
-    for content in contents:
-        messages += 1
-        if not isinstance(content, Skipped):
-            rules.add(content.rule)
-    return MESSAGE_WORK * messages + RULE_WORK * len(rules - {""})
+    shown = list(contents)
+    rules = {content.rule for content in shown if not isinstance(content, Skipped)} - {""}
+    return MESSAGE_WORK * len(shown) + RULE_WORK * len(rules)

@@ -164,8 +164,9 @@ class Driver:
 
     def _write(self, effect: Write) -> None:
         if effect.applies is not None:
-            state = [entry for entry in effect.entries if entry[0].startswith(_STATE)]
-            self._storage.recent.before_write(effect.applies, state)
+            self._storage.recent.before_write(
+                effect.applies, [entry for entry in effect.entries if entry[0].startswith(_STATE)]
+            )
         self._storage.store.write(effect.entries, sync=False)
         self._dirty |= effect.sync
 

@@ -81,11 +81,9 @@ def _take_logs(source: Path, target: Path) -> None:
     logs = sorted(filter(is_stored, source.glob("*.log")), key=lambda path: int(path.stem))
     for log in logs:
         shutil.copyfile(log, target / log.name)
-    for log in logs[:-1]:
-        if (
-            log.stat().st_size != (target / log.name).stat().st_size
-        ):  # its end came after the next one had begun
-            raise _MovedOn
+    # The end of one came after the next one had begun.
+    if any(log.stat().st_size != (target / log.name).stat().st_size for log in logs[:-1]):
+        raise _MovedOn
 
 
 def _take_lasting(file: Path, target: Path) -> None:

@@ -24,7 +24,8 @@ finally:
     if cast("ModuleType | None", sys.modules["rich"]) is None:
         del sys.modules["rich"]
 
-from parley.net.limits import TokenBucket, put
+from parley.model.bounded import put
+from parley.net.limits import TokenBucket
 from parley.node.config import Config, ConfigError
 
 MAX_VALUE = 2_000  # characters of one value

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from msgspec import Raw
 
 from parley.model.batches import Message, Withheld
+from parley.model.bounded import put
 from parley.model.refusals import NotReady
 from parley.modules.subscriptions.receipts import Match
-from parley.net.limits import put
 from parley.net.messages import encode
 from parley.node.answers import MESSAGE_COST, MESSAGE_WORK, PROOF_COST, RULE_COST, RULE_WORK, Reading
 from parley.node.archive import Archive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,14 +82,10 @@ def _mib(size: int) -> str:
 
 def bytes_in(path: Path) -> int:
     """Of all files in a folder."""
-    return sum(_sizes(path))
-
-
-def _sizes(path: Path) -> Iterator[int]:
+    found = 0
     with os.scandir(path) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):  # the store has tidied up meanwhile
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _sizes(Path(entry.path))
-                else:
-                    yield entry.stat(follow_symlinks=False).st_size
+                inside = entry.is_dir(follow_symlinks=False)
+                found += bytes_in(Path(entry.path)) if inside else entry.stat(follow_symlinks=False).st_size
+    return found

@@ -149,8 +149,10 @@ def _require_own(config: Config, certificate: bytes, now: int) -> None:
 def _contexts(config: Config) -> tuple[ssl.SSLContext, dict[str, ssl.SSLContext]]:
     certificate, key = config.certificate, config.certificate_key
     authorities = {one.name: one.tls_ca for one in config.genesis.organisations}
-    server = server_context(certificate, key, list(authorities.values()))
-    return server, {name: peer_context(certificate, key, ca) for name, ca in authorities.items()}
+    return (
+        server_context(certificate, key, list(authorities.values())),
+        {name: peer_context(certificate, key, ca) for name, ca in authorities.items()},
+    )
 
 
 def _rehearse(config: Config, shown: Shown) -> None:

@@ -17,8 +17,8 @@ from parley.consensus.types import Instance, Proposal
 from parley.crypto.qc import Signer
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.model.batches import Batch
+from parley.model.bounded import put
 from parley.model.refusals import Refused as InadmissibleError
-from parley.net.limits import put
 from parley.node.driver import Links, Receive
 from parley.node.faults.switches import EQUIVOCATE, Switches
 from parley.replica import wire

@@ -47,18 +47,18 @@ Site = Callable[[str], Awaitable[Answer | None]]  # what is at a path; None: not
 class HttpServer:
     """Made by `listen_http`. A connection is closed after its answer, whatever the client would like."""
 
-    def __init__(self, site: Site, log: Log, *, seconds: float, max_connections: int) -> None:
+    def __init__(
+        self, address: Address, site: Site, log: Log, *, seconds: float, max_connections: int
+    ) -> None:
+        self.address = address
         self._site = site
         self._log = log
         self._seconds = seconds
         self._max_connections = max_connections
         self._connections: dict[asyncio.Task[None], asyncio.WriteTransport] = {}  # the oldest first
         self._server: asyncio.Server | None = None
-        self.address = Address("127.0.0.1", 0)
 
     async def start(self, listening: socket.socket) -> None:
-        host, port = listening.getsockname()[:2]
-        self.address = Address(host, port)
         self._server = await asyncio.start_server(self._accept, sock=listening, limit=MAX_REQUEST)
 
     async def close(self) -> None:
@@ -150,7 +150,8 @@ async def listen_http(
         )
     except OSError as error:
         raise ListenError(address, error.strerror or str(error)) from error
-    server = HttpServer(site, log, seconds=seconds, max_connections=max_connections)
+    bound = Address(*listening.getsockname()[:2])
+    server = HttpServer(bound, site, log, seconds=seconds, max_connections=max_connections)
     await server.start(listening)
     return server
 
