@@ -31,16 +31,18 @@ from parley.node.certificates import (
     certify,
     create_authority,
     expires,
+    fingerprint,
     issue,
     load_key,
+    make_request,
     new_key,
+    read_request,
 )
 from parley.node.clock import ClockWatch
 from parley.node.config import Config, ConfigError, load
 from parley.node.peers import Peers
 from parley.node.provision import broker_directory, provision_network, read_authority
 from parley.node.renewal import forget_old, install, own_key
-from parley.node.requests import fingerprint, make_request, read_request
 from parley.node.secrets import SecretError, write_secret
 from parley.node.shown import Showing, Shown, load_shown
 

@@ -77,14 +77,14 @@ def request(
 ) -> None:
     """Write a request for a new certificate, to be signed where your organisation's authority is. It holds no secret."""
     require_node_extra("node request")
-    from parley.node import certificates, renewal, requests  # noqa: PLC0415 - an extra
+    from parley.node import certificates, renewal  # noqa: PLC0415 - an extra
 
     with provisioning():
         config = _config(broker, directory, context)
         key = renewal.own_key(config, new=new_key)
-        fingerprint = requests.fingerprint(certificates.load_key(key).public_key())
+        fingerprint = certificates.fingerprint(certificates.load_key(key).public_key())
         path = out or Path(f"{config.broker.name}.csr")
-        path.write_bytes(requests.make_request(config.broker, key))
+        path.write_bytes(certificates.make_request(config.broker, key))
     output.emit(
         {"broker": config.broker.name, "request": str(path), "fingerprint": fingerprint},
         f"{path}: the request of {config.broker.name}, for the key with fingerprint {fingerprint}.\n"
@@ -104,13 +104,13 @@ def sign(
 ) -> None:
     """Sign a broker's request with your organisation's authority. Compare the fingerprint with the broker's operator."""
     require_node_extra("node sign")
-    from parley.node import certificates, provision, requests  # noqa: PLC0415 - an extra
+    from parley.node import certificates, provision  # noqa: PLC0415 - an extra
 
     home = contexts.find_directory(directory, context)
     with provisioning():
         genesis = provision.read_genesis(home / "genesis.json")
         try:
-            found = requests.read_request(file.read_bytes(), genesis)
+            found = certificates.read_request(file.read_bytes(), genesis)
         except certificates.IssueError as error:
             fail(f"{file}: {error}", ExitCode.WRONG_USE)
         one = found.broker
@@ -118,7 +118,7 @@ def sign(
         made = certificates.certify(authority, one.name, one.organisation, found.key, now=_now(), days=days)
     path = out or Path(f"{one.name}.crt")
     path.write_bytes(made)
-    fingerprint = requests.fingerprint(found.key)
+    fingerprint = certificates.fingerprint(found.key)
     output.emit(
         {"broker": one.name, "certificate": str(path), "fingerprint": fingerprint},
         f"{path}: the certificate of {one.name}, for the key with fingerprint {fingerprint}.\n"

@@ -43,9 +43,6 @@ class EmptyFrame(FrameError):  # noqa: N818 - it names what happened to the stre
 class FrameTruncated(FrameError):  # noqa: N818 - it names what happened to the stream
     """The stream ended inside a frame, as it does when the other side dies."""
 
-    def __init__(self, received: int, expected: int) -> None:
-        super().__init__(f"the connection ended inside a frame, after {received} of {expected} bytes")
-
 
 class ConnectionLost(FrameError):  # noqa: N818 - it names what happened to the stream
     """The connection broke; `reason` says how."""
@@ -185,8 +182,8 @@ class FrameStream:
 
     def _require_boundary(self) -> None:
         if received := len(self._buffer):
-            length = _unpack(self._buffer)[0] if received >= HEADER_SIZE else 0
-            raise FrameTruncated(received, HEADER_SIZE + length)
+            expected = HEADER_SIZE + (_unpack(self._buffer)[0] if received >= HEADER_SIZE else 0)
+            raise FrameTruncated(f"the connection ended inside a frame, after {received} of {expected} bytes")
 
     def _flush_as_planned(self) -> None:
         self._flush_planned = False

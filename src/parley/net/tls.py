@@ -80,9 +80,6 @@ class ConnectError(Exception):
 class Unreachable(ConnectError):  # noqa: N818 - it names the condition
     """Nobody answers at the address, or not in time."""
 
-    def __init__(self, name: str, address: Address, reason: str) -> None:
-        super().__init__(name, address, f"cannot be reached: {reason}")
-
 
 class TlsFault(Enum):
     """What is wrong with the other side, and what to do about it."""
@@ -199,9 +196,9 @@ async def connect(address: Address, context: ssl.SSLContext, name: str, *, timeo
         fault = TlsFault.NO_TLS13 if error.reason in _NO_TLS13 else TlsFault.OTHER
         raise TlsError(name, address, fault, reason_of(error)) from error
     except TimeoutError:
-        raise Unreachable(name, address, f"no connection within {timeout:g} s") from None
+        raise Unreachable(name, address, f"cannot be reached: no connection within {timeout:g} s") from None
     except OSError as error:
-        raise Unreachable(name, address, _reason(error)) from error
+        raise Unreachable(name, address, f"cannot be reached: {_reason(error)}") from error
     return FrameStream(reader, writer)
 
 

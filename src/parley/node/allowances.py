@@ -173,12 +173,10 @@ class Door:
             self._newcomers[source] += 1
 
     def _entry(self, source: str) -> Entry:
-        count = self._newcomers.total()
-        if source in self._brokers:
-            return Entry.FULL if count >= HANDSHAKES + self._kept else Entry.ADMITTED
-        if count >= HANDSHAKES:
+        is_broker = source in self._brokers
+        if self._newcomers.total() >= HANDSHAKES + (self._kept if is_broker else 0):
             return Entry.FULL
-        full = self._newcomers[source] >= HANDSHAKES_PER_SOURCE
+        full = not is_broker and self._newcomers[source] >= HANDSHAKES_PER_SOURCE
         return Entry.SOURCE_FULL if full else Entry.ADMITTED
 
     def _say(self, event: str, source: str, why: str) -> None:

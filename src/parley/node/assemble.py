@@ -292,20 +292,20 @@ def _announced(config: Config, listener: Listener, stays: Callable[[], bool]) ->
     """Files that say where to reach this process, for those on the same machine; between two lives they stay, or it
     could not be found and stopped then.
     """
-    contents = {"address": str(listener.address), "pid": str(os.getpid())}
-    paths = {name: config.directory / name for name in contents}
+    pid = os.getpid()
+    contents = {config.directory / "address": listener.address, config.directory / "pid": pid}
     try:
-        for name, text in contents.items():
-            temporary = paths[name].with_name(f".{name}.{os.getpid()}")
-            temporary.write_text(f"{text}\n", "ascii")
-            temporary.replace(paths[name])
+        for path, content in contents.items():
+            temporary = path.with_name(f".{path.name}.{pid}")
+            temporary.write_text(f"{content}\n", "ascii")
+            temporary.replace(path)
     except OSError as error:
         raise ConfigError(config.path, "", f"{error.filename} cannot be written: {error.strerror}") from error
     try:
         yield
     finally:
         if not stays():
-            for path in paths.values():
+            for path in contents:
                 path.unlink(missing_ok=True)
 
 

@@ -1,8 +1,13 @@
-"""An organisation's authority, the certificates it issues to its brokers, and the check of whose broker a peer is."""
+"""An organisation's authority, the certificates it issues to its brokers, and the check of whose broker a peer is.
+
+Where a broker and the authority are on different machines, the broker sends a request, which holds no secret (PKCS #10).
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
@@ -15,17 +20,19 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.model.genesis import Broker, Genesis
 from parley.net.tls import tls_name
 
 AUTHORITY_DAYS = 3_650
 BROKER_DAYS = 365
 MAX_DAYS = 36_500
 BACKDATE = timedelta(hours=1)  # clocks of different organisations differ
-MAX_CERTIFICATE = 16 * 1024  # bytes of a peer's
+MAX_CERTIFICATE = MAX_REQUEST = 16 * 1024  # bytes of a peer's, and of what a broker asks for
 
 # P-256 and not Ed25519: every TLS library has it, with FIPS and without, as have the key stores of companies, and
 # OpenSSL signs and verifies faster with it. These keys only open connections; what is ordered is signed by others.
@@ -50,6 +57,14 @@ class Issued(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Issued, certificate of {len(self.certificate)} bytes, key redacted>"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A broker's wish for a certificate, signed by the key that it is for."""
+
+    broker: Broker
+    key: ec.EllipticCurvePublicKey
 
 
 class IssueError(ValueError):
@@ -149,6 +164,41 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IssueError("the key is not a P-256 key, which brokers and authorities use")
     return key
+
+
+def make_request(broker: Broker, key: bytes) -> bytes:
+    """In PEM form; `key` is the secret, in PEM form too."""
+    name = x509.DNSName(tls_name(broker.name, broker.organisation))
+    request = (
+        x509.CertificateSigningRequestBuilder(x509.Name([]))
+        .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        .sign(load_key(key), hashes.SHA256())
+    )
+    return request.public_bytes(Encoding.PEM)
+
+
+def read_request(data: bytes, genesis: Genesis) -> Request:
+    """Whose request it is. Whether that broker's operator sent it, only its fingerprint can tell."""
+    try:
+        request = x509.load_pem_x509_csr(data[:MAX_REQUEST])
+        names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = names.get_values_for_type(x509.DNSName)
+        key, signed = request.public_key(), request.is_signature_valid
+    except (*UNREADABLE, x509.ExtensionNotFound) as error:
+        raise IssueError("it is not a request of `parley node request`") from error
+    known = {tls_name(broker.name, broker.organisation): broker for broker in genesis.brokers}
+    if len(found) != 1 or found[0] not in known:
+        raise IssueError(f"it is for {', '.join(found) or 'nobody'}, which is no broker of this network")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IssueError("its key is not a P-256 key, which brokers use")
+    if not signed:
+        raise IssueError("it is damaged, or not signed by the key that it is for")
+    return Request(known[found[0]], key)
+
+
+def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+    """For two people to compare over a channel that they trust."""
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def identify_peer(der: bytes, brokers: Mapping[str, bytes], *, now: int) -> str:
