@@ -190,9 +190,12 @@ class Pool:
             put(self._fetched, digest, None, REMEMBERED)
             self._fetches.answered(sender)
         else:
-            if digest in self._fetched:  # a second answer to a question, not an announcement
+            intake = self._room(digest, pending)
+            # What was fetched is a second answer to a question, not an announcement.
+            if intake is Intake.KNOWN or digest in self._fetched:
                 raise Refused(Reason.REPLAYED, f"batch {digest.hex()}")
-            self._require_room(digest, pending)
+            if intake is not Intake.TAKEN:
+                raise Refused(Reason.QUOTA, f"{intake.value} (entry broker {sender})")
             self._keep(digest, pending)
         return [
             StoreBatch(digest, pending, sync=wanted, waits=not wanted),
@@ -262,13 +265,6 @@ class Pool:
                 self._drop(oldest)
                 gone.append(oldest)
         return tuple(gone)
-
-    def _require_room(self, digest: bytes, batch: Pending) -> None:
-        intake = self._room(digest, batch)
-        if intake is Intake.KNOWN:
-            raise Refused(Reason.REPLAYED, f"batch {digest.hex()}")
-        if intake is not Intake.TAKEN:
-            raise Refused(Reason.QUOTA, f"{intake.value} (entry broker {batch.entry})")
 
     def _room(self, digest: bytes, batch: Pending) -> Intake:
         if digest in self._pending or digest in self._settled:

@@ -221,10 +221,14 @@ class Failure(_Numbered, frozen=True, tag=30):
     def of(cls, id_: int, refused: Refused) -> Failure:
         """Texts may quote what was sent, so they are cut."""
         data = refused.data
-        fields = tuple(
-            (name, value[:MAX_WORDS] if isinstance(value, str) else value) for name, value in data.fields
+        return cls(
+            id_,
+            data.code,
+            data.reason,
+            tuple(
+                (name, value[:MAX_WORDS] if isinstance(value, str) else value) for name, value in data.fields
+            ),
         )
-        return cls(id_, data.code, data.reason, fields)
 
     @property
     def refusal(self) -> Refusal:
@@ -307,11 +311,16 @@ class PackedFetched(_Certified, frozen=True, tag=32):
 
     def opened(self) -> Fetched:
         """Message by message. Raises `WireError`."""
-        blocks = tuple(
-            FetchedBlock(block.proof, tuple(batch.opened() for batch in block.batches))
-            for block in self.blocks
+        return Fetched(
+            self.id,
+            self.anchor,
+            self.head,
+            self.reader,
+            tuple(
+                FetchedBlock(block.proof, tuple(batch.opened() for batch in block.batches))
+                for block in self.blocks
+            ),
         )
-        return Fetched(self.id, self.anchor, self.head, self.reader, blocks)
 
 
 class SplicedBlock(Struct, frozen=True, array_like=True):

@@ -179,8 +179,13 @@ def fetched(view: View, caller: Caller, question: Fetch, charge: Callable[[int],
         blocks = tuple(_blocks(view, _affordable(reading, question)))
     finally:
         charge(RULE_WORK * len(reading.verdicts))
-    head = view.entry(HEADS.key(question.topic, question.partition))
-    return SplicedFetched(question.id, view.encoded_anchor, head, reading.reader(), blocks)
+    return SplicedFetched(
+        question.id,
+        view.encoded_anchor,
+        view.entry(HEADS.key(question.topic, question.partition)),
+        reading.reader(),
+        blocks,
+    )
 
 
 def require_kept(view: View, topic: str, partition: int, offset: int) -> None:

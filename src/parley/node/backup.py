@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,8 +80,9 @@ def _workshop(config: Config) -> Iterator[Path]:
     data = config.data.resolve()
     folder = data.with_name(f".{data.name}.backup")
     folder.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with ExitStack() as closing:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        closing.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,12 +90,8 @@ def _workshop(config: Config) -> Iterator[Path]:
                 f"another backup of {config.broker.name} is being made; let it finish."
             ) from None
         shutil.rmtree(folder / DATA, ignore_errors=True)  # of one that was interrupted
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder)
-    finally:
-        os.close(descriptor)
+        closing.callback(shutil.rmtree, folder)
+        yield folder
 
 
 def _head(config: Config, store: Store) -> tuple[int, bytes]:

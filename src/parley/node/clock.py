@@ -93,8 +93,7 @@ class ClockWatch:
 
 
 def advice(offset: int) -> str:
-    direction = "behind" if offset > 0 else "ahead of"
     return (
-        f"This machine's clock is {abs(offset) / 1_000:.1f} s {direction} the clocks of the other brokers; more than "
-        f"{TOLERATED / 1_000:g} s is not tolerated. Set it, and keep it set with NTP."
+        f"This machine's clock is {abs(offset) / 1_000:.1f} s {'behind' if offset > 0 else 'ahead of'} the clocks of the other "
+        f"brokers; more than {TOLERATED / 1_000:g} s is not tolerated. Set it, and keep it set with NTP."
     )

@@ -307,8 +307,9 @@ def _convert(path: Path, where: str, kind: type[S], table: dict[str, Any]) -> S:
             try:
                 values[name] = convert(table[name], field.type)
             except ValidationError:
-                expected, found = _expected(field.type), _shown(table[name])
-                raise ConfigError(path, key, f"expected {expected}, got {found}") from None
+                raise ConfigError(
+                    path, key, f"expected {_expected(field.type)}, got {_shown(table[name])}"
+                ) from None
     return kind(**values)
 
 

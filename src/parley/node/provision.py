@@ -117,10 +117,12 @@ def create_identity(
     chain = read_genesis(directory / "genesis.json").chain
     anchor = read_key(_organisation(directory, organisation) / "anchor.key")
     key = key or ed25519.SecretKey.generate()
-    credential = issue_credential(
-        chain, organisation, _named(name, "client"), key.public, not_after=not_after, anchor=anchor
+    identity = Identity(
+        issue_credential(
+            chain, organisation, _named(name, "client"), key.public, not_after=not_after, anchor=anchor
+        ),
+        key.seed(),
     )
-    identity = Identity(credential, key.seed())
     path = identity_path(directory, organisation, name)
     _private(path.parent)
     write_secret(path, msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n")

@@ -273,7 +273,7 @@ class Session:
         return None
 
     def _show(self, question: _AnsweredAtOnce) -> Answer:
-        ledger = self._services.ledger
+        ledger, advisories = self._services.ledger, self._services.advisories
         match question:
             case Prove():
                 return answers.proven(ledger.view(), self._caller, question)
@@ -286,21 +286,13 @@ class Session:
                 ledger.require_whole()
                 return blocks.audited(self._fresh_view(), self._caller, question)
             case StatusRequest():
-                return self._status(question)
+                self._charge(advisories.look_work)
+                readers = advisories.shown(self._view(), self._caller)
+                return replace(self._services.status(question.id), readers=readers)
             case Advise():
-                return self._advised(question)
-
-    def _status(self, question: StatusRequest) -> Status:
-        advisories = self._services.advisories
-        self._charge(advisories.look_work)
-        return replace(
-            self._services.status(question.id), readers=advisories.shown(self._view(), self._caller)
-        )
-
-    def _advised(self, question: Advise) -> Advised:
-        self._charge(ADVISORY_WORK)
-        self._services.advisories.take(self._fresh_view(), self._caller, question)
-        return Advised(question.id)
+                self._charge(ADVISORY_WORK)
+                advisories.take(self._fresh_view(), self._caller, question)
+                return Advised(question.id)
 
     def _require_room(self, id_: int) -> None:
         if id_ in self._submissions or id_ in self._polls or id_ in self._streams:

@@ -6,7 +6,7 @@ up to it, and checks hashes and certificates of every answer. A bad or missing a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -112,18 +112,14 @@ class BlockSync:
 
     def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
         # A turn per question, good answers or not: a member that answers slowly, a block at a time, gets no more than its.
-        self._turn = next(m for m in _after(self._turn, self._size) if m != self._index)
+        turns = ((self._turn + step) % self._size for step in range(1, self._size + 1))
+        self._turn = next(member for member in turns if member != self._index)
         self._attempt += 1
         self._question = _Question(self._turn, target, max(above, self._reached[self._turn]))
         return [
             Send(self._turn, BlocksRequest(target.block, self._question.above)),
             SetTimer(SyncTimer(self._attempt), RETRY),
         ]
-
-
-def _after(member: int, size: int) -> Iterator[int]:
-    """The other members in the order of their turns."""
-    return ((member + step) % size for step in range(1, size + 1))
 
 
 def answer(request: BlocksRequest, chain: Iterable[Block], tip: QC) -> BlocksResponse:
