@@ -11,19 +11,7 @@ import typer
 from parley import __version__
 from parley.application.application import VersionError
 from parley.applications import ApplicationError
-from parley.cli import (
-    ceremony_commands,
-    clients,
-    contexts_commands,
-    local,
-    local_logs,
-    network_status,
-    output,
-    pubsub,
-    pubsub_publish,
-    topics,
-    verify,
-)
+from parley.cli import output
 from parley.cli.lazy import Later, later
 from parley.client.errors import (
     ContextError,
@@ -41,6 +29,21 @@ app = typer.Typer(
     name="parley",
     cls=later(
         {
+            "pub": Later("parley.cli.pubsub_publish", "pub", _MESSAGES),
+            "sub": Later("parley.cli.pubsub", "sub", _MESSAGES),
+            "fetch": Later("parley.cli.pubsub", "fetch", _MESSAGES),
+            "read": Later("parley.cli.pubsub", "read", _MESSAGES),
+            "verify": Later("parley.cli.verify", "verify", _MESSAGES),
+            "up": Later("parley.cli.local", "up", _NETWORK),
+            "down": Later("parley.cli.local", "down", _NETWORK),
+            "status": Later("parley.cli.network_status", "status", _NETWORK),
+            "logs": Later("parley.cli.local_logs", "logs", _NETWORK),
+            "init": Later("parley.cli.ceremony_commands", "init", _MACHINES),
+            "context": Later("parley.cli.contexts_commands", "app", _NETWORK),
+            "topic": Later("parley.cli.topics", "app", _ADMINISTRATION),
+            "client": Later("parley.cli.clients", "app", _ADMINISTRATION),
+            "genesis": Later("parley.cli.ceremony_commands", "genesis_app", _MACHINES),
+            "node": Later("parley.cli.ceremony_commands", "node_app", _MACHINES),
             "audit": Later("parley.cli.audit", "app", _MACHINES),
             "debug": Later("parley.cli.debug", "app", _MACHINES),
             "demo": Later("parley.cli.demo", "demo", _SIMULATION),
@@ -58,22 +61,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-app.command(rich_help_panel=_MESSAGES)(pubsub_publish.pub)
-app.command(rich_help_panel=_MESSAGES)(pubsub.sub)
-app.command(rich_help_panel=_MESSAGES)(pubsub.fetch)
-app.command(rich_help_panel=_MESSAGES)(pubsub.read)
-app.command(rich_help_panel=_MESSAGES)(verify.verify)
-app.command(rich_help_panel=_NETWORK)(local.up)
-app.command(rich_help_panel=_NETWORK)(local.down)
-app.command(rich_help_panel=_NETWORK)(network_status.status)
-app.command(rich_help_panel=_NETWORK)(local_logs.logs)
-app.add_typer(contexts_commands.app, name="context", rich_help_panel=_NETWORK)
-app.add_typer(topics.app, name="topic", rich_help_panel=_ADMINISTRATION)
-app.add_typer(clients.app, name="client", rich_help_panel=_ADMINISTRATION)
-app.command(rich_help_panel=_MACHINES)(ceremony_commands.init)
-app.add_typer(ceremony_commands.genesis_app, name="genesis", rich_help_panel=_MACHINES)
-app.add_typer(ceremony_commands.node_app, name="node", rich_help_panel=_MACHINES)
 
 _WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
 _WRONG_APPLICATION = (ApplicationError, VersionError)

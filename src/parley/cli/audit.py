@@ -14,7 +14,6 @@ from parley.cli import output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.lazy import Later, later
 from parley.cli.local_folder import require_node_extra
-from parley.cli.output import ExitCode, fail
 from parley.cli.recover import broker_config
 from parley.client.contexts import read_genesis
 from parley.model.genesis import Genesis
@@ -42,11 +41,6 @@ class Result(Struct):
     first_fault: str | None
     replayed: bool
     store: str
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `verify` a command of its own: a group with one command would swallow its name."""
 
 
 @app.command()
@@ -78,7 +72,7 @@ def verify(
     result = _verified(data, trusted, way_back, replay=replay)
     output.emit(result, lambda: _told(result), as_json=json)
     if not result.valid:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
 def _chosen(
@@ -97,7 +91,7 @@ def _chosen(
     try:
         config = configuration.load(broker_config(broker, directory, context, hint="--broker"))
     except configuration.ConfigError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
     return config.data, config.genesis, recovery_command(config)
 
 
@@ -112,7 +106,7 @@ def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> R
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return Result(False, 0, 0, _helped(error, way_back), False, str(data))
     except StoreError as error:
-        fail(_helped(error, way_back), ExitCode.WRONG_USE)
+        output.fail(_helped(error, way_back), output.ExitCode.WRONG_USE)
     return Result(
         verdict.valid,
         verdict.heights,

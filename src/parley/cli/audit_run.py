@@ -14,7 +14,6 @@ from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.local_folder import require_node_extra
 from parley.cli.on_spark import ending, network_of, require_spark
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.model.genesis import Genesis
 
@@ -86,7 +85,7 @@ def run(
     result = _result(report, source, findings)
     output.emit(result, lambda: _told(result, report), as_json=json)
     if not result.valid:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
 def _chosen(
@@ -126,7 +125,7 @@ def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bo
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return unreadable(str(error))
     except StoreError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
 
 
 def _require_writable(path: Path) -> None:

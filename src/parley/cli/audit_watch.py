@@ -21,7 +21,6 @@ from parley.cli import output, plots, watch_plot
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.network import INTERRUPTED
 from parley.cli.on_spark import ending, network_of, require_spark
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.spark.detect_report import Report, markdown, moment, report
 from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
@@ -117,7 +116,7 @@ def watch(
         page.write_text(markdown(found, _beside(chart, page)))
     if once or check:
         output.emit(found, lambda: _told(found), as_json=json)
-        raise typer.Exit(ExitCode.HOLDS if found.quiet else ExitCode.DOES_NOT_HOLD)
+        raise typer.Exit(output.ExitCode.HOLDS if found.quiet else output.ExitCode.DOES_NOT_HOLD)
     raise typer.Exit(INTERRUPTED)
 
 
@@ -129,9 +128,9 @@ def _require_folder(page: Path | None) -> None:
 def _require_table(table: Path) -> None:
     """That nothing was noticed is good news only where somebody looked."""
     if not (table / CHECKPOINT).is_dir() and not any(table.glob("*.parquet")):
-        fail(
+        output.fail(
             f"no watch has written to {table} yet; check the name, or run: parley audit watch --once --table {table}",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
 
 
@@ -149,7 +148,7 @@ def _read(table: Path) -> Report:
     try:
         return report(read_alerts(table), str(table))
     except AlertTableError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
 
 
 # -- the job ---------------------------------------------------------------------------------------------------------

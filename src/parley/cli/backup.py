@@ -14,7 +14,6 @@ import typer
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.output import ExitCode, fail
 from parley.cli.recover import broker_config
 
 if TYPE_CHECKING:  # an extra
@@ -126,9 +125,9 @@ def _stopping_with_a_sentence() -> Iterator[None]:
         with provisioning():
             yield
     except BackupError as error:
-        fail(str(error).rstrip("."))
+        output.fail(str(error).rstrip("."))
     except (SafetyRecordError, StoreError) as error:
-        fail(str(error).rstrip("."), ExitCode.WRONG_USE)
+        output.fail(str(error).rstrip("."), output.ExitCode.WRONG_USE)
 
 
 def _result(path: Path, manifest: Manifest) -> dict[str, object]:

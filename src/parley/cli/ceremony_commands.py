@@ -14,11 +14,8 @@ from typer.core import TyperGroup
 
 from parley.cli import ceremony, contexts, output
 from parley.cli.backup import backup, restore
-from parley.cli.ceremony import CeremonyError, Draft, Part, Settings
 from parley.cli.ceremony_settle import GENESIS, ours, settle, write
-from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
-from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice
 from parley.cli.recover import recover
 from parley.cli.renew import install, renew, request, sign
@@ -65,8 +62,8 @@ def init(
             help="Ask for the right to read whole blocks; the others agree by signing the genesis.",
         ),
     ] = False,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Make the keys of your organisation and its brokers, and the public part to hand to the others.
@@ -77,7 +74,7 @@ def init(
     home = directory or contexts.DEFAULT_DIRECTORY
     brokers = _paired(organisation, broker or [f"{organisation}-1"], address, listen)
     if home.is_dir() and any(home.iterdir()):
-        fail(f"{home} is not empty; choose another folder with --dir", ExitCode.WRONG_USE)
+        output.fail(f"{home} is not empty; choose another folder with --dir", output.ExitCode.WRONG_USE)
     made_whole(home, lambda folder: _create(folder, organisation, brokers, listen, auditor=auditor))
     path = _part_path(home, organisation)
     if context is not None:
@@ -120,8 +117,8 @@ def combine(
             "--allow-faults", help="Brokers may be told to lie: for tests only. All must say the same."
         ),
     ] = False,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Combine the parts into a draft and sign it; combine the drafts of all into the genesis file.
@@ -132,14 +129,14 @@ def combine(
     home = contexts.find_directory(directory, context) if context else directory or contexts.DEFAULT_DIRECTORY
     if not is_name(network):
         raise typer.BadParameter("use 1 to 32 of a-z, 0-9 and -.", param_hint="--network")
-    settings = Settings(network, cast("Any", depth), cast("Any", leaders), allow_faults)
+    settings = ceremony.Settings(network, cast("Any", depth), cast("Any", leaders), allow_faults)
     with provisioning():
         try:
             draft = _signed_here(_draft(files, settings), home)
             unsigned = ceremony.missing(draft)
             data = ceremony.encode_file(draft) if unsigned else ceremony.finished(draft)
-        except (CeremonyError, GenesisError) as error:
-            fail(str(error), ExitCode.WRONG_USE)
+        except (ceremony.CeremonyError, GenesisError) as error:
+            output.fail(str(error), output.ExitCode.WRONG_USE)
         path = out or home / (_draft_name(draft, home) if unsigned else GENESIS)
         if not unsigned and out is None and ours(draft, home):
             settle(home, draft, data)
@@ -165,8 +162,8 @@ def node(
         Path | None,
         typer.Argument(metavar="CONFIG", help="A broker.toml; if not said, the folder's only one."),
     ] = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Run one broker in the foreground, until it is told to stop."""
@@ -185,7 +182,7 @@ def node(
     broker = config.resolve().parent
     pid = LocalBroker(broker.name, "", broker, "").pid()
     if pid is not None and pid != os.getpid():  # ids are used again
-        fail(f"{broker.name} is running already, as process {pid}", ExitCode.WRONG_USE)
+        output.fail(f"{broker.name} is running already, as process {pid}", output.ExitCode.WRONG_USE)
     words = f"{broker.name} is starting, and runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
     signal.signal(
@@ -251,25 +248,25 @@ def _create(
 # -- drafts ---------------------------------------------------------------------------------------------------------
 
 
-def _draft(files: list[Path], settings: Settings) -> Draft:
+def _draft(files: list[Path], settings: ceremony.Settings) -> ceremony.Draft:
     read = {str(path): ceremony.read_file(path) for path in files}
-    parts = {name: file for name, file in read.items() if isinstance(file, Part)}
-    drafts = {name: file for name, file in read.items() if isinstance(file, Draft)}
+    parts = {name: file for name, file in read.items() if isinstance(file, ceremony.Part)}
+    drafts = {name: file for name, file in read.items() if isinstance(file, ceremony.Draft)}
     if parts:
-        drafts = {"the combined parts": Draft(ceremony.combine(parts, settings), {}), **drafts}
+        drafts = {"the combined parts": ceremony.Draft(ceremony.combine(parts, settings), {}), **drafts}
     return ceremony.merge(drafts)
 
 
-def _signed_here(draft: Draft, home: Path) -> Draft:
+def _signed_here(draft: ceremony.Draft, home: Path) -> ceremony.Draft:
     """Signed by the anchors in this folder, after a look at whether the genesis says of us what we said."""
     from parley.node import keys  # noqa: PLC0415 - an extra
 
     for organisation in ours(draft, home):
         part = ceremony.read_file(_part_path(home, organisation))
-        assert isinstance(part, Part)
+        assert isinstance(part, ceremony.Part)
         listed = [broker for broker in draft.genesis.brokers if broker.organisation == organisation]
         if draft.genesis.organisation(organisation) != part.organisation or set(listed) != set(part.brokers):
-            raise CeremonyError(
+            raise ceremony.CeremonyError(
                 f"what these files say of {organisation} is not what {_part_path(home, organisation)} says; do not use them"
             )
         anchor = keys.read_key(home / "organisations" / organisation / "anchor.key")
@@ -281,11 +278,11 @@ def _part_path(home: Path, organisation: str) -> Path:
     return home / f"{organisation}.part.json"
 
 
-def _draft_name(draft: Draft, home: Path) -> str:
+def _draft_name(draft: ceremony.Draft, home: Path) -> str:
     return f"{'-'.join(ours(draft, home)) or draft.genesis.network}.draft.json"
 
 
-def _warn(draft: Draft) -> None:
+def _warn(draft: ceremony.Draft) -> None:
     size = len(draft.genesis.brokers)
     if not faults(size):
         output.note(
@@ -294,11 +291,11 @@ def _warn(draft: Draft) -> None:
         )
 
 
-def _auditors(draft: Draft) -> list[str]:
+def _auditors(draft: ceremony.Draft) -> list[str]:
     return [party.name for party in draft.genesis.organisations if "auditor" in party.rights]
 
 
-def _tell(path: Path, draft: Draft, unsigned: list[str], elsewhere: Path | None) -> str:
+def _tell(path: Path, draft: ceremony.Draft, unsigned: list[str], elsewhere: Path | None) -> str:
     chain = draft.genesis.chain.hex()
     brokers = (f"{broker.name} of {broker.organisation}" for broker in draft.genesis.brokers)
     members = f"Its brokers: {', '.join(brokers)}."

@@ -14,7 +14,6 @@ from parley.cli import output
 from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.network import connected, run
-from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_values import choice, parse_tags
 from parley.cli.renew_credential import install, renew
 from parley.client.administration import ClientInfo
@@ -246,10 +245,10 @@ def _credential(
         return path, identity.credential.key, identity.proof(), False
     anchor = home / "organisations" / organisation / "anchor.key"
     if not anchor.is_file():
-        fail(
+        output.fail(
             f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
             f"`parley init` was run",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     if key is None:
         identity = provision.create_identity(home, organisation, name, not_after=until)

@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from parley.cli import contexts, output
-from parley.cli.contexts import ContextName, Directory
 from parley.client.contexts import ContextFile, context_names, current_context, read_context, read_genesis
 
 app = typer.Typer(help="Choose the network that commands speak to, and as whom.", no_args_is_help=True)
@@ -38,8 +37,8 @@ def show(
         str | None,
         typer.Argument(metavar="NAME", help="If not said, the one in force.", autocompletion=context_names),
     ] = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Show a context: by name, or the one in force here and why."""
@@ -71,7 +70,7 @@ def add(
         list[str] | None,
         typer.Option(metavar="NAME=HOST:PORT", help="Another address of a broker; repeatable."),
     ] = None,
-    directory: Directory = None,
+    directory: contexts.Directory = None,
     json: output.Json = False,
 ) -> None:
     """Save a context under a name: from a network's folder, or from a genesis file and an identity."""

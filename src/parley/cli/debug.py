@@ -14,18 +14,12 @@ from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find
 from parley.cli.debug_bundle import Bundle, collect
 from parley.cli.local_folder import require_node_extra
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 
 MIB = 1024 * 1024
 MAX_LOG_MIB = 48
 
 app = typer.Typer(help="Find out what is wrong.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `bundle` a command of its own: a group with one command would swallow its name."""
 
 
 @app.command()
@@ -52,7 +46,7 @@ def bundle(
     chosen = find(directory, context)
     path = out or Path(time.strftime("parley-debug-%Y%m%d-%H%M%S.tar.gz", time.gmtime()))
     if path.exists():
-        fail(f"{path} exists already; choose another name with --out", ExitCode.WRONG_USE)
+        output.fail(f"{path} exists already; choose another name with --out", output.ExitCode.WRONG_USE)
     found = collect(chosen, read_genesis(chosen.file.genesis), log_mib * MIB)
     found.write(path)
     result = {

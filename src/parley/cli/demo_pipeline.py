@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.cli import contexts, local_setup
-from parley.cli.contexts import Chosen
 from parley.cli.demo_records import all_ready
 from parley.cli.examples import yesterday
 from parley.cli.examples_tenants import Sent, intrude, publish, set_up
@@ -78,7 +77,7 @@ def _emptied(out: Path) -> Folder:
 
 
 @contextmanager
-def staged() -> Iterator[Chosen]:
+def staged() -> Iterator[contexts.Chosen]:
     """A network as `parley up` makes it, for as long as it is needed."""
     with TemporaryDirectory(prefix="parley-demo-") as folder:
         home = Path(folder) / "network"
@@ -93,7 +92,9 @@ def staged() -> Iterator[Chosen]:
                 process.wait()
 
 
-def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None], master: str = LOCAL) -> Outcome:
+def perform(
+    chosen: contexts.Chosen, folder: Folder, say: Callable[[str], None], master: str = LOCAL
+) -> Outcome:
     sent, refusal = asyncio.run(_publish(chosen, say))
     say("starting Spark")
     with folder.held(read_genesis(chosen.file.genesis).chain.hex()):
@@ -102,7 +103,7 @@ def perform(chosen: Chosen, folder: Folder, say: Callable[[str], None], master: 
     return Outcome(dict(sent.messages), sent.malformed.total(), refusal, run, run.seconds)
 
 
-async def _publish(chosen: Chosen, say: Callable[[str], None]) -> tuple[Sent, str]:
+async def _publish(chosen: contexts.Chosen, say: Callable[[str], None]) -> tuple[Sent, str]:
     async with asyncio.timeout(PATIENCE):
         await all_ready(chosen.directory)
         say("publishing a day of readings")

@@ -22,11 +22,6 @@ MAX_MESSAGES = 10_000_000
 app = typer.Typer(help="Fill a local network with data that looks real.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    pass
-
-
 def _parse_time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)

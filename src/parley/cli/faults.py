@@ -9,9 +9,7 @@ import typer
 from rich.table import Table
 
 from parley.cli import contexts, output
-from parley.cli.contexts import ContextName, Directory, meant
 from parley.cli.local_folder import locked
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.consensus.committee import faults as tolerated
 from parley.node.faults.settings import read_faults, switch
@@ -31,8 +29,8 @@ def set_(
     *,
     broker: Annotated[str, typer.Argument(metavar="BROKER")],
     faults: Annotated[list[str], typer.Argument(metavar="FAULT...", help="One of the kinds above.")],
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     home = contexts.find_directory(directory, context)
@@ -56,8 +54,8 @@ def set_(
 def clear(
     *,
     broker: Annotated[str | None, typer.Argument(metavar="BROKER", help="If not said, all.")] = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Switch all faults off."""
@@ -73,7 +71,9 @@ def clear(
 
 
 @app.command("list")
-def list_(*, directory: Directory = None, context: ContextName = None, json: output.Json = False) -> None:
+def list_(
+    *, directory: contexts.Directory = None, context: contexts.ContextName = None, json: output.Json = False
+) -> None:
     """Show which brokers lie, and how."""
     home = contexts.find_directory(directory, context)
     found = {broker.name: _faults(broker) for broker in _brokers(home)}
@@ -98,10 +98,10 @@ def _nobody(home: Path) -> str:
 
 def _require_allowed(home: Path) -> None:
     if not _allowed(home):
-        fail(
+        output.fail(
             f"the network in {home} was made without --allow-faults, so its brokers refuse to lie; make another one with "
             "`parley up --allow-faults --dir DIR`",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
 
 
@@ -121,7 +121,9 @@ def _brokers(home: Path) -> list[LocalBroker]:
 def _chosen(home: Path, name: str) -> LocalBroker:
     brokers = {broker.name: broker for broker in _brokers(home)}
     if name not in brokers:
-        fail(f"{home} has no broker {name!r}{meant(name, list(brokers))}", ExitCode.WRONG_USE)
+        output.fail(
+            f"{home} has no broker {name!r}{contexts.meant(name, list(brokers))}", output.ExitCode.WRONG_USE
+        )
     return brokers[name]
 
 
@@ -132,14 +134,14 @@ def _faults(broker: LocalBroker) -> tuple[tuple[str, ...], str]:
     except FaultError as error:
         return (), str(error)
     except OSError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
 
 
 def _switch(broker: LocalBroker, faults: tuple[str, ...]) -> bool:
     try:
         return switch(broker, faults)
     except (FaultError, OSError) as error:
-        fail(f"{broker.config}: {error}", ExitCode.WRONG_USE)
+        output.fail(f"{broker.config}: {error}", output.ExitCode.WRONG_USE)
 
 
 def _table(found: dict[str, tuple[tuple[str, ...], str]]) -> Table:

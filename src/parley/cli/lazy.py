@@ -37,7 +37,7 @@ def later(commands: dict[str, Later]) -> type[TyperGroup]:
             return super().list_commands(ctx)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-            if args and args[0] not in self.commands:
+            if args and self.get_command(ctx, args[0]) is None:
                 self.list_commands(ctx)
             return super().resolve_command(ctx, args)
 

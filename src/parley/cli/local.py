@@ -12,10 +12,8 @@ from typing import Annotated
 import typer
 
 from parley.cli import contexts, local_one, local_setup, output
-from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import context_names, context_path, read_context, read_genesis
 from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
@@ -47,7 +45,7 @@ def up(
         bool,
         typer.Option("--allow-faults", help="If new: brokers may be told to lie; see `parley fault --help`."),
     ] = False,
-    directory: Directory = None,
+    directory: contexts.Directory = None,
     context: Annotated[
         str | None,
         typer.Option(
@@ -73,9 +71,9 @@ def up(
     genesis = read_genesis(home / "genesis.json")
     _check(home, genesis, orgs, created=created)
     if allow_faults and not genesis.allow_faults:
-        fail(
+        output.fail(
             f"the network in {home} was made without --allow-faults, and that cannot be changed; choose another --dir",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     with locked(home):
         members = local_brokers(home, genesis)
@@ -116,18 +114,20 @@ def down(
         bool, typer.Option("--wipe", help="Also delete the folder, with all that was published.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Stop the brokers of a local network; the folder and everything in it stays, unless --wipe is said."""
     home = contexts.find_directory(directory, context)
     if not (home / "genesis.json").is_file():
-        fail(f"{home} holds no network", ExitCode.WRONG_USE)
+        output.fail(f"{home} holds no network", output.ExitCode.WRONG_USE)
     if brokers and wipe:
         raise typer.BadParameter("it is for whole networks.", param_hint="--wipe")
     if not (there := brokers_of(home)):
-        fail(f"there are no brokers in {home}, so there is nothing to stop here", ExitCode.WRONG_USE)
+        output.fail(
+            f"there are no brokers in {home}, so there is nothing to stop here", output.ExitCode.WRONG_USE
+        )
     if wipe and not yes:
         output.ask(f"Delete {home} with all keys and everything published?", as_json=json)
     with locked(home):
@@ -152,15 +152,15 @@ def _check(home: Path, genesis: Genesis, orgs: int | None, *, created: bool) -> 
             "out. In a real one each organisation keeps its own; see `parley init --help`."
         )
     elif orgs is not None and orgs != there:
-        fail(
+        output.fail(
             f"{home} holds a network of {there} organisations already; choose another --dir, or delete it with "
             f"`parley down --wipe --dir {home}`",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     if len(local_brokers(home, genesis)) < len(genesis.brokers):
-        fail(
+        output.fail(
             f"{home} holds one organisation's part of a network; run its broker with `parley node --dir {home}`",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
 
 
@@ -168,10 +168,10 @@ def _start(brokers: list[LocalBroker]) -> Children:
     waiting = [broker for broker in brokers if broker.pid() is None]
     for broker in waiting:
         if not is_free(broker.address):
-            fail(
+            output.fail(
                 f"another program listens at {broker.address}, the address of {broker.name}; stop it first, or make a "
                 "new network in another --dir",
-                ExitCode.UNREACHABLE,
+                output.ExitCode.UNREACHABLE,
             )
     return {broker: broker.start() for broker in waiting}
 
@@ -185,7 +185,7 @@ async def _settle(home: Path, genesis: Genesis, children: Children) -> None:
             await _ready(home, children, count)
     except TimeoutError:
         tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
-        fail(f"the brokers are not ready after {limit:.0f} s\n{tails}", ExitCode.UNREACHABLE)
+        output.fail(f"the brokers are not ready after {limit:.0f} s\n{tails}", output.ExitCode.UNREACHABLE)
     await local_setup.register(home, genesis)
 
 

@@ -14,7 +14,6 @@ import typer
 
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find_directory, meant
-from parley.cli.output import ExitCode, fail
 from parley.cli.pubsub_format import visible
 from parley.node.processes import last_lines
 
@@ -41,10 +40,13 @@ def logs(
     files = {path.parent.name: path for path in sorted(home.glob("brokers/*/log.jsonl"))}
     if broker is not None:
         if broker not in files:
-            fail(f"{home} has no log of a broker {broker!r}{meant(broker, list(files))}", ExitCode.WRONG_USE)
+            output.fail(
+                f"{home} has no log of a broker {broker!r}{meant(broker, list(files))}",
+                output.ExitCode.WRONG_USE,
+            )
         files = {broker: files[broker]}
     if not files:
-        fail(f"{home} has no logs: no broker has run there", ExitCode.WRONG_USE)
+        output.fail(f"{home} has no logs: no broker has run there", output.ExitCode.WRONG_USE)
     tails = {name: path.stat().st_size for name, path in files.items()}
     found = (_last(name, path, lines) for name, path in files.items())
     entries = list(heapq.merge(*found, key=lambda entry: entry[:2]))

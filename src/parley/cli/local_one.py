@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.cli import contexts, output
-from parley.cli.contexts import meant
 from parley.cli.local_folder import locked
 from parley.cli.network import observing, run, states
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.node.processes import LocalBroker, local_brokers, stop
 
@@ -24,14 +22,16 @@ def chosen(brokers: Sequence[LocalBroker], names: Sequence[str], home: Path) -> 
     known = {broker.name: broker for broker in brokers}
     for name in names:
         if name not in known:
-            fail(f"{home} has no broker {name!r}{meant(name, list(known))}", ExitCode.WRONG_USE)
+            output.fail(
+                f"{home} has no broker {name!r}{contexts.meant(name, list(known))}", output.ExitCode.WRONG_USE
+            )
     return [known[name] for name in names]
 
 
 def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
     """Start those of them that do not run, leave them running, and say how they are once they answer."""
     if not (home / "genesis.json").is_file():
-        fail(f"{home} holds no network; to make one, name no broker", ExitCode.WRONG_USE)
+        output.fail(f"{home} holds no network; to make one, name no broker", output.ExitCode.WRONG_USE)
     brokers = chosen(local_brokers(home, read_genesis(home / "genesis.json")), names, home)
     with locked(home):
         children = {broker: broker.start() for broker in brokers if broker.pid() is None}
@@ -55,10 +55,10 @@ def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
 def require_running(broker: LocalBroker, process: subprocess.Popen[bytes]) -> None:
     """End the command if the process of a broker has ended: with its own code if it could not even start."""
     if (code := process.poll()) is not None:
-        refused = code == ExitCode.WRONG_USE
-        fail(
+        refused = code == output.ExitCode.WRONG_USE
+        output.fail(
             f"{broker.name} ended at once:\n{broker.tail()}",
-            ExitCode.WRONG_USE if refused else ExitCode.UNREACHABLE,
+            output.ExitCode.WRONG_USE if refused else output.ExitCode.UNREACHABLE,
         )
 
 
@@ -78,4 +78,4 @@ async def _answering(
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
-            fail(f"no answer after {START_SECONDS:.0f} s\n{tails}", ExitCode.UNREACHABLE)
+            output.fail(f"no answer after {START_SECONDS:.0f} s\n{tails}", output.ExitCode.UNREACHABLE)

@@ -15,7 +15,6 @@ from rich.table import Table
 from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.network import observing, run, starting
-from parley.cli.output import ExitCode
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
 from parley.client.readers import ReaderStatus
@@ -148,7 +147,7 @@ def _conclude(chosen: Chosen, found: list[BrokerStatus], *, late: bool) -> None:
         return
     if remedy := starting(chosen):
         output.note(f"parley: {remedy}")
-    raise typer.Exit(ExitCode.UNREACHABLE if late or not answering else ExitCode.DOES_NOT_HOLD)
+    raise typer.Exit(output.ExitCode.UNREACHABLE if late or not answering else output.ExitCode.DOES_NOT_HOLD)
 
 
 def _unready(found: list[BrokerStatus], height: int) -> dict[str, str]:

@@ -17,7 +17,6 @@ from parley.cli.contexts import Chosen, ContextName, Directory, dir_option, find
 from parley.cli.examples_tenants import identity_of, who
 from parley.cli.network import INTERRUPTED, connected, run
 from parley.cli.on_spark import code_of, network_of, require_spark
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis
 from parley.client.errors import UnknownTopic
 from parley.spark.errors import ParleySparkError
@@ -32,11 +31,6 @@ LOCAL = "local[2]"
 FOLDER = "pipeline"
 
 app = typer.Typer(help="Tables and charts of what was published, made on Spark.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    pass
 
 
 @app.command("run")
@@ -67,7 +61,7 @@ def run_command(
     done = _work(chosen, folder, spark)
     output.emit(done, lambda: told(done), as_json=json)
     if not done.holds:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
 def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
@@ -77,7 +71,10 @@ def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
     from parley.spark.session import CONNECT, prepare  # noqa: PLC0415
 
     if master.startswith(CONNECT):
-        fail("the pipeline starts a Spark of its own; say local[2], or spark://HOST:PORT", ExitCode.WRONG_USE)
+        output.fail(
+            "the pipeline starts a Spark of its own; say local[2], or spark://HOST:PORT",
+            output.ExitCode.WRONG_USE,
+        )
     read = feed(chosen)
     try:
         prepare(master)
@@ -86,9 +83,9 @@ def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
         with folder.held(chain), output.progress("pipeline", FLOWS) as advance:
             return run_pipeline(folder, read, master, completed=lambda _: advance())
     except (Busy, OtherNetwork) as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
     except (ParleySparkError, PipelineFailed) as error:
-        fail(str(error), code_of(error.condition))
+        output.fail(str(error), code_of(error.condition))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -100,7 +97,7 @@ def feed(chosen: Chosen) -> Feed:
     identities = {tenant.topic: identity_of(chosen, tenant, tenant.reader) for tenant in TENANTS}
     for identity in identities.values():
         if not identity.is_file():
-            fail(f"there is no {identity}; {_remedy(chosen)}", ExitCode.WRONG_USE)
+            output.fail(f"there is no {identity}; {_remedy(chosen)}", output.ExitCode.WRONG_USE)
     return Feed(network_of(chosen), identities)
 
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.cli import contexts, output
-from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.output import ExitCode, fail
 from parley.consensus.committee import faults
 
 if TYPE_CHECKING:  # an extra
@@ -36,8 +34,8 @@ def recover(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Put the disk of a stopped broker in order after a loss, so that it can start and come back.
@@ -96,7 +94,7 @@ def _stopping_with_a_sentence() -> Iterator[None]:
         with provisioning():
             yield
     except (SafetyRecordError, StoreError) as error:
-        fail(str(error).rstrip("."), ExitCode.WRONG_USE)
+        output.fail(str(error).rstrip("."), output.ExitCode.WRONG_USE)
 
 
 def _explained(config: Config, loss: Loss) -> str:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.cli import contexts, output
-from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import provisioning, require_node_extra, require_own
 from parley.cli.network import run
-from parley.cli.output import ExitCode, fail
 from parley.cli.recover import broker_config
 from parley.net.tls import ContextError
 
@@ -45,8 +43,8 @@ def renew(
     broker: BrokerName = None,
     days: Days = None,
     new_key: NewKey = False,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Give a broker a new certificate, signed by your organisation's authority, without stopping it.
@@ -71,8 +69,8 @@ def request(
     broker: BrokerName = None,
     new_key: NewKey = False,
     out: Out = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Write a request for a new certificate, to be signed where your organisation's authority is. It holds no secret."""
@@ -98,8 +96,8 @@ def sign(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `parley node request` wrote.")],
     days: Days = None,
     out: Out = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Sign a broker's request with your organisation's authority. Compare the fingerprint with the broker's operator."""
@@ -112,7 +110,7 @@ def sign(
         try:
             found = certificates.read_request(file.read_bytes(), genesis)
         except certificates.IssueError as error:
-            fail(f"{file}: {error}", ExitCode.WRONG_USE)
+            output.fail(f"{file}: {error}", output.ExitCode.WRONG_USE)
         one = found.broker
         authority = _authority(home, genesis, one.organisation)
         made = certificates.certify(authority, one.name, one.organisation, found.key, now=_now(), days=days)
@@ -131,8 +129,8 @@ def install(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `parley node sign` wrote.")],
     broker: BrokerName = None,
-    directory: Directory = None,
-    context: ContextName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Put a signed certificate in use, without stopping the broker. A wrong one is refused and changes nothing."""
@@ -152,7 +150,7 @@ def _put_in_use(config: Config, shown: Shown, *, as_json: bool) -> None:
     name, until = config.broker.name, date(shown.ends)
     pid = renewal.tell(config)
     if pid is not None and (problem := run(renewal.confirm(config, shown))):
-        fail(
+        output.fail(
             f"{name} has its new certificate on disk, but does not show it: {problem}. Its log says why: parley logs {name}. "
             f"The old files lie beside the new ones: {', '.join(map(str, renewal.old_files(config)))}"
         )
@@ -179,21 +177,21 @@ def _authority(home: Path, genesis: Genesis, organisation: str) -> Authority:
 
     folder = home / "organisations" / organisation
     if not (folder / "ca.key").exists():
-        fail(
+        output.fail(
             f"{folder} does not hold the authority of {organisation}, which signs its brokers' certificates. Where the broker is, "
             f"run `parley node request`; where the authority is, `parley node sign`; then here `parley node install`",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     try:
         authority = provision.read_authority(home, organisation)
     except ContextError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
     known = genesis.organisation(organisation)
     assert known is not None, "a genesis file is consistent"
     if authority.certificate != known.tls_ca:
-        fail(
+        output.fail(
             f"{folder / 'ca.crt'} is not the authority of {organisation} that the genesis file names; take that one from its backup",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     return authority
 

@@ -18,7 +18,6 @@ from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.network import connected, run
-from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_genesis, read_identity
 from parley.model.credentials import (
     Credential,
@@ -59,10 +58,10 @@ def renew(
     key = held.credential.key if held is not None else _registered_key(chosen, who, name)
     anchor = home / "organisations" / organisation / "anchor.key"
     if not anchor.is_file():
-        fail(
+        output.fail(
             f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
             f"`parley init` was run",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     chain, until = read_genesis(chosen.file.genesis).chain, _now() + days * DAY
     with provisioning():
@@ -101,19 +100,22 @@ def install(
     identity, credential = read_identity(path), _read(file)
     own = identity.credential
     if (credential.organisation, credential.name) != (own.organisation, own.name):
-        fail(
+        output.fail(
             f"{file} is for {credential.organisation}/{credential.name}, and {path} is {own.organisation}/{own.name}",
-            ExitCode.WRONG_USE,
+            output.ExitCode.WRONG_USE,
         )
     if credential.key != own.key:
-        fail(f"{file} is for another key than the one in {path}; ask for one for that", ExitCode.WRONG_USE)
+        output.fail(
+            f"{file} is for another key than the one in {path}; ask for one for that",
+            output.ExitCode.WRONG_USE,
+        )
     try:
         check_credential(credential, read_genesis(chosen.file.genesis), _now())
         write_secret(path, encoded(Identity(credential, identity.seed)), replace=True)
     except CredentialError as error:
-        fail(f"{file} cannot be used: {error}", ExitCode.WRONG_USE)
+        output.fail(f"{file} cannot be used: {error}", output.ExitCode.WRONG_USE)
     except SecretError as error:
-        fail(str(error), ExitCode.WRONG_USE)
+        output.fail(str(error), output.ExitCode.WRONG_USE)
     output.emit(
         {
             "client": f"{own.organisation}/{own.name}",
@@ -141,7 +143,7 @@ def _read(path: Path) -> Credential:
     try:
         return msgspec.json.decode(data, type=Credential)
     except (ValueError, RecursionError) as error:
-        return fail(f"{path} is not a credential: {error}", ExitCode.WRONG_USE)
+        return output.fail(f"{path} is not a credential: {error}", output.ExitCode.WRONG_USE)
 
 
 def encoded(value: Credential | Identity) -> bytes:
