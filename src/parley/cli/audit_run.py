@@ -83,9 +83,7 @@ def run(
 
     write(report, findings)
     result = _result(report, source, findings)
-    output.emit(result, lambda: _told(result, report), as_json=json)
-    if not result.valid:
-        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
+    output.emit(result, lambda: _told(result, report), as_json=json, holds=result.valid)
 
 
 def _chosen(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from parley.cli import output, plots, watch_plot
@@ -249,9 +248,17 @@ def _line(alert: Alert) -> Text:
 def _told(found: Report) -> RenderableType:
     if found.quiet:
         return f"Nothing was noticed. Table {found.table}"
-    shown = Table("kind", "who", "since", "until", "how many", "severity", box=None)
-    for one in found.episodes[-MAX_SHOWN:]:
-        until = "goes on" if one.ongoing else moment(one.end)
-        severity = Text(one.severity, style=COLOURS[one.severity])
-        shown.add_row(one.kind, one.subject, moment(one.start), until, str(one.count), severity)
-    return shown
+    return output.table(
+        ("kind", "who", "since", "until", "how many", "severity"),
+        (
+            (
+                one.kind,
+                one.subject,
+                moment(one.start),
+                "goes on" if one.ongoing else moment(one.end),
+                str(one.count),
+                Text(one.severity, style=COLOURS[one.severity]),
+            )
+            for one in found.episodes[-MAX_SHOWN:]
+        ),
+    )

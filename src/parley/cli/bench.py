@@ -11,17 +11,8 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from parley.cli import (
-    bench_growth,
-    bench_match,
-    bench_peers,
-    bench_pub,
-    bench_quiet,
-    bench_spark,
-    bench_steady,
-    bench_sub,
-    output,
-)
+from parley.bench.figures import spread
+from parley.cli import bench_growth, bench_load, bench_match, bench_peers, bench_spark, output
 from parley.cli.bench_memory import Memory
 from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
@@ -77,10 +68,14 @@ def consensus(  # noqa: PLR0917 - each argument is an option of the command line
             rates.append(_measure(nodes, blocks, batch_bytes))
             advance()
     median = statistics.median(rates)
-    spread = (max(rates) - min(rates)) / median
-    goal = GOAL if nodes == GOAL_NODES else None
     result = Result(
-        round(median, 1), round(spread, 3), [round(r, 1) for r in rates], nodes, blocks, batch_bytes, goal
+        round(median, 1),
+        spread(rates),
+        [round(rate, 1) for rate in rates],
+        nodes,
+        blocks,
+        batch_bytes,
+        GOAL if nodes == GOAL_NODES else None,
     )
     output.emit(result, lambda: _table(result), as_json=json)
 
@@ -163,7 +158,6 @@ class _Network:
 
 
 def _table(result: Result) -> Table:
-    table = Table(title="parley bench consensus", title_justify="left")
     rate = result.blocks_per_cpu_second
     cells = {
         "replicas": str(result.nodes),
@@ -173,18 +167,18 @@ def _table(result: Result) -> Table:
     }
     if result.goal is not None:
         cells |= {"goal": str(result.goal), "ratio": f"{rate / result.goal:.2f}"}
-    for column in cells:
-        table.add_column(column, justify="right")
-    table.add_row(*cells.values())
-    return table
+    return output.table(list(cells), [list(cells.values())], left=(), title="parley bench consensus")
 
 
-app.command(name="match")(bench_match.match)
-app.command()(bench_pub.pub)
-app.command()(bench_sub.sub)
-app.command()(bench_quiet.latency)
-app.command()(bench_quiet.idle)
-app.command()(bench_steady.memory)
-app.command()(bench_growth.growth)
-app.command()(bench_peers.peers)
-app.command()(bench_spark.spark)
+for _command in (
+    bench_match.match,
+    bench_load.pub,
+    bench_load.sub,
+    bench_load.latency,
+    bench_load.idle,
+    bench_growth.memory,
+    bench_growth.growth,
+    bench_peers.peers,
+    bench_spark.spark,
+):
+    app.command()(_command)

@@ -7,20 +7,21 @@ import shutil
 import signal
 import tempfile
 import tomllib
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
+from parley.bench.errors import Unavailable
+from parley.bench.figures import Case
+from parley.bench.usage import is_available
 from parley.cli import output
+from parley.cli.contexts import nearest
 from parley.cli.local_folder import provisioning, require_node_extra, require_own
 from parley.cli.network import INTERRUPTED
-
-if TYPE_CHECKING:
-    from parley.bench.figures import Case
 
 T = TypeVar("T")
 Work = Callable[[Path], Coroutine[Any, Any, T]]  # what is done in the folder
@@ -48,9 +49,7 @@ Set = Annotated[
 def measured(command: str, directory: Path | None, work: Work[T]) -> T:
     """Run the measurement in a folder of its own. Nothing of it is left, neither processes nor, without --dir, files."""
     require_node_extra(f"bench {command}")
-    from parley.bench.errors import Unavailable  # noqa: PLC0415 - needs the extra `node`
-    from parley.bench.usage import is_available  # noqa: PLC0415
-    from parley.node.config import ConfigError  # noqa: PLC0415
+    from parley.node.config import ConfigError  # noqa: PLC0415 - needs the extra `node`
 
     if not is_available():
         output.fail("CPU time is read from /proc, which this system does not have", output.ExitCode.WRONG_USE)
@@ -114,6 +113,16 @@ def parse_settings(words: list[str] | None) -> dict[str, Any]:
     return found
 
 
+def parse_names(text: str, known: Collection[str], option: str) -> list[str]:
+    """Words with commas between them, each once."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            problem = f"{name!r} is not one of {', '.join(known)}{nearest(name, list(known))}"
+            raise typer.BadParameter(problem, param_hint=option)
+    return names
+
+
 def require_fitting(size: int, batch: int) -> None:
     if (size + OVERHEAD) * batch > MAX_BATCH_BYTES:
         most = max(1, MAX_BATCH_BYTES // (size + OVERHEAD))
@@ -125,10 +134,19 @@ def require_fitting(size: int, batch: int) -> None:
 
 def cases(title: str, results: Iterable[Case]) -> Table:
     """The lines of a result for people."""
-    table = Table(title=title, title_justify="left")
-    for column in ("case", "value", "unit", "baseline", "ratio", "spread"):
-        table.add_column(column, justify="left" if column in {"case", "unit"} else "right")
-    for one in results:
-        goal = ("", "") if one.baseline is None else (f"{one.baseline:,.10g}", f"{one.ratio or 0.0:.2f}")
-        table.add_row(one.case, f"{one.value:,.10g}", one.unit, *goal, f"{one.spread:.0%}")
-    return table
+    return output.table(
+        ("case", "value", "unit", "baseline", "ratio", "spread"),
+        (
+            (
+                one.case,
+                f"{one.value:,.10g}",
+                one.unit,
+                "" if one.baseline is None else f"{one.baseline:,.10g}",
+                "" if one.baseline is None else f"{one.ratio or 0.0:.2f}",
+                f"{one.spread:.0%}",
+            )
+            for one in results
+        ),
+        left=("case", "unit"),
+        title=title,
+    )

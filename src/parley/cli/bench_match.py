@@ -10,12 +10,12 @@ from itertools import count
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 from msgspec.structs import replace
 from rich.table import Table
 
 from parley.application.operations import Operation, encode_operation
 from parley.applications import DATA_SHARD, VERSION
+from parley.bench.figures import Case, spread
 from parley.cli import output
 from parley.cli.bench_memory import Memory
 from parley.consensus.types import Block, Instance, genesis_block
@@ -45,24 +45,6 @@ BATCH = 100  # messages
 SETUP_BLOCK = 1_000  # operations
 PAYLOAD = 128
 COMPARISONS = 3  # that a block is charged for a constraint which matches
-
-
-class Case(Struct):
-    """One line of the result."""
-
-    case: str
-    value: float
-    unit: str
-    baseline: float
-    ratio: float
-    spread: float
-
-
-class Result(Struct):
-    """What `bench match` prints."""
-
-    results: list[Case]
-    goal: float
 
 
 def match(  # noqa: PLR0917 - each argument is an option of the command line
@@ -98,8 +80,8 @@ def match(  # noqa: PLR0917 - each argument is an option of the command line
                 measured[case].append(measure(size, min(matching, size), blocks, messages))
                 advance()
     baseline = statistics.median(measured[f"{matching} subscriptions"])
-    result = Result([_case(case, times, baseline) for case, times in measured.items()], GOAL)
-    output.emit(result, lambda: _table(result), as_json=json)
+    results = [_case(case, times, baseline) for case, times in measured.items()]
+    output.emit({"results": results, "goal": GOAL}, lambda: _table(results), as_json=json)
 
 
 def measure(subscriptions: int, matching: int, blocks: int, messages: int) -> float:
@@ -207,22 +189,22 @@ def _genesis(admin: bytes, subscriptions: int) -> Genesis:
 
 def _case(case: str, times: list[float], baseline: float) -> Case:
     median = statistics.median(times)
-    spread = (max(times) - min(times)) / median
     return Case(
         case,
         round(1e3 * median, 3),
         "ms/block",
         round(1e3 * baseline, 3),
         round(median / baseline, 3),
-        round(spread, 3),
+        spread(times),
     )
 
 
-def _table(result: Result) -> Table:
-    table = Table(title="parley bench match", title_justify="left")
-    for column in ("case", "ms per block", "ratio", "spread"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for case in result.results:
-        table.add_row(case.case, f"{case.value:.2f}", f"{case.ratio:.2f}", f"{case.spread:.0%}")
-    table.caption = f"goal: a ratio below {result.goal:.0f}"
+def _table(results: list[Case]) -> Table:
+    table = output.table(
+        ("case", "ms per block", "ratio", "spread"),
+        ((one.case, f"{one.value:.2f}", f"{one.ratio:.2f}", f"{one.spread:.0%}") for one in results),
+        left=("case",),
+        title="parley bench match",
+    )
+    table.caption = f"goal: a ratio below {GOAL:.0f}"
     return table

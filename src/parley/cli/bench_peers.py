@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.cli import bench_home, output
-from parley.cli.contexts import nearest
 
 if TYPE_CHECKING:
     from parley.bench.peers.compare import Comparison, Measured, Result
@@ -44,7 +43,9 @@ def peers(
     take turns. What is not installed is skipped, with a word on how to get it; if none is there, nothing is measured.
     docs/peers.md tells what the figures mean.
     """
-    chosen, bytes_of_messages = _names(names), _sizes(sizes)
+    chosen, bytes_of_messages = tuple(bench_home.parse_names(names, PEERS, "--peers")), _sizes(sizes)
+    if not chosen:
+        raise typer.BadParameter(f"name one of {', '.join(PEERS)}.", param_hint="--peers")
 
     async def work(home: Path) -> Result:
         from parley.bench.peers.compare import Plan, compare  # noqa: PLC0415 - needs the extra `node`
@@ -62,17 +63,6 @@ def peers(
     if not result.results:
         code = output.ExitCode.UNREACHABLE if result.systems else output.ExitCode.WRONG_USE
         output.fail("there is no peer to compare with", code)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in PEERS:
-            problem = f"{name!r} is not one of {', '.join(PEERS)}{nearest(name, list(PEERS))}"
-            raise typer.BadParameter(problem, param_hint="--peers")
-    if not names:
-        raise typer.BadParameter(f"name one of {', '.join(PEERS)}.", param_hint="--peers")
-    return tuple(names)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -96,40 +86,41 @@ def _told(result: Result) -> RenderableType:
 
 
 def _systems(title: str, found: list[Measured]) -> Table:
-    columns = ("system", "bytes", "messages/s", "best", "spread", "CPU µs each", "servers", "client")
-    table = _table(title, columns)
-    for one in sorted(found, key=lambda one: (one.size, -one.median)):
-        table.add_row(
-            one.name,
-            str(one.size),
-            f"{one.median:,.0f}",
-            f"{one.best:,.0f}",
-            f"{one.spread:.0%}",
-            f"{one.cpu_us_per_message:.1f}",
-            f"{one.cpu_us_servers:.1f}",
-            f"{one.cpu_us_client:.1f}",
-        )
-    return table
+    return output.table(
+        ("system", "bytes", "messages/s", "best", "spread", "CPU µs each", "servers", "client"),
+        (
+            (
+                one.name,
+                str(one.size),
+                f"{one.median:,.0f}",
+                f"{one.best:,.0f}",
+                f"{one.spread:.0%}",
+                f"{one.cpu_us_per_message:.1f}",
+                f"{one.cpu_us_servers:.1f}",
+                f"{one.cpu_us_client:.1f}",
+            )
+            for one in sorted(found, key=lambda one: (one.size, -one.median))
+        ),
+        left=("system",),
+        title=title,
+    )
 
 
 def _comparisons(found: list[Comparison]) -> Table:
-    columns = ("compared with", "unit", "parley", "peer", "ratio", "spread", "ratio of the best")
-    table = _table("Parley divided by the peer", columns)
-    for one in found:
-        table.add_row(
-            one.case,
-            one.unit,
-            f"{one.value:,.10g}",
-            f"{one.baseline:,.10g}",
-            f"{one.ratio:.2f}",
-            f"{one.spread:.0%}",
-            f"{one.best_ratio:.2f}",
-        )
-    return table
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="left" if column in {"system", "compared with", "unit"} else "right")
-    return table
+    return output.table(
+        ("compared with", "unit", "parley", "peer", "ratio", "spread", "ratio of the best"),
+        (
+            (
+                one.case,
+                one.unit,
+                f"{one.value:,.10g}",
+                f"{one.baseline:,.10g}",
+                f"{one.ratio:.2f}",
+                f"{one.spread:.0%}",
+                f"{one.best_ratio:.2f}",
+            )
+            for one in found
+        ),
+        left=("compared with", "unit"),
+        title="Parley divided by the peer",
+    )

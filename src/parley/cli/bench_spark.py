@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from parley.cli import bench_home, output
@@ -69,15 +68,22 @@ def _require_spark() -> None:
 
 def _told(result: Result) -> RenderableType:
     title = f"parley bench spark: local[2], {result.brokers} brokers, batches of {result.batch}, median of {result.runs}"
-    table = Table(title=title, title_justify="left")
-    for column in ("case", "rows/s", "against", "rows/s", "ratio", "spread"):
-        table.add_column(column, justify="left" if column in {"case", "against"} else "right")
-    for one in result.results:
-        baseline = "" if one.baseline_rows_per_s is None else f"{one.baseline_rows_per_s:,.0f}"
-        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
-        table.add_row(
-            one.case, f"{one.rows_per_s:,.0f}", one.baseline or "", baseline, ratio, f"{one.spread:.0%}"
-        )
+    table = output.table(
+        ("case", "rows/s", "against", "rows/s", "ratio", "spread"),
+        (
+            (
+                one.case,
+                f"{one.rows_per_s:,.0f}",
+                one.baseline or "",
+                "" if one.baseline_rows_per_s is None else f"{one.baseline_rows_per_s:,.0f}",
+                "" if one.ratio is None else f"{one.ratio:.2f}",
+                f"{one.spread:.0%}",
+            )
+            for one in result.results
+        ),
+        left=("case", "against"),
+        title=title,
+    )
     lines = [f"goal: {result.goal:.0%} of hashing from memory; measured {result.reached:.0%}"]
     lines += [
         f"audit on {one.cores} core{'s' * (one.cores > 1)}: {one.seconds_per_million:.1f} s for a million publications"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -13,10 +15,11 @@ from rich.table import Table
 from parley.cli import output
 from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.network import connected, run
+from parley.cli.network import call
 from parley.cli.pubsub_values import choice, parse_tags
 from parley.cli.renew_credential import install, renew
 from parley.client.administration import ClientInfo
+from parley.client.client import Client
 from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import ClientExists, Refused
 from parley.model.credentials import issue_credential, registration
@@ -84,13 +87,13 @@ def create(
     until = time.time_ns() // 1_000_000 + days * DAY
     with provisioning():
         path, public, agreed, is_new = _credential(chosen, organisation, name, until, key=key, proof=proof)
-
-    async def command() -> None:
-        async with connected(chosen, who, admin=True) as client:
-            await client.register_client(name, public, attributes, proof=agreed)
-
     try:
-        run(command())
+        call(
+            chosen,
+            who,
+            lambda client: client.register_client(name, public, attributes, proof=agreed),
+            admin=True,
+        )
     except Refused as refusal:
         if is_new:
             path.unlink()  # after any other failure it may have been registered, and its key must not be lost
@@ -118,13 +121,7 @@ def list_clients(
     directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
 ) -> None:
     """List the registered clients of your organisation."""
-    chosen = find(directory, context)
-
-    async def command() -> list[ClientInfo]:
-        async with connected(chosen, who, admin=True) as client:
-            return list(await client.clients())
-
-    infos = run(command())
+    infos = call(find(directory, context), who, Client.clients, admin=True)
     output.emit({"clients": [_fields(info) for info in infos]}, lambda: _table(infos), as_json=json)
 
 
@@ -146,14 +143,12 @@ def alter(
     attributes, removed = parse_tags(attribute or [], "--attribute"), tuple(remove or ())
     if not attributes and not removed:
         raise typer.BadParameter("say what to change: --attribute NAME=VALUE or --remove NAME.")
-    chosen = find(directory, context)
 
-    async def command() -> ClientInfo:
-        async with connected(chosen, who, admin=True) as client:
-            await client.alter_client(name, set=attributes, remove=removed)
-            return await client.client_record(name)
+    async def work(client: Client) -> ClientInfo:
+        await client.alter_client(name, set=attributes, remove=removed)
+        return await client.client_record(name)
 
-    info = run(command())
+    info = call(find(directory, context), who, work, admin=True)
     output.emit(_fields(info), lambda: f"{name}: {_pairs(info)}", as_json=json)
 
 
@@ -167,13 +162,7 @@ def revoke(
     json: output.Json = False,
 ) -> None:
     """Revoke a client, for ever: its key never becomes valid again."""
-    chosen = find(directory, context)
-
-    async def command() -> None:
-        async with connected(chosen, who, admin=True) as client:
-            await client.revoke_client(name)
-
-    run(command())
+    call(find(directory, context), who, lambda client: client.revoke_client(name), admin=True)
     output.emit({"revoked": name}, f"{name} is revoked", as_json=json)
 
 
@@ -191,7 +180,7 @@ def grant(
 
     An auditor reads whole blocks: every publication of everybody, whatever its topic's rules and its own say.
     """
-    _emit_rights(_changed_rights(find(directory, context), who, name, right, granted=True), as_json=json)
+    _change_rights(Client.grant_right, find(directory, context), who, name, right, as_json=json)
 
 
 @app.command()
@@ -205,24 +194,27 @@ def ungrant(
     json: output.Json = False,
 ) -> None:
     """Take a right from a client."""
-    _emit_rights(_changed_rights(find(directory, context), who, name, right, granted=False), as_json=json)
+    _change_rights(Client.revoke_right, find(directory, context), who, name, right, as_json=json)
 
 
 app.command()(renew)
 app.command()(install)
 
 
-def _changed_rights(chosen: Chosen, who: str | None, name: str, right: str, *, granted: bool) -> ClientInfo:
-    async def command() -> ClientInfo:
-        async with connected(chosen, who, admin=True) as client:
-            change = client.grant_right if granted else client.revoke_right
-            await change(name, cast("Right", right))
-            return await client.client_record(name)
+def _change_rights(
+    change: Callable[[Client, str, Right], Awaitable[int]],
+    chosen: Chosen,
+    who: str | None,
+    name: str,
+    right: str,
+    *,
+    as_json: bool,
+) -> None:
+    async def work(client: Client) -> ClientInfo:
+        await change(client, name, cast("Right", right))
+        return await client.client_record(name)
 
-    return run(command())
-
-
-def _emit_rights(info: ClientInfo, *, as_json: bool) -> None:
+    info = call(chosen, who, work, admin=True)
     output.emit(
         _fields(info), lambda: f"{info.name}: {', '.join(info.rights) or 'no rights'}", as_json=as_json
     )
@@ -265,27 +257,22 @@ def _credential(
 
 
 def _public(text: str) -> bytes:
-    try:
-        public = bytes.fromhex(text)
-    except ValueError:
-        public = b""
-    if len(public) != 32:
-        raise typer.BadParameter("an Ed25519 public key has 64 hexadecimal characters.", param_hint="--key")
-    return public
+    return _from_hex(text, 32, "an Ed25519 public key has 64 hexadecimal characters.", "--key")
 
 
 def _agreed(text: str | None, signed: bytes) -> bytes:
-    try:
-        proof = bytes.fromhex(text or "")
-    except ValueError:
-        proof = b""
-    if len(proof) != 64:
-        raise typer.BadParameter(
-            "--key needs the 128 hexadecimal characters of the key's signature, which shows that its holder agrees. "
-            f"The holder signs these bytes (hexadecimal): {signed.hex()}",
-            param_hint="--proof",
-        )
-    return proof
+    problem = (
+        "--key needs the 128 hexadecimal characters of the key's signature, which shows that its holder agrees. "
+        f"The holder signs these bytes (hexadecimal): {signed.hex()}"
+    )
+    return _from_hex(text or "", 64, problem, "--proof")
+
+
+def _from_hex(text: str, size: int, problem: str, option: str) -> bytes:
+    with suppress(ValueError):
+        if len(found := bytes.fromhex(text)) == size:
+            return found
+    raise typer.BadParameter(problem, param_hint=option)
 
 
 def _speak_as(chosen: Chosen, identity: Path) -> None:
@@ -321,8 +308,16 @@ def _pairs(info: ClientInfo) -> str:
 def _table(infos: list[ClientInfo]) -> Table | str:
     if not infos:
         return "no client is registered; create one with `parley client create NAME`"
-    table = Table("client", "attributes", "rights", "key", "", box=None)
-    for info in infos:
-        state, rights = "revoked" if info.revoked else "", ", ".join(info.rights)
-        table.add_row(f"{info.organisation}/{info.name}", _pairs(info), rights, info.key.hex()[:16], state)
-    return table
+    return output.table(
+        ("client", "attributes", "rights", "key", ""),
+        (
+            (
+                f"{info.organisation}/{info.name}",
+                _pairs(info),
+                ", ".join(info.rights),
+                info.key.hex()[:16],
+                "revoked" if info.revoked else "",
+            )
+            for info in infos
+        ),
+    )

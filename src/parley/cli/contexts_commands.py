@@ -131,9 +131,10 @@ def _described(context: ContextFile) -> dict[str, str | None]:
 def _table(found: list[dict[str, str | bool | None]]) -> Table | str:
     if not found:
         return "no context is saved; `parley up` saves one, as does `parley context add`"
-    table = Table("", "name", "identity", "genesis", box=None)
-    for entry in found:
-        table.add_row(
-            "*" if entry["current"] else "", str(entry["name"]), str(entry["identity"]), str(entry["genesis"])
-        )
-    return table
+    return output.table(
+        ("", "name", "identity", "genesis"),
+        (
+            ("*" if one["current"] else "", str(one["name"]), str(one["identity"]), str(one["genesis"]))
+            for one in found
+        ),
+    )

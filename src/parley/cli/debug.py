@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory, find
@@ -59,12 +58,10 @@ def bundle(
 
 
 def _told(path: Path, found: Bundle) -> RenderableType:
-    table = Table("collected", "bytes", box=None)
-    for name, data in found.entries.items():
-        table.add_row(name, str(len(data)))
+    sizes = ((name, str(len(data))) for name, data in found.entries.items())
     missing = ["", *found.problems] if found.problems else []
     return Group(
-        table,
+        output.table(("collected", "bytes"), sizes),
         *missing,
         "",
         f"{path}: keys, credentials, messages and safety records are not in it; names of organisations, brokers and clients, "

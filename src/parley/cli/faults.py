@@ -145,7 +145,10 @@ def _switch(broker: LocalBroker, faults: tuple[str, ...]) -> bool:
 
 
 def _table(found: dict[str, tuple[tuple[str, ...], str]]) -> Table:
-    table = Table("broker", "faults", box=None)
-    for name, (faults, problem) in found.items():
-        table.add_row(name, f"invalid: {problem}" if problem else ", ".join(faults) or "-")
-    return table
+    return output.table(
+        ("broker", "faults"),
+        (
+            (name, f"invalid: {problem}" if problem else ", ".join(faults) or "-")
+            for name, (faults, problem) in found.items()
+        ),
+    )

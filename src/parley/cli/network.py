@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, TypeVar, cast
 
@@ -152,6 +152,24 @@ def run(command: Coroutine[None, None, T]) -> T:
         raise typer.Exit(INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGPIPE, before)
+
+
+def call(
+    chosen: Chosen,
+    who: str | None,
+    work: Callable[[Client], Awaitable[T]],
+    *,
+    topic: str | None = None,
+    admin: bool = False,
+    verify: str = "certified",
+) -> T:
+    """What `work` returns of a client of the chosen network; the other arguments are those of `connected`."""
+
+    async def command() -> T:
+        async with connected(chosen, who, topic=topic, admin=admin, verify=verify) as client:
+            return await work(client)
+
+    return run(command())
 
 
 def write(line: bytes) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
@@ -220,26 +219,21 @@ def _query(said: ReaderStatus) -> Query:
 def _lags(queries: Sequence[Query]) -> list[RenderableType]:
     if not queries:
         return []
-    table = Table("query", "reader", "topic", "lag", "said", box=None)
-    for one in queries:
-        table.add_row(one.query, one.reader, one.topic, str(one.lag), f"{one.seconds} s ago")
+    rows = ((one.query, one.reader, one.topic, str(one.lag), f"{one.seconds} s ago") for one in queries)
+    table = output.table(("query", "reader", "topic", "lag", "said"), rows)
     return ["", "Readers, by their own word:", table]
 
 
 def _table(genesis: Genesis, shard: Shard, queries: Sequence[Query]) -> RenderableType:
     height, view = (_shown(number) for number in (shard.height, shard.view))
     title = f"network {genesis.network}: height {height}, view {view}, leader {shard.leader or '-'}"
-    table = Table("broker", "organisation", "address", "state", "height", "process", "", box=None)
-    for member in shard.brokers:
-        table.add_row(
-            member.name,
-            member.org,
-            member.address,
-            member.state,
-            _shown(member.height),
-            _shown(member.pid),
-            member.note,
-        )
+    table = output.table(
+        ("broker", "organisation", "address", "state", "height", "process", ""),
+        (
+            (one.name, one.org, one.address, one.state, _shown(one.height), _shown(one.pid), one.note)
+            for one in shard.brokers
+        ),
+    )
     found = [*_proofs(shard.brokers), *_damage(shard.brokers)]
     return Group(title, "", table, *([""] if found else []), *found, *_lags(queries))
 

@@ -1,16 +1,18 @@
 """What every command shares: exit codes, the result on stdout for people or scripts, all else on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated, NoReturn, Protocol
 
 import msgspec
 import typer
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.table import Table
 
 from parley.model.text import unsteering
 
@@ -38,8 +40,15 @@ class ExitCode(IntEnum):
     DEFECT = 70
 
 
-def emit(result: object, text: RenderableType | Callable[[], RenderableType], *, as_json: bool) -> None:
-    """Print a result on stdout: as one JSON object, or as text for people.
+def emit(
+    result: object,
+    text: RenderableType | Callable[[], RenderableType],
+    *,
+    as_json: bool,
+    holds: bool = True,
+) -> None:
+    """Print a result on stdout: as one JSON object, or as text for people. If the result says that a checked property
+    does not hold, the command ends with that exit code.
 
     `result` is a mapping, dataclass or msgspec struct. `text` may be a function: it is called only if shown.
     """
@@ -48,6 +57,26 @@ def emit(result: object, text: RenderableType | Callable[[], RenderableType], *,
         sys.stdout.flush()
     else:
         stdout().print(text() if callable(text) else text)
+    if not holds:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[RenderableType]],
+    *,
+    left: Container[str] | None = None,
+    title: str | None = None,
+) -> Table:
+    """A table for people, with lines around it if it has a title. Columns that are not in `left`, if that is said, hold
+    numbers.
+    """
+    made = Table(title=title, title_justify="left", box=None if title is None else box.HEAVY_HEAD)
+    for column in columns:
+        made.add_column(column, justify="left" if left is None or column in left else "right")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 def note(message: str) -> None:

@@ -59,9 +59,7 @@ def run_command(
     chosen = find(directory, context)
     folder = Folder((out or chosen.directory / FOLDER).absolute())
     done = _work(chosen, folder, spark)
-    output.emit(done, lambda: told(done), as_json=json)
-    if not done.holds:
-        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
+    output.emit(done, lambda: told(done), as_json=json, holds=done.holds)
 
 
 def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
@@ -124,17 +122,13 @@ def _remedy(chosen: Chosen) -> str:
 
 
 def told(done: Run) -> Group:
-    tables = Table("table", "rows", "new", box=None)
-    for number in (1, 2):
-        tables.columns[number].justify = "right"
-    for name, rows in done.tables.items():
-        tables.add_row(name, f"{rows.rows:,}", f"{rows.new:+,}")
+    tables = ((name, f"{rows.rows:,}", f"{rows.new:+,}") for name, rows in done.tables.items())
     dead = Counter[str]()
     for found in done.dead_letters.values():
         dead.update(found)
     aside = ", ".join(f"{count} {reason}" for reason, count in sorted(dead.items()))
     return Group(
-        tables,
+        output.table(("table", "rows", "new"), tables, left=("table",)),
         Text(f"\nset aside: {aside or 'nothing'}\n"),
         _expectations(done),
         *gold_tables(done),
@@ -144,13 +138,20 @@ def told(done: Run) -> Group:
 
 def _expectations(done: Run) -> Table:
     """Those that fail stand first."""
-    table = Table("expectation", "of", "rows", "fail", "", box=None)
-    table.columns[2].justify = table.columns[3].justify = "right"
-    for one in done.expectations:
-        mark = Text("holds", style="dim") if one.holds else Text("DOES NOT HOLD", style="bold red")
-        name = one.expectation if one.least == 1 else f"{one.expectation} (at least {one.least:.0%})"
-        table.add_row(name, one.table, f"{one.rows:,}", f"{one.failing:,}", mark)
-    return table
+    return output.table(
+        ("expectation", "of", "rows", "fail", ""),
+        (
+            (
+                one.expectation if one.least == 1 else f"{one.expectation} (at least {one.least:.0%})",
+                one.table,
+                f"{one.rows:,}",
+                f"{one.failing:,}",
+                Text("holds", style="dim") if one.holds else Text("DOES NOT HOLD", style="bold red"),
+            )
+            for one in done.expectations
+        ),
+        left=("expectation", "of", ""),
+    )
 
 
 def gold_tables(done: Run) -> list[Table | Text]:
@@ -158,9 +159,7 @@ def gold_tables(done: Run) -> list[Table | Text]:
     shown: list[Table | Text] = []
     for gold in done.gold:
         columns = list(gold.newest[0]) if gold.newest else []
-        table = Table(*columns, box=None)
-        for row in gold.newest:
-            table.add_row(*(_cell(row[name]) for name in columns))
+        table = output.table(columns, ([_cell(row[name]) for name in columns] for row in gold.newest))
         shown += [Text(f"\n{gold.table}: {gold.rows} rows, the newest", style="bold"), table]
         shown.append(Text(f"chart: {gold.chart}"))
     return shown

@@ -11,10 +11,11 @@ import typer
 
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
-from parley.cli.network import Verify, connected, run, write
+from parley.cli.network import Verify, call, write
 from parley.cli.pubsub_format import TOKENS, Render, as_json, compile_format, visible
 from parley.cli.pubsub_reading import going_on, history
 from parley.cli.pubsub_values import Topic, check_constraint, check_topic, parse_start
+from parley.client.client import Client
 from parley.client.errors import Invalid
 from parley.client.messages import Message
 from parley.client.position import Position
@@ -72,24 +73,22 @@ def sub(
         raise typer.BadParameter("say --resume or --exit, not both.", param_hint="--resume")
     printer = _Printer(form, show_empty=show_empty, as_json=json)
     constraint, position = check_constraint(where), parse_start(start)
-    chosen = find(directory, context)
 
-    async def command() -> None:
-        async with connected(chosen, who, topic=topic, verify=verify) as client:
-            if ending:
-                await printer.show(history(client, topic, position, constraint), count)
-                return
-            begin = position if resume is None else _saved(resume) or position
-            async with client.subscribe(topic, constraint, begin, keep=resume is not None) as subscription:
+    async def work(client: Client) -> None:
+        if ending:
+            await printer.show(history(client, topic, position, constraint), count)
+            return
+        begin = position if resume is None else _saved(resume) or position
+        async with client.subscribe(topic, constraint, begin, keep=resume is not None) as subscription:
 
-                def note(*, last: bool = True) -> None:
-                    if resume is not None and (last or not subscription.waiting):
-                        _save(subscription.position(), resume)
+            def note(*, last: bool = True) -> None:
+                if resume is not None and (last or not subscription.waiting):
+                    _save(subscription.position(), resume)
 
-                note()
-                await printer.show(going_on(subscription, note), count, note)
+            note()
+            await printer.show(going_on(subscription, note), count, note)
 
-    run(command())
+    call(find(directory, context), who, work, topic=topic, verify=verify)
 
 
 def fetch(
@@ -109,13 +108,11 @@ def fetch(
     """Pull what a topic holds, by offset and without a subscription, to its end."""
     printer = _Printer(form, show_empty=show_empty, as_json=json)
     position = parse_start(start)
-    chosen = find(directory, context)
 
-    async def command() -> None:
-        async with connected(chosen, who, topic=topic, verify=verify) as client:
-            await printer.show(history(client, topic, position, "", partition), count)
+    async def work(client: Client) -> None:
+        await printer.show(history(client, topic, position, "", partition), count)
 
-    run(command())
+    call(find(directory, context), who, work, topic=topic, verify=verify)
 
 
 def read(
@@ -143,16 +140,15 @@ def read(
         raise typer.BadParameter("say which: TOPIC@OFFSET, or TOPIC OFFSET.", param_hint="OFFSET")
     check_topic(topic)
     printer = _Printer(form, show_empty=True, as_json=json)
-    chosen, place = find(directory, context), offset
-
-    async def command() -> Message:
-        async with connected(chosen, who, topic=topic, verify=verify) as client:
-            return await client.read(topic, place, partition=partition)
-
-    message = run(command())
+    message = call(
+        find(directory, context),
+        who,
+        lambda client: client.read(topic, offset, partition=partition),
+        topic=topic,
+        verify=verify,
+    )
     if proof is not None:
-        data = encode_publication(message.proof())
-        proof.write_bytes(data)
+        proof.write_bytes(encode_publication(message.proof()))
         output.note(f"proof: {proof}")
     printer.print(message)
 

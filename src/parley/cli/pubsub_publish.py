@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
-from parley.cli.network import connected, run, write
+from parley.cli.network import call, write
 from parley.cli.pubsub_receipts import Receipts
 from parley.cli.pubsub_values import Topic, check_rule, parse_headers, parse_tags, stdin_lines
 from parley.client.client import Client
@@ -99,13 +99,8 @@ def pub(
     given = [] if values is None or values == ["-"] else values
     receipts.check(single=len(given) == 1)
     source = _each(given) if given else stdin_lines()
-
-    async def command() -> None:
-        async with connected(chosen, who, topic=topic) as client:
-            await _publish(client, topic, source, message, report)
-
     try:
-        run(command())
+        call(chosen, who, lambda client: _publish(client, topic, source, message, report), topic=topic)
     finally:
         report.summary()
     if not report.count:

@@ -17,7 +17,7 @@ import typer
 from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.network import connected, run
+from parley.cli.network import call
 from parley.client.contexts import read_genesis, read_identity
 from parley.model.credentials import (
     Credential,
@@ -129,12 +129,7 @@ def install(
 
 def _registered_key(chosen: Chosen, who: str | None, name: str) -> bytes:
     """As the ledger has it: the client keeps its identity elsewhere."""
-
-    async def command() -> bytes:
-        async with connected(chosen, who, admin=True) as client:
-            return (await client.client_record(name)).key
-
-    return run(command())
+    return call(chosen, who, lambda client: client.client_record(name), admin=True).key
 
 
 def _read(path: Path) -> Credential:

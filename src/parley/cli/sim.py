@@ -4,10 +4,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from parley.cli import sim_leaders
-from parley.cli.output import ExitCode, Json, emit, progress
+from parley.cli.output import Json, emit, progress, table
 from parley.cli.sim_twins import twins
 from parley.consensus.committee import faults
 from parley.sim.byzantine import ACTORS
@@ -92,19 +91,18 @@ def run(
                 )
             )
             advance()
+    holds = not any(report.violations for report in reports)
     if seeds == 1:
-        emit(reports[0], lambda: describe(reports[0]), as_json=json)
+        emit(reports[0], lambda: describe(reports[0]), as_json=json, holds=holds)
     else:
-        emit(summary := summarise(reports), lambda: _summary(summary), as_json=json)
-    if any(report.violations for report in reports):
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+        emit(summary := summarise(reports), lambda: _summary(summary), as_json=json, holds=holds)
 
 
 @app.command()
 def actors(json: Json = False) -> None:
     """List the liars that `parley sim run --actor` can force."""
     stories = {name: actor.story for name, actor in ACTORS.items()}
-    emit({"actors": stories}, lambda: _table(stories), as_json=json)
+    emit({"actors": stories}, lambda: table(("actor", "what it does"), stories.items()), as_json=json)
 
 
 def _check(nodes: int, byzantine: int, forced: list[str], *, beyond_f: bool) -> None:
@@ -143,10 +141,3 @@ def _summary(summary: Summary) -> str:
         f"  trace      {summary.trace_hash}",
     ]
     return "\n".join(lines)
-
-
-def _table(stories: dict[str, str]) -> Table:
-    table = Table("actor", "what it does", box=None)
-    for name, story in stories.items():
-        table.add_row(name, story)
-    return table

@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from parley.cli import plots
-from parley.cli.output import ExitCode, Json, emit, fail, note, progress
+from parley.cli.output import Json, emit, fail, note, progress, table
 from parley.consensus.committee import faults
 from parley.sim.distances import Network
 from parley.sim.leader_faults import Fault, Plan
@@ -82,9 +81,7 @@ def placements(
     """
     with progress("placing", 2 * len(every(nodes))) as advance:
         result = try_all(nodes, chain, advance)
-    emit(result, lambda: _placements(result), as_json=json)
-    if result.stuck_with_repair:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    emit(result, lambda: _placements(result), as_json=json, holds=not result.stuck_with_repair)
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -120,28 +117,24 @@ def _faulty(nodes: int, faulty: int | None) -> int:
 
 
 def _comparison(result: Comparison, seconds: float) -> RenderableType:
-    table = Table(box=None)
-    table.add_column("scheme")
-    for column in (
-        "blocks/s",
-        "to round-robin",
-        "failed views",
-        _byzantine(result.fault),
-        "slow views",
-        "proposers",
-    ):
-        table.add_column(column, justify="right")
-    for name, throughput in result.throughput.items():
-        table.add_row(
-            name,
-            f"{throughput:.2f}",
-            f"{result.ratio[name]:.2f} x" if result.ratio else "-",
-            f"{result.failed_view_share[name]:.1%}",
-            f"{result.byzantine_share[name]:.1%}",
-            f"{result.timeouts[name]:.1%}",
-            str(result.proposers[name]),
-        )
-    return Group(_title(result), "", table, "", *_remarks(result, seconds))
+    share = _byzantine(result.fault)
+    shown = table(
+        ("scheme", "blocks/s", "to round-robin", "failed views", share, "slow views", "proposers"),
+        (
+            (
+                name,
+                f"{throughput:.2f}",
+                f"{result.ratio[name]:.2f} x" if result.ratio else "-",
+                f"{result.failed_view_share[name]:.1%}",
+                f"{result.byzantine_share[name]:.1%}",
+                f"{result.timeouts[name]:.1%}",
+                str(result.proposers[name]),
+            )
+            for name, throughput in result.throughput.items()
+        ),
+        left=("scheme",),
+    )
+    return Group(_title(result), "", shown, "", *_remarks(result, seconds))
 
 
 def _title(result: Comparison) -> str:
@@ -184,19 +177,29 @@ def _draw(result: Comparison, path: Path) -> None:
 
 
 def _placements(result: Placements) -> RenderableType:
-    table = Table(box=None)
-    for column in ("the vote in the timeout", "commit", "predicted", "never commit, crashed members"):
-        table.add_column(column, justify="left" if "," in column or "vote" in column else "right")
     count, model = result.placements, modelled(result.nodes, result.chain)
-    table.add_row(
-        "sent again", f"{result.with_repair}/{count}", f"{count}/{count}", _list(result.stuck_with_repair)
-    )
-    table.add_row(
-        "left out", f"{result.without_repair}/{count}", f"{model}/{count}", _list(result.stuck_without_repair)
+    vote, stuck = "the vote in the timeout", "never commit, crashed members"
+    shown = table(
+        (vote, "commit", "predicted", stuck),
+        (
+            (
+                "sent again",
+                f"{result.with_repair}/{count}",
+                f"{count}/{count}",
+                _list(result.stuck_with_repair),
+            ),
+            (
+                "left out",
+                f"{result.without_repair}/{count}",
+                f"{model}/{count}",
+                _list(result.stuck_without_repair),
+            ),
+        ),
+        left=(vote, stuck),
     )
     crashed = faults(result.nodes)
     title = f"{result.nodes} members, {crashed} crashed, round-robin, commit depth {result.chain}"
-    return Group(title, "", table)
+    return Group(title, "", shown)
 
 
 def _list(stuck: tuple[tuple[int, ...], ...]) -> str:

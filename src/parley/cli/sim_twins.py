@@ -12,10 +12,9 @@ from typing import Annotated
 
 import typer
 from msgspec import Struct
-from rich.table import Table
 
 from parley.cli import plots
-from parley.cli.output import ExitCode, Json, emit, fail, progress
+from parley.cli.output import ExitCode, Json, emit, fail, progress, table
 from parley.consensus.committee import faults
 from parley.sim.twins.campaign import Campaign, Failure, Tally, regressions
 from parley.sim.twins.campaign import run as play
@@ -113,7 +112,11 @@ def twins(
     plots.check(plot)
     if mutants:
         stories = {name: mutant.story for name, mutant in MUTANTS.items()}
-        emit({"mutants": list(stories), "stories": stories}, lambda: _stories(stories), as_json=json)
+        emit(
+            {"mutants": list(stories), "stories": stories},
+            lambda: table(("mutant", "what is broken"), stories.items()),
+            as_json=json,
+        )
         return
     if mutant is not None and mutant not in MUTANTS:
         raise typer.BadParameter(
@@ -140,9 +143,8 @@ def twins(
     result = _campaign(campaign, jobs, save_to)
     if plot is not None:
         _draw(result, plot)
-    emit(result, lambda: _tell(result), as_json=json)
-    if result.failures or set(result.regressions.values()) - {Verdict.HOLDS.value}:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    holds = not result.failures and not set(result.regressions.values()) - {Verdict.HOLDS.value}
+    emit(result, lambda: _tell(result), as_json=json, holds=holds)
 
 
 def _check_folder(folder: Path) -> None:
@@ -229,9 +231,7 @@ def _hunt(campaign: Campaign, jobs: int, *, as_json: bool) -> None:
         by.insert(0, f"sampled scenario {tally.failures[0].number} of seed {campaign.seed}")
     seconds = round(time.monotonic() - start, 2)
     result = Caught(name, MUTANTS[name].story, bool(by), by, tally.scenarios, seconds, smallest)
-    emit(result, lambda: _tell_caught(result), as_json=as_json)
-    if not by:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    emit(result, lambda: _tell_caught(result), as_json=as_json, holds=result.caught)
 
 
 def _smallest(campaign: Campaign, tally: Tally) -> Found | None:
@@ -253,9 +253,12 @@ def _replay(path: Path, mutant: str | None, *, as_json: bool) -> None:
         outcome = execute(scenario, trace=True)
     found = Found(path.stem, outcome.verdict.value, outcome.detail, outcome.trace)
     hint = f"It was saved for --mutant {saved_for}." if saved_for and saved_for != mutant else ""
-    emit(found, lambda: "\n".join(filter(None, [story, *_lines(found), hint])), as_json=as_json)
-    if outcome.verdict is not Verdict.HOLDS:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    emit(
+        found,
+        lambda: "\n".join(filter(None, [story, *_lines(found), hint])),
+        as_json=as_json,
+        holds=outcome.verdict is Verdict.HOLDS,
+    )
 
 
 # -- words ----------------------------------------------------------------------------------------------------------
@@ -316,10 +319,3 @@ def _lines(found: Found) -> list[str]:
         [] if found.file is None else [f"replay with: ./parley sim twins --replay {shlex.quote(found.file)}"]
     )
     return [f"scenario {found.scenario}: {verdict}", *(f"  {line}" for line in found.trace), *saved]
-
-
-def _stories(stories: dict[str, str]) -> Table:
-    table = Table("mutant", "what is broken", box=None)
-    for name, story in stories.items():
-        table.add_row(name, story)
-    return table

@@ -10,9 +10,10 @@ from rich.table import Table
 
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
-from parley.cli.network import connected, run
+from parley.cli.network import call
 from parley.cli.pubsub_values import Topic, check_rule
 from parley.client.administration import TopicInfo
+from parley.client.client import Client
 from parley.model.names import MAX_PARTITIONS
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -51,16 +52,14 @@ def create(
     """Create a topic; it belongs to your organisation, whose administrators may change it."""
     rules = check_rule(publish or "", "--publish"), check_rule(subscribe or "", "--subscribe")
     lasting = parse_retention(retention or "forever")
-    chosen = find(directory, context)
 
-    async def command() -> TopicInfo:
-        async with connected(chosen, who, admin=True) as client:
-            await client.create_topic(
-                topic, partitions=partitions or 1, publish=rules[0], subscribe=rules[1], retention=lasting
-            )
-            return await client.topic(topic)
+    async def work(client: Client) -> TopicInfo:
+        await client.create_topic(
+            topic, partitions=partitions or 1, publish=rules[0], subscribe=rules[1], retention=lasting
+        )
+        return await client.topic(topic)
 
-    info = run(command())
+    info = call(find(directory, context), who, work, admin=True)
     output.emit(_fields(info), lambda: f"created topic {topic}\n{_words(info)}", as_json=json)
 
 
@@ -69,13 +68,7 @@ def list_topics(
     directory: Directory = None, context: ContextName = None, who: As = None, json: output.Json = False
 ) -> None:
     """List the topics that you may see."""
-    chosen = find(directory, context)
-
-    async def command() -> list[TopicInfo]:
-        async with connected(chosen, who) as client:
-            return list(await client.topics())
-
-    infos = run(command())
+    infos = call(find(directory, context), who, Client.topics)
     output.emit({"topics": [_fields(info) for info in infos]}, lambda: _table(infos), as_json=json)
 
 
@@ -89,13 +82,7 @@ def describe(
     json: output.Json = False,
 ) -> None:
     """Describe a topic: owner, rules, partitions."""
-    chosen = find(directory, context)
-
-    async def command() -> TopicInfo:
-        async with connected(chosen, who, topic=topic) as client:
-            return await client.topic(topic)
-
-    info = run(command())
+    info = call(find(directory, context), who, lambda client: client.topic(topic), topic=topic)
     output.emit(_fields(info), lambda: _words(info), as_json=json)
 
 
@@ -118,16 +105,14 @@ def alter(
     publishing = None if publish is None else check_rule(publish, "--publish")
     subscribing = None if subscribe is None else check_rule(subscribe, "--subscribe")
     lasting = None if retention is None else parse_retention(retention)
-    chosen = find(directory, context)
 
-    async def command() -> TopicInfo:
-        async with connected(chosen, who, topic=topic, admin=True) as client:
-            await client.alter_topic(
-                topic, partitions=partitions, publish=publishing, subscribe=subscribing, retention=lasting
-            )
-            return await client.topic(topic)
+    async def work(client: Client) -> TopicInfo:
+        await client.alter_topic(
+            topic, partitions=partitions, publish=publishing, subscribe=subscribing, retention=lasting
+        )
+        return await client.topic(topic)
 
-    info = run(command())
+    info = call(find(directory, context), who, work, topic=topic, admin=True)
     output.emit(_fields(info), lambda: _words(info), as_json=json)
 
 
@@ -142,12 +127,7 @@ def delete(
 ) -> None:
     """Delete a topic; its history can still be proved, and its offsets are never given again."""
     chosen = find(directory, context)
-
-    async def command() -> None:
-        async with connected(chosen, who, topic=topic, admin=True) as client:
-            await client.delete_topic(topic)
-
-    run(command())
+    call(chosen, who, lambda client: client.delete_topic(topic), topic=topic, admin=True)
     output.emit({"deleted": topic}, f"topic {topic} is deleted", as_json=json)
 
 
@@ -208,14 +188,17 @@ def _words(info: TopicInfo) -> str:
 def _table(infos: list[TopicInfo]) -> Table | str:
     if not infos:
         return "there is no topic that you may see"
-    table = Table("topic", "owner", "partitions", "publish", "subscribe", "retention", box=None)
-    for info in infos:
-        table.add_row(
-            info.name,
-            info.organisation,
-            str(info.partitions),
-            _whoever(info.publish),
-            _whoever(info.subscribe),
-            _lasting(info.retention),
-        )
-    return table
+    return output.table(
+        ("topic", "owner", "partitions", "publish", "subscribe", "retention"),
+        (
+            (
+                info.name,
+                info.organisation,
+                str(info.partitions),
+                _whoever(info.publish),
+                _whoever(info.subscribe),
+                _lasting(info.retention),
+            )
+            for info in infos
+        ),
+    )

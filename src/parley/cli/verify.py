@@ -71,9 +71,7 @@ def verify(
     path = genesis or find_genesis(directory, context)
     trusted = read_genesis(path)
     verdict, proof = judge(_read(file), trusted, str(path))
-    output.emit(verdict, lambda: _tell(verdict, proof), as_json=json)
-    if not verdict.valid:
-        raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
+    output.emit(verdict, lambda: _tell(verdict, proof), as_json=json, holds=verdict.valid)
 
 
 def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
