@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from parley.cli import demo_liar, demo_records, output
+from parley.cli.demo_stage import listed
 from parley.cli.local_folder import require_node_extra
 from parley.consensus.types import Block
 from parley.replica.ports import PersistSafety
@@ -30,6 +31,9 @@ CRASH_TIME = 6_000  # ms
 DOWNTIME = 5_000
 WIDEST = 24  # views in the picture
 
+# What scripts read of it, what people read, and whether everything was as it should be.
+Chapter = tuple[Mapping[str, object], RenderableType | Callable[[], RenderableType], bool]
+
 
 def demo(
     chapter: Annotated[int | None, typer.Option(min=1, max=4, help="Only this one.")] = None,
@@ -43,66 +47,56 @@ def demo(
     """
     result: dict[str, object] = {}
     holds = True
-    if chapter in {None, 1}:
-        holds &= _order(result, as_json=json)
-    if chapter in {None, 2}:
-        holds &= _records(result, as_json=json)
-    if chapter in {None, 3}:
-        holds &= _liar(result, as_json=json)
-    if chapter in {None, 4}:
-        holds &= _pipeline(result, out, as_json=json)
+    chapters: list[Callable[[], Chapter]] = [_order, _records, _liar, lambda: _pipeline(out)]
+    for number, play in enumerate(chapters, 1):
+        if chapter in {None, number}:
+            played, text, fine = play()
+            result |= played
+            holds &= fine
+            if not json:
+                output.emit({}, text, as_json=False)
     if json:
         output.emit(result, "", as_json=True)
     if not holds:
         raise typer.Exit(output.ExitCode.DOES_NOT_HOLD)
 
 
-def _order(result: dict[str, object], *, as_json: bool) -> bool:
+def _order() -> Chapter:
     """Chapter 1; the keys of its result stand at the top."""
     story = _Story()
     report = story.play()
-    result |= {
+    result = {
         "trace_hash": report.trace_hash,
         "committed": report.committed,
         "acknowledged": report.acknowledged,
         "evidence": report.evidence,
         "violations": report.violations,
     }
-    if not as_json:
-        output.emit({}, lambda: story.tell(report), as_json=False)
-    return not report.violations
+    return result, lambda: story.tell(report), not report.violations
 
 
-def _records(result: dict[str, object], *, as_json: bool) -> bool:
+def _records() -> Chapter:
     """Chapter 2."""
     require_node_extra("demo")
     with output.progress("four hospitals", demo_records.STEPS) as advance:
         outcome = demo_records.play(lambda _step: advance())
-    result["records"] = outcome
-    if not as_json:
-        output.emit({}, lambda: demo_records.tell(outcome), as_json=False)
-    return outcome.holds
+    return {"records": outcome}, lambda: demo_records.tell(outcome), outcome.holds
 
 
-def _liar(result: dict[str, object], *, as_json: bool) -> bool:
+def _liar() -> Chapter:
     """Chapter 3."""
     require_node_extra("demo")
     with output.progress("a lying broker", demo_liar.STEPS) as advance:
         outcome = demo_liar.play(lambda _step: advance())
-    result["liar"] = outcome
-    if not as_json:
-        output.emit({}, lambda: demo_liar.tell(outcome), as_json=False)
-    return outcome.holds
+    return {"liar": outcome}, lambda: demo_liar.tell(outcome), outcome.holds
 
 
-def _pipeline(result: dict[str, object], out: Path, *, as_json: bool) -> bool:
+def _pipeline(out: Path) -> Chapter:
     """Chapter 4. All the rest works without Java, so its absence is no failure of the demo."""
     require_node_extra("demo")
     if missing := _missing():
-        result["pipeline"] = {"skipped": missing}
-        if not as_json:
-            output.emit({}, f"\nChapter 4, the pipeline on Spark, is left out: {missing}", as_json=False)
-        return True
+        text = f"\nChapter 4, the pipeline on Spark, is left out: {missing}"
+        return {"pipeline": {"skipped": missing}}, text, True
     from parley.cli import demo_pipeline  # noqa: PLC0415 - an extra
     from parley.spark.pipeline.run import PipelineFailed  # noqa: PLC0415
 
@@ -111,10 +105,7 @@ def _pipeline(result: dict[str, object], out: Path, *, as_json: bool) -> bool:
             outcome = demo_pipeline.play(out, lambda _step: advance())
     except PipelineFailed as error:
         output.fail(str(error))
-    result["pipeline"] = outcome
-    if not as_json:
-        output.emit({}, lambda: demo_pipeline.tell(outcome), as_json=False)
-    return outcome.holds
+    return {"pipeline": outcome}, lambda: demo_pipeline.tell(outcome), outcome.holds
 
 
 def _missing() -> str:
@@ -155,12 +146,12 @@ class _Story:
             f"trusts anybody. The network between them loses one message in twenty. {liar} lies: whenever it leads, it "
             f"makes two blocks, shows different ones to different replicas, and votes for both. {crashing} will lose "
             f"power in the middle of a write. This is what happened in {SECONDS} simulated seconds:\n",
-            _list(self._events),
+            listed(self._events),
             "\nThe end of the chain that all of them hold. Below each view stands who led it; x is a view that ended "
             f"without a block. {liar}'s lies cost views, never agreement: a block of {liar} is final only where enough of "
             f"the others were shown the same one.\n",
             _Picture(self._chain, self._liar),
-            _list([("*", f"{sentence}.") for sentence in self._outcome(report)]),
+            listed([("*", f"{sentence}.") for sentence in self._outcome(report)]),
             Text("\nAnother run: ./parley sim run --nodes 7 --byzantine 2 --seed 1", style="dim"),
         )
 
@@ -228,12 +219,3 @@ class _Picture:
             blocks.append(f"{block.height:─>4}" if block else "───x", style="" if block else "red")
             leaders.append(f"{NAMES[leader][0]:>4}", style=style)
         yield from (blocks, leaders, "")
-
-
-def _list(items: list[tuple[str, str]]) -> Table:
-    """A short mark before each sentence, and the sentence indented as one."""
-    table = Table.grid(padding=(0, 1, 0, 2))
-    table.add_column(justify="right", no_wrap=True)
-    for mark, sentence in items:
-        table.add_row(mark, sentence)
-    return table

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import parley
 from parley.applications import application_of
-from parley.cli import contexts
-from parley.cli.network import observing, states
+from parley.cli.demo_stage import POLL_SECONDS, Say, Stage, all_ready, listed, running, staged
+from parley.cli.local_setup import enrol
 from parley.client import Client, Subscription
-from parley.client.contexts import read_identity
 from parley.consensus.errors import Refused
 from parley.ledger import layout
 from parley.ledger.proofs import Trust
-from parley.model.genesis import Genesis, Timeouts
+from parley.model.genesis import Timeouts
 from parley.node.faults.settings import switch
-from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 from parley.replica import evidence
 
 PEOPLE = {"north": "anna", "south": "ben", "east": "eva", "west": "walter"}
@@ -38,7 +31,6 @@ TOPIC = "rates"
 EACH = 3  # messages of an act
 MAX_MESSAGES = 40  # of the last one, which ends when the others hold a proof
 PATIENCE = 90.0  # seconds for everything
-POLL_SECONDS = 0.1
 STEPS = 6  # that `say` hears of
 TIMEOUTS = Timeouts(view=500, longest_view=4_000, heartbeat=200, ack=2_000, freshness=3_000)
 
@@ -82,36 +74,16 @@ class Outcome(Struct):
 FORGE, WITHHOLD, EQUIVOCATE = "forge", "withhold", "equivocate"
 
 
-@dataclass(frozen=True)
-class _Stage:
-    directory: Path
-    genesis: Genesis
-    brokers: list[LocalBroker]
-    say: Callable[[str], None]
-
-    @property
-    def liar(self) -> LocalBroker:
-        return next(broker for broker in self.brokers if broker.name == LIAR)
-
-
-def play(say: Callable[[str], None]) -> Outcome:
+def play(say: Say) -> Outcome:
     """Run the story on brokers of its own; `say` hears of each step."""
-    begin = time.monotonic()
-    with TemporaryDirectory(prefix="parley-demo-") as folder, _quiet():
-        directory = Path(folder)
-        genesis = _provision(directory)
-        stage = _Stage(directory, genesis, local_brokers(directory, genesis), say)
-        processes: list[subprocess.Popen[bytes]] = []
-        try:
-            say("starting four brokers")
-            processes += [broker.start() for broker in stage.brokers]
+    # Other schemes soon let nobody lead who fails at it, and this story needs it to.
+    network = staged("rates", PEOPLE, say, TIMEOUTS, leaders="round-robin", allow_faults=True)
+    with _quiet(), network as stage:
+        say("starting four brokers")
+        with running(stage.brokers):
             acts = asyncio.run(_story(stage))
-        finally:
-            stop(stage.brokers)
-            for process in processes:
-                process.wait()
         say("checking the proof")
-        return Outcome(LIAR, acts, _proof(stage), round(time.monotonic() - begin, 1))
+        return Outcome(LIAR, acts, _proof(stage), round(stage.seconds, 1))
 
 
 @contextmanager
@@ -126,38 +98,19 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _provision(directory: Path) -> Genesis:
-    from parley.node.provision import create_identity, provision_network  # noqa: PLC0415 - needs the extra `node`
-
-    now = time.time_ns() // 1_000_000
-    genesis = provision_network(
-        directory,
-        organisations=tuple(PEOPLE),
-        network="rates",
-        start_time=now,
-        timeouts=TIMEOUTS,
-        clients=(),
-        addresses=free_addresses(len(PEOPLE), directory),
-        leaders="round-robin",  # the other schemes soon let nobody lead who fails at it, and this story needs it to
-        allow_faults=True,
-    )
-    for organisation, person in PEOPLE.items():
-        create_identity(directory, organisation, person, not_after=now + 86_400_000)
-    return genesis
-
-
-async def _story(stage: _Stage) -> list[Act]:
+async def _story(stage: Stage) -> list[Act]:
     async with asyncio.timeout(PATIENCE):
-        await _all_ready(stage.directory)
+        await all_ready(stage.directory)
         stage.say("registering a publisher, a reader and a topic")
-        await _register(stage.directory)
+        await enrol(stage.directory, PUBLISHER, PEOPLE[PUBLISHER], {}, topic=TOPIC)
+        await enrol(stage.directory, READER, PEOPLE[READER], {})
         async with _client(stage, PUBLISHER) as publisher:
             acts = [await _lie(stage, publisher, FORGE), await _lie(stage, publisher, WITHHOLD)]
             acts.append(await _contradict(stage, publisher))
         return acts
 
 
-async def _lie(stage: _Stage, publisher: Client, fault: str) -> Act:
+async def _lie(stage: Stage, publisher: Client, fault: str) -> Act:
     """The broker that serves the reader begins to lie, and the reader reads on until it has everything."""
     stage.say(f"the broker lies: {fault}")
     async with _served(stage, publisher) as (reader, subscription):
@@ -176,7 +129,7 @@ async def _lie(stage: _Stage, publisher: Client, fault: str) -> Act:
     return Act(fault, EACH, len(seen), _wrong(sent, seen), noticed, served_by, round(seconds, 1))
 
 
-async def _contradict(stage: _Stage, publisher: Client) -> Act:
+async def _contradict(stage: Stage, publisher: Client) -> Act:
     """The broker signs two proposals whenever it leads, until all the others can prove it."""
     stage.say(f"the broker lies: {EQUIVOCATE}")
     sent: list[str] = []
@@ -193,7 +146,7 @@ async def _contradict(stage: _Stage, publisher: Client) -> Act:
 
 
 @asynccontextmanager
-async def _served(stage: _Stage, publisher: Client) -> AsyncIterator[tuple[Client, Subscription]]:
+async def _served(stage: Stage, publisher: Client) -> AsyncIterator[tuple[Client, Subscription]]:
     """The reader, once the broker that will lie is the only one that serves it; a busy machine may take two attempts."""
     while True:
         async with _client(stage, READER) as reader, reader.subscribe(TOPIC) as subscription:
@@ -208,9 +161,9 @@ def _wrong(sent: list[str], seen: list[str]) -> int:
     return sum(one != other for one, other in zip(sent, seen, strict=True))
 
 
-async def _switch(stage: _Stage, client: Client, fault: str) -> None:
+async def _switch(stage: Stage, client: Client, fault: str) -> None:
     """Tell the liar, and wait until it says so itself."""
-    switch(stage.liar, [fault] if fault else [])
+    switch(next(one for one in stage.brokers if one.name == LIAR), [fault] if fault else [])
     while fault not in (note := await _note(client)) or (not fault and "Faults" in note):  # noqa: ASYNC110 - it calls nobody
         await asyncio.sleep(POLL_SECONDS)
 
@@ -225,7 +178,7 @@ async def _is_proven(client: Client) -> bool:
     return all(status is not None and status.misbehaviour for status in others)
 
 
-def _proof(stage: _Stage) -> Proof | None:
+def _proof(stage: Stage) -> Proof | None:
     """What lies in the stores of the others, checked as a stranger would who has the genesis file only."""
     from parley.ledger.store import Store  # noqa: PLC0415 - needs the extra `node`
 
@@ -251,34 +204,14 @@ def _proof(stage: _Stage) -> Proof | None:
     return Proof(LIAR, view, held_by[view], verified)
 
 
-async def _register(directory: Path) -> None:
-    for organisation in (PUBLISHER, READER):
-        person = PEOPLE[organisation]
-        admin = directory / "identities" / f"{organisation}-admin.json"
-        async with parley.connect(genesis=directory / "genesis.json", identity=admin) as client:
-            identity = read_identity(directory / "identities" / f"{organisation}-{person}.json")
-            await client.register_client(person, identity.credential.key, {}, proof=identity.proof())
-            if organisation == PUBLISHER:
-                await client.create_topic(TOPIC)
-
-
-@asynccontextmanager
-async def _client(stage: _Stage, organisation: str) -> AsyncIterator[Client]:
+def _client(stage: Stage, organisation: str) -> Client:
     """Of its own organisation's broker first, as always; of the publisher's last, so that the picture is clear."""
     names = sorted(
         (broker.name for broker in stage.brokers),
         key=lambda name: (name != f"{organisation}-1", name == f"{PUBLISHER}-1"),
     )
     identity = stage.directory / "identities" / f"{organisation}-{PEOPLE[organisation]}.json"
-    genesis = stage.directory / "genesis.json"
-    async with parley.connect(genesis=genesis, identity=identity, brokers=names) as client:
-        yield client
-
-
-async def _all_ready(directory: Path) -> None:
-    async with observing(contexts.find(directory, None)) as client:
-        while any(state != "ready" for state in (await states(client)).values()):  # noqa: ASYNC110 - nobody calls us
-            await asyncio.sleep(POLL_SECONDS)
+    return parley.connect(genesis=stage.directory / "genesis.json", identity=identity, brokers=names)
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -291,19 +224,19 @@ _DEEDS = {
 
 
 def tell(outcome: Outcome) -> Group:
-    table = Table.grid(padding=(0, 1, 0, 2))
-    for act in outcome.acts:
-        table.add_row("*", _sentences(outcome.liar, act))
     published = sum(act.published for act in outcome.acts)
     delivered = sum(act.delivered for act in outcome.acts)
     wrong = sum(act.wrong for act in outcome.acts)
-    table.add_row("*", f"Published: {published}. Delivered: {delivered}. Wrong, lost or doubled: {wrong}.")
+    sentences = [
+        *(_sentences(outcome.liar, act) for act in outcome.acts),
+        f"Published: {published}. Delivered: {delivered}. Wrong, lost or doubled: {wrong}.",
+    ]
     return Group(
         Text("\nChapter 3: the broker that you trust is the one that lies\n", style="bold"),
         f"Anna publishes rates through North's broker. Ben reads them, and the only broker that he is connected to is his "
         f"own organisation's, {outcome.liar}. Somebody has paid for that broker to lie. Three times Ben connects to it and "
         f"it serves him well, until it begins. This is what happened:\n",
-        table,
+        listed(("*", sentence) for sentence in sentences),
         "",
         Text(_picture(outcome)),
         _verdict(outcome),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -13,17 +13,16 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from parley.cli import contexts, local_setup
-from parley.cli.demo_records import all_ready
+from parley.cli.demo_stage import Say, all_ready, listed, running
 from parley.cli.examples import yesterday
 from parley.cli.examples_tenants import Sent, intrude, publish, set_up
 from parley.cli.output import ExitCode, fail
 from parley.cli.pipeline import feed, gold_tables
 from parley.client.contexts import read_genesis
-from parley.node.processes import local_brokers, stop
+from parley.node.processes import local_brokers
 from parley.spark.pipeline.folder import Folder
 from parley.spark.pipeline.report import Run
 from parley.spark.pipeline.run import BRIEF, FLOWS, run_pipeline
@@ -55,7 +54,7 @@ class Outcome(Struct):
         return complete and aside == self.malformed and bool(self.refusal) and self.run.holds
 
 
-def play(out: Path, say: Callable[[str], None]) -> Outcome:
+def play(out: Path, say: Say) -> Outcome:
     """Run the story on brokers of its own; tables and charts stay in `out`, and `say` hears of each step."""
     begin = time.monotonic()
     say("starting four brokers")
@@ -82,19 +81,11 @@ def staged() -> Iterator[contexts.Chosen]:
     with TemporaryDirectory(prefix="parley-demo-") as folder:
         home = Path(folder) / "network"
         local_setup.provision(home, ORGANISATIONS)
-        brokers = local_brokers(home, read_genesis(home / "genesis.json"))
-        processes = [broker.start() for broker in brokers]
-        try:
+        with running(local_brokers(home, read_genesis(home / "genesis.json"))):
             yield contexts.find(home, None)
-        finally:
-            stop(brokers)
-            for process in processes:
-                process.wait()
 
 
-def perform(
-    chosen: contexts.Chosen, folder: Folder, say: Callable[[str], None], master: str = LOCAL
-) -> Outcome:
+def perform(chosen: contexts.Chosen, folder: Folder, say: Say, master: str = LOCAL) -> Outcome:
     sent, refusal = asyncio.run(_publish(chosen, say))
     say("starting Spark")
     with folder.held(read_genesis(chosen.file.genesis).chain.hex()):
@@ -103,7 +94,7 @@ def perform(
     return Outcome(dict(sent.messages), sent.malformed.total(), refusal, run, run.seconds)
 
 
-async def _publish(chosen: contexts.Chosen, say: Callable[[str], None]) -> tuple[Sent, str]:
+async def _publish(chosen: contexts.Chosen, say: Say) -> tuple[Sent, str]:
     async with asyncio.timeout(PATIENCE):
         await all_ready(chosen.directory)
         say("publishing a day of readings")
@@ -129,15 +120,12 @@ def tell(outcome: Outcome) -> Group:
             for one in failing
         ),
     ]
-    table = Table.grid(padding=(0, 1, 0, 2))
-    for sentence in sentences:
-        table.add_row("*", f"{sentence}.")
     return Group(
         Text("\nChapter 4: two tenants, one network, and Spark\n", style="bold"),
         "A hospital measures pulse and blood pressure on four wards; a provider of home devices measures the air in three "
         "buildings. They share the brokers, and neither trusts the other. A pipeline on Spark turns what they publish into "
         "tables: bronze as it came, silver typed, gold by the hour. This is what happened:\n",
-        table,
+        listed(("*", f"{sentence}.") for sentence in sentences),
         *gold_tables(run),
         Text(
             f"\n{outcome.seconds:.0f} seconds; the tables are in {run.output}. To try it yourself: "

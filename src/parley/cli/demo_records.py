@@ -6,29 +6,24 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import parley
 from parley.applications import application_of
-from parley.cli import contexts
-from parley.cli.network import observing, states
+from parley.cli.demo_stage import Say, Stage, all_ready, listed, running, staged
+from parley.cli.local_setup import enrol
 from parley.client import Client, Message, Receipt
-from parley.client.contexts import read_identity
 from parley.ledger.proofs import Trust
 from parley.model.genesis import Genesis, Timeouts
 from parley.modules.publishing.proof import check_publication
-from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
+from parley.node.processes import LocalBroker
 
 PEOPLE = {
     "north": ("anna", "doctor"),
@@ -47,7 +42,6 @@ TOGETHER = 4  # records that a publisher sends before it waits
 CONFIDENTIAL = 4  # every so many records
 KILL_AFTER = 12  # certified records
 PATIENCE = 55.0  # seconds for everything
-POLL_SECONDS = 0.2
 STEPS = 4  # that `say` hears of
 TIMEOUTS = Timeouts(view=500, longest_view=4_000, heartbeat=200, ack=2_000)
 
@@ -77,16 +71,6 @@ class Outcome(Struct):
         )
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """The brokers, the processes started so far, and who hears of the steps."""
-
-    brokers: list[LocalBroker]
-    processes: list[subprocess.Popen[bytes]]
-    say: Callable[[str], None]
-    begin: float
-
-
 @dataclass
 class _Told:
     """Everything that the clients saw, to be judged at the end."""
@@ -96,48 +80,24 @@ class _Told:
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def play(say: Callable[[str], None]) -> Outcome:
+def play(say: Say) -> Outcome:
     """Run the story on brokers of its own; `say` hears of each step."""
-    begin = time.monotonic()
-    with TemporaryDirectory(prefix="parley-demo-") as folder:
-        directory = Path(folder)
-        genesis = _provision(directory)
-        brokers = local_brokers(directory, genesis)
-        processes: list[subprocess.Popen[bytes]] = []
-        try:
-            say("starting four brokers")
-            processes += [broker.start() for broker in brokers]
-            return asyncio.run(_story(directory, genesis, _Stage(brokers, processes, say, begin)))
-        finally:
-            stop(brokers)
-            for process in processes:
-                process.wait()
+    people = {hospital: person for hospital, (person, _) in PEOPLE.items()}
+    with staged("health", people, say, TIMEOUTS) as stage:
+        say("starting four brokers")
+        with running(stage.brokers) as processes:
+            return asyncio.run(_story(stage, processes))
 
 
-def _provision(directory: Path) -> Genesis:
-    from parley.node.provision import create_identity, provision_network  # noqa: PLC0415 - needs the extra `node`
-
-    now = time.time_ns() // 1_000_000
-    genesis = provision_network(
-        directory,
-        organisations=tuple(PEOPLE),
-        network="health",
-        start_time=now,
-        timeouts=TIMEOUTS,
-        clients=(),
-        addresses=free_addresses(len(PEOPLE), directory),
-    )
-    for hospital, (person, _) in PEOPLE.items():
-        create_identity(directory, hospital, person, not_after=now + 86_400_000)
-    return genesis
-
-
-async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
-    told = _Told()
+async def _story(stage: Stage, processes: list[subprocess.Popen[bytes]]) -> Outcome:
+    told, directory = _Told(), stage.directory
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         await all_ready(directory)
         stage.say("registering four people and a topic")
-        await _register(directory)
+        for hospital, (person, role) in PEOPLE.items():
+            topic = TOPIC if hospital == "north" else None
+            attributes = {"role": role}
+            await enrol(directory, hospital, person, attributes, topic=topic, publish='role == "doctor"')
         clients = {
             hospital: await stack.enter_async_context(_client(directory, hospital)) for hospital in PEOPLE
         }
@@ -155,26 +115,14 @@ async def _story(directory: Path, genesis: Genesis, stage: _Stage) -> Outcome:
         )
         await asyncio.gather(*readers)
         stage.say("starting the killed broker again")
-        stage.processes.append(victim.start())
+        processes.append(victim.start())
         await all_ready(directory)
-        return _judge(told, genesis, expected, caught_up=True, seconds=time.monotonic() - stage.begin)
+        return _judge(told, stage.genesis, expected, caught_up=True, seconds=stage.seconds)
 
 
-async def _register(directory: Path) -> None:
-    for hospital, (person, role) in PEOPLE.items():
-        async with _client(directory, hospital, "admin") as admin:
-            identity = read_identity(directory / "identities" / f"{hospital}-{person}.json")
-            key, proof = identity.credential.key, identity.proof()
-            await admin.register_client(person, key, {"role": role}, proof=proof)
-            if hospital == "north":
-                await admin.create_topic(TOPIC, publish='role == "doctor"')
-
-
-@asynccontextmanager
-async def _client(directory: Path, hospital: str, name: str = "") -> AsyncIterator[Client]:
-    identity = directory / "identities" / f"{hospital}-{name or PEOPLE[hospital][0]}.json"
-    async with parley.connect(genesis=directory / "genesis.json", identity=identity) as client:
-        yield client
+def _client(directory: Path, hospital: str) -> Client:
+    identity = directory / "identities" / f"{hospital}-{PEOPLE[hospital][0]}.json"
+    return parley.connect(genesis=directory / "genesis.json", identity=identity)
 
 
 async def _listen(client: Client, seen: list[Message], expected: int, ready: asyncio.Event) -> None:
@@ -207,14 +155,6 @@ async def _kill(victim: LocalBroker, told: _Told) -> None:
     pid = victim.pid()
     assert pid is not None, "the broker was started by us"
     os.kill(pid, signal.SIGKILL)
-
-
-async def all_ready(directory: Path) -> None:
-    """Until every broker answers and calls itself ready: one that was killed has caught up."""
-    async with observing(contexts.find(directory, None)) as client:
-        # A broker has no way to call us, so it is asked again and again; `PATIENCE` bounds it.
-        while any(state != "ready" for state in (await states(client)).values()):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
 
 
 def _in_ward(number: int) -> bool:
@@ -271,15 +211,12 @@ def tell(outcome: Outcome) -> Group:
         "Eva's client checked every empty: the rule really excludes a pharmacist, so nobody can drop a record by calling it hidden",
         f"The killed broker is back and has {'caught up' if outcome.caught_up else 'NOT caught up'}",
     ]
-    table = Table.grid(padding=(0, 1, 0, 2))
-    for sentence in sentences:
-        table.add_row("*", f"{sentence}.")
     return Group(
         Text("\nChapter 2: four hospitals, one broker each\n", style="bold"),
         "North, South, East and West share health records. Anna and Walter are doctors and publish at the same time; Ben is a "
         "nurse, Eva a pharmacist. Ben, Eva and Walter subscribe to the cardiology ward. Some records may be read by doctors and "
         "nurses only. These are real processes, sockets and disks; in the middle of it South's broker, the one that Ben is "
         "connected to, is killed with kill -9. This is what happened:\n",
-        table,
+        listed(("*", f"{sentence}.") for sentence in sentences),
         Text(f"\n{outcome.seconds:.0f} seconds. To try it yourself: ./parley up --detach", style="dim"),
     )

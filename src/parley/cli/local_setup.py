@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from parley.client.client import connect
 from parley.client.contexts import read_context, read_identity
 from parley.client.errors import ClientExists, TopicExists
 from parley.model.genesis import Genesis
+from parley.model.names import Value
 from parley.node.processes import free_addresses
 
 NETWORK = "local"
@@ -78,17 +80,32 @@ async def register(directory: Path, genesis: Genesis) -> None:
     if not (directory / PENDING).exists():
         return
     pairs = zip((party.name for party in genesis.organisations), CLIENTS, strict=False)
-    await asyncio.gather(*(_register(directory, organisation, client) for organisation, client in pairs))
+    await asyncio.gather(
+        *(
+            enrol(directory, organisation, client, {}, topic=TOPIC if client == CLIENTS[0] else None)
+            for organisation, client in pairs
+        )
+    )
     (directory / PENDING).unlink()
 
 
-async def _register(directory: Path, organisation: str, client: str) -> None:
+async def enrol(
+    directory: Path,
+    organisation: str,
+    client: str,
+    attributes: Mapping[str, Value],
+    *,
+    topic: str | None = None,
+    publish: str = "",
+) -> None:
+    """Let an organisation's administrator register a client, and make a topic if one is named; what is there stays."""
     identities = directory / "identities"
     identity = read_identity(identities / f"{organisation}-{client}.json")
     admin = identities / f"{organisation}-admin.json"
     async with connect(genesis=directory / "genesis.json", identity=admin) as connection:
         with suppress(ClientExists):
-            await connection.register_client(client, identity.credential.key, {}, proof=identity.proof())
-        if client == CLIENTS[0]:
+            key, proof = identity.credential.key, identity.proof()
+            await connection.register_client(client, key, attributes, proof=proof)
+        if topic is not None:
             with suppress(TopicExists):
-                await connection.create_topic(TOPIC)
+                await connection.create_topic(topic, publish=publish)
