@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 
 from parley.applications import application_of
 from parley.cli import output
@@ -16,6 +15,7 @@ from parley.cli.lazy import Later, later
 from parley.cli.local_folder import require_node_extra
 from parley.cli.recover import broker_config
 from parley.client.contexts import read_genesis
+from parley.ledger.audit import Verdict, verify_store
 from parley.model.genesis import Genesis
 
 RECOVER = "parley node recover"
@@ -30,17 +30,6 @@ app = typer.Typer(
     help="Check what brokers have stored and what they and clients do.",
     no_args_is_help=True,
 )
-
-
-class Result(Struct):
-    """What `audit verify` prints."""
-
-    valid: bool
-    heights: int
-    publications: int
-    first_fault: str | None
-    replayed: bool
-    store: str
 
 
 @app.command()
@@ -69,8 +58,13 @@ def verify(
     """
     require_node_extra("audit verify")
     data, trusted, way_back = _chosen(broker, store, genesis, directory, context)
-    result = _verified(data, trusted, way_back, replay=replay)
-    output.emit(result, lambda: _told(result), as_json=json, holds=result.valid)
+    verdict = _verified(data, trusted, way_back, replay=replay)
+    output.emit(
+        {"valid": verdict.valid, **asdict(verdict), "store": str(data)},
+        lambda: _told(verdict, data),
+        as_json=json,
+        holds=verdict.valid,
+    )
 
 
 def _chosen(
@@ -93,26 +87,17 @@ def _chosen(
     return config.data, config.genesis, recovery_command(config)
 
 
-def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> Result:
-    from parley.ledger.audit import verify_store  # noqa: PLC0415 - an extra
-    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415
+def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> Verdict:
+    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415 - an extra
 
     mounted = application_of(genesis).mount(genesis)
     try:
-        with Store.open(data, create=False) as opened, _Bar() as bar:
-            verdict = verify_store(opened, genesis, mounted, bar.reached, replay=replay)
+        with Store.open(data, create=False) as opened, output.reaching("Checking blocks") as reached:
+            return verify_store(opened, genesis, mounted, reached, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
-        return Result(False, 0, 0, _helped(error, way_back), False, str(data))
+        return Verdict(0, 0, _helped(error, way_back))
     except StoreError as error:
         output.fail(_helped(error, way_back), output.ExitCode.WRONG_USE)
-    return Result(
-        verdict.valid,
-        verdict.heights,
-        verdict.publications,
-        verdict.first_fault,
-        verdict.replayed,
-        str(data),
-    )
 
 
 def _helped(error: Exception, way_back: str) -> str:
@@ -120,22 +105,9 @@ def _helped(error: Exception, way_back: str) -> str:
     return str(error).replace(f"`{RECOVER}`", f"`{way_back}`")
 
 
-def _told(result: Result) -> str:
-    how = "every block was executed again" if result.replayed else "no block was executed again"
-    checked = f"{result.heights} blocks with {result.publications} publications; {how}."
-    if result.valid:
-        return f"Valid: {checked}\nStore {result.store}"
-    return f"NOT VALID: {result.first_fault}\nChecked before that: {checked}\nStore {result.store}"
-
-
-class _Bar(ExitStack):
-    """Shown once it is known how much there is to do."""
-
-    _advance: output.Advance | None = None
-
-    def reached(self, done: int, total: int) -> None:
-        if self._advance is None:
-            self._advance = self.enter_context(output.progress("Checking blocks", total))
-            self._advance(done)
-        else:
-            self._advance()
+def _told(verdict: Verdict, store: Path) -> str:
+    how = "every block was executed again" if verdict.replayed else "no block was executed again"
+    checked = f"{verdict.heights} blocks with {verdict.publications} publications; {how}."
+    if verdict.valid:
+        return f"Valid: {checked}\nStore {store}"
+    return f"NOT VALID: {verdict.first_fault}\nChecked before that: {checked}\nStore {store}"

@@ -8,39 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
 from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.local_folder import require_node_extra
 from parley.cli.on_spark import ending, network_of, require_spark
 from parley.client.contexts import read_genesis
+from parley.ledger.audit_blocks import Check
 from parley.model.genesis import Genesis
+from parley.spark.auditing import Ledger
+from parley.spark.findings import SUFFIXES, Report, unreadable, write
+from parley.spark.options import Network
+from parley.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from parley.spark.findings import Report
-
 LOCAL = "local[2]"
 SHOWN = 20  # findings that a person sees; the table has all
-
-
-class Result(Struct):
-    """What `audit run` prints; the first five are those of `audit verify`."""
-
-    valid: bool
-    heights: int
-    publications: int
-    first_fault: str | None
-    replayed: bool
-    findings: int
-    by_check: dict[str, int]
-    erased: int
-    tasks: int
-    seconds: float
-    source: str
-    table: str
 
 
 def run(
@@ -79,11 +64,24 @@ def run(
         store, genesis, find(directory, context) if store is None else None, who, replay=replay
     )
     report = _done(spark, work)
-    from parley.spark.findings import write  # noqa: PLC0415 - an extra
-
     write(report, findings)
-    result = _result(report, source, findings)
-    output.emit(result, lambda: _told(result, report), as_json=json, holds=result.valid)
+    count = len(report.findings) + report.unlisted
+    result = {
+        "valid": report.valid,  # the first five are those of `audit verify`
+        "heights": report.heights,
+        "publications": report.publications,
+        "first_fault": report.first_fault,
+        "replayed": report.replayed,
+        "findings": count,
+        "by_check": Counter(Check(finding.check).name.lower() for finding in report.findings),
+        "erased": report.erased,
+        "tasks": report.tasks,
+        "seconds": round(report.seconds, 3),
+        "source": source,
+        "table": str(findings),
+    }
+    told = f"Source {source}. Findings {findings}"
+    output.emit(result, lambda: f"{_told(report, count)} {told}", as_json=json, holds=report.valid)
 
 
 def _chosen(
@@ -93,8 +91,6 @@ def _chosen(
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
     from parley.spark.audit import audit_network  # noqa: PLC0415 - an extra
-    from parley.spark.auditing import Ledger  # noqa: PLC0415
-    from parley.spark.options import Network  # noqa: PLC0415
 
     if store is not None and genesis is not None:
         require_node_extra("audit run --store")  # for the database
@@ -116,7 +112,6 @@ def _chosen(
 def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
     from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
     from parley.spark.audit import audit_store  # noqa: PLC0415
-    from parley.spark.findings import unreadable  # noqa: PLC0415
 
     try:
         return audit_store(session, path, genesis, replay=replay)
@@ -127,8 +122,6 @@ def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bo
 
 
 def _require_writable(path: Path) -> None:
-    from parley.spark.findings import SUFFIXES  # noqa: PLC0415 - an extra
-
     if path.suffix not in SUFFIXES:
         raise typer.BadParameter(f"the name ends with {' or '.join(SUFFIXES)}.", param_hint="--findings")
     if not path.parent.is_dir():
@@ -136,8 +129,6 @@ def _require_writable(path: Path) -> None:
 
 
 def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
-    from parley.spark.session import spark_session  # noqa: PLC0415 - an extra
-
     with ending():
         session = spark_session("parley audit run", master)
         try:
@@ -146,37 +137,14 @@ def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
             session.stop()
 
 
-def _result(report: Report, source: str, table: Path) -> Result:
-    from parley.ledger.audit_blocks import Check  # noqa: PLC0415 - an extra
-
-    checks = Counter(Check(finding.check).name.lower() for finding in report.findings)
-    return Result(
-        report.valid,
-        report.heights,
-        report.publications,
-        report.first_fault,
-        report.replayed,
-        len(report.findings) + report.unlisted,
-        dict(checks),
-        report.erased,
-        report.tasks,
-        round(report.seconds, 3),
-        source,
-        str(table),
-    )
-
-
-def _told(result: Result, report: Report) -> str:
-    how = "every block was executed again" if result.replayed else "no block was executed again"
+def _told(report: Report, count: int) -> str:
+    how = "every block was executed again" if report.replayed else "no block was executed again"
     lines = [
-        f"{'Valid' if result.valid else 'NOT VALID'}: {result.heights} blocks with {result.publications} publications; {how}.",
+        f"{'Valid' if report.valid else 'NOT VALID'}: {report.heights} blocks with {report.publications} publications; {how}.",
         *(f"  {finding.text}" for finding in report.findings[:SHOWN]),
     ]
-    if result.findings > SHOWN:
-        lines.append(f"  and {result.findings - SHOWN} more")
-    if result.erased:
-        lines.append(f"{result.erased} bodies are erased; their receipts and headers were checked.")
-    lines.append(
-        f"{result.tasks} tasks, {result.seconds:.1f} s. Source {result.source}. Findings {result.table}"
-    )
-    return "\n".join(lines)
+    if count > SHOWN:
+        lines.append(f"  and {count - SHOWN} more")
+    if report.erased:
+        lines.append(f"{report.erased} bodies are erased; their receipts and headers were checked.")
+    return "\n".join([*lines, f"{report.tasks} tasks, {report.seconds:.1f} s."])

@@ -6,23 +6,25 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from parley.cli import output, plots, watch_plot
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
-from parley.cli.network import INTERRUPTED
+from parley.cli.network import INTERRUPTED, handling
 from parley.cli.on_spark import ending, network_of, require_spark
 from parley.client.contexts import read_genesis
+from parley.spark.auditing import Ledger
 from parley.spark.detect_report import Report, markdown, moment, report
 from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
+from parley.spark.options import table_options
+from parley.spark.session import spark_session
 
 if TYPE_CHECKING:
     from parley.spark.detect import Watch
@@ -177,10 +179,7 @@ def _run(
 
 def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *, once: bool) -> None:
     """To the end, or to Ctrl-C."""
-    from parley.spark.auditing import Ledger  # noqa: PLC0415 - an extra
-    from parley.spark.detect import Job  # noqa: PLC0415
-    from parley.spark.options import table_options  # noqa: PLC0415
-    from parley.spark.session import spark_session  # noqa: PLC0415
+    from parley.spark.detect import Job  # noqa: PLC0415 - an extra
 
     job = Job(watch, tell)
     ledger = Ledger(table_options({**watch.options, "table": "evidence"}).network)
@@ -198,15 +197,9 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
         session.stop()
 
 
-@contextmanager
-def _asking_to_end(ended: Event) -> Iterator[None]:
+def _asking_to_end(ended: Event) -> AbstractContextManager[None]:
     """Ctrl-C and a polite kill set it; they must not come between the two halves of a word with Spark."""
-    before = {one: signal.signal(one, lambda *_: ended.set()) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: ended.set()))
 
 
 @contextmanager
@@ -230,11 +223,7 @@ def _noise_to(path: Path) -> Iterator[None]:
 def _teller(*, as_json: bool) -> Callable[[Sequence[Alert]], None]:
     def tell(alerts: Sequence[Alert]) -> None:
         for alert in alerts:
-            if as_json:
-                sys.stdout.write(msgspec.json.encode(alert).decode() + "\n")
-                sys.stdout.flush()
-            else:
-                output.stdout().print(_line(alert))
+            output.emit(alert, _line(alert), as_json=as_json)
 
     return tell
 

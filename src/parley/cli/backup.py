@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,25 +14,18 @@ import typer
 from parley.cli import output
 from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.recover import broker_config
+from parley.cli.recover import BrokerName, broker_config
+from parley.consensus.errors import SafetyRecordError
 
 if TYPE_CHECKING:  # an extra
     from parley.node.backup import Restored
     from parley.node.backup_file import Manifest
     from parley.node.config import Config
 
-Broker = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="BROKER",
-        help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
-    ),
-]
-
 
 def backup(
     *,
-    broker: Broker = None,
+    broker: BrokerName = None,
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="The backup to write, a tar file.")] = None,
     verify: Annotated[
         Path | None,
@@ -57,16 +50,16 @@ def backup(
         raise typer.BadParameter("say --to FILE to make a backup, or --verify FILE.", param_hint="--to")
     with _stopping_with_a_sentence():
         if verify is not None:
-            with _Bar("Checking the backup") as bar:
-                manifest = verify_backup(verify, bar.reached)
+            with output.reaching("Checking the backup") as reached:
+                manifest = verify_backup(verify, reached)
             output.emit(
                 _result(verify, manifest), f"{_told(verify, manifest)}\nEvery file is whole.", as_json=json
             )
         elif to is not None:
             _require_new(to)
             config = configuration.load(broker_config(broker, directory, context))
-            with _Bar("Writing the backup") as bar:
-                manifest = make_backup(config, to, bar.reached)
+            with output.reaching("Writing the backup") as reached:
+                manifest = make_backup(config, to, reached)
             output.emit(_result(to, manifest), _told(to, manifest), as_json=json)
 
 
@@ -75,7 +68,7 @@ def restore(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A backup of this broker.")
     ],
-    broker: Broker = None,
+    broker: BrokerName = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     directory: Directory = None,
     context: ContextName = None,
@@ -95,8 +88,8 @@ def restore(
         output.note(_explained(config, manifest, record_lost=record_lost))
         if not yes:
             output.ask("Go on?", as_json=json)
-        with _Bar("Restoring") as bar:
-            done = backups.restore_backup(config, file, bar.reached)
+        with output.reaching("Restoring") as reached:
+            done = backups.restore_backup(config, file, reached)
     result = {
         **_result(file, manifest),
         "record": "new" if done.recovered.record else "kept",
@@ -117,17 +110,14 @@ def _require_new(path: Path) -> None:
 
 @contextmanager
 def _stopping_with_a_sentence() -> Iterator[None]:
-    from parley.consensus.errors import SafetyRecordError  # noqa: PLC0415
     from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
     from parley.node.backup_file import BackupError  # noqa: PLC0415
 
     try:
-        with provisioning():
+        with provisioning(SafetyRecordError, StoreError):
             yield
     except BackupError as error:
         output.fail(str(error).rstrip("."))
-    except (SafetyRecordError, StoreError) as error:
-        output.fail(str(error).rstrip("."), output.ExitCode.WRONG_USE)
 
 
 def _result(path: Path, manifest: Manifest) -> dict[str, object]:
@@ -179,20 +169,3 @@ def _restored(config: Config, done: Restored) -> str:
     if done.recovered.record:
         lines.append("Until it votes again `parley status` calls it recovering.")
     return "\n".join(lines)
-
-
-class _Bar(ExitStack):
-    """Shown once it is known how much there is to do."""
-
-    _advance: output.Advance | None = None
-    _done = 0
-
-    def __init__(self, words: str) -> None:
-        super().__init__()
-        self._words = words
-
-    def reached(self, done: int, total: int) -> None:
-        if self._advance is None:
-            self._advance = self.enter_context(output.progress(self._words, total))
-        self._advance(done - self._done)
-        self._done = done

@@ -210,11 +210,7 @@ def _chart(
     *,
     marker: str = "o",
 ) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-
-    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-    figure.suptitle(title, fontsize=9, color=plots.INK)
-    axes = figure.add_subplot()
+    figure, (axes,) = plots.new_figure(title, 1, 6.4)
     for number, (name, values) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(places, values, color=colour, linewidth=1.2, marker=marker, markersize=3, label=name)

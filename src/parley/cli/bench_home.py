@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,14 +18,22 @@ from parley.bench.figures import Case
 from parley.bench.usage import is_available
 from parley.cli import output
 from parley.cli.contexts import nearest
-from parley.cli.local_folder import provisioning, require_node_extra, require_own
-from parley.cli.network import INTERRUPTED
+from parley.cli.local_folder import new_folder, provisioning, require_node_extra
+from parley.cli.network import INTERRUPTED, handling
 
 T = TypeVar("T")
 Work = Callable[[Path], Coroutine[Any, Any, T]]  # what is done in the folder
 
 MAX_BATCH_BYTES = 1_000_000  # of values: what brokers take of a batch, without what surrounds the values
 OVERHEAD = 96  # bytes of a message besides its value, at most
+
+# Ctrl-C and a polite kill end a measurement in order; a pipe to a process that has ended does not kill. A shell that runs
+# this in the background lets it ignore Ctrl-C, and asyncio would leave it at that.
+SIGNALS = {
+    signal.SIGPIPE: signal.SIG_IGN,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: lambda *_: signal.raise_signal(signal.SIGINT),
+}
 
 Brokers = Annotated[int, typer.Option(min=1, max=32, help="Brokers, each a process of its own organisation.")]
 Size = Annotated[int, typer.Option(min=1, max=900_000, help="Bytes of a message.")]
@@ -53,14 +59,10 @@ def measured(command: str, directory: Path | None, work: Work[T]) -> T:
 
     if not is_available():
         output.fail("CPU time is read from /proc, which this system does not have", output.ExitCode.WRONG_USE)
-    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
-    if directory is not None:
-        require_own(directory)
-    home = directory or Path(tempfile.mkdtemp(prefix="parley-bench-"))
+    home = new_folder(directory, "parley-bench-")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with _interruptible(), provisioning():
+        with handling(SIGNALS), provisioning():
             try:
                 return asyncio.run(work(home))
             except ConfigError as error:  # what else is in these files is ours
@@ -73,25 +75,6 @@ def measured(command: str, directory: Path | None, work: Work[T]) -> T:
     finally:
         if directory is None:
             shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and a polite kill end the measurement in order; a pipe to a process that has ended does not kill.
-
-    A shell that runs this in the background lets it ignore Ctrl-C, and asyncio would leave it at that.
-    """
-    handlers: dict[signal.Signals, Any] = {
-        signal.SIGPIPE: signal.SIG_IGN,
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: lambda *_: signal.raise_signal(signal.SIGINT),
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def parse_settings(words: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from parley.cli import bench_home, output
+from parley.spark.errors import ParleySparkError
+from parley.spark.session import prepare
 
 if TYPE_CHECKING:
     from parley.bench.spark import Result
@@ -57,9 +59,6 @@ def spark(
 
 def _require_spark() -> None:
     """Before a network is loaded: minutes later it would be too late to say that something is missing."""
-    from parley.spark.errors import ParleySparkError  # noqa: PLC0415
-    from parley.spark.session import prepare  # noqa: PLC0415
-
     try:
         prepare()
     except ParleySparkError as error:

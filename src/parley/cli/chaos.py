@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -24,11 +23,13 @@ from parley.chaos.history import HistoryError, read_history
 from parley.chaos.nemesis import KINDS
 from parley.chaos.report import Report, report, timeline
 from parley.cli import chaos_plot, output, plots
-from parley.cli.local_folder import provisioning, require_node_extra, require_own
-from parley.cli.network import INTERRUPTED
+from parley.cli.local_folder import new_folder, provisioning, require_node_extra
+from parley.cli.network import INTERRUPTED, handling
 from parley.model.expressions import ExpressionError
 
 MAX_SHOWN = 12  # details of violations
+# Ctrl-C and a polite kill end the run in order; a broker that is gone does not end it at all.
+SIGNALS = {signal.SIGPIPE: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
 PHASES = ("starting", "faults", "recovering", "reading everything", "examining the stores")
 
 
@@ -108,15 +109,11 @@ def _judged(path: Path) -> Report:
 def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, directory: Path | None) -> Report:
     from parley.chaos import runner  # noqa: PLC0415 - needs the extra `node`
 
-    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
-    if directory is not None:
-        require_own(directory)
-    home = directory or Path(tempfile.mkdtemp(prefix="parley-chaos-"))
+    home = new_folder(directory, "parley-chaos-")
     settings = runner.Settings(home / "network", minutes * 60, kinds, seed, brokers)
     kept = directory is not None
     try:
-        with _interruptible(), provisioning(), _progress(settings.seconds) as say:
+        with handling(SIGNALS), provisioning(), _progress(settings.seconds) as say:
             found = report(runner.run(settings, say))
         kept |= not found.holds
     except runner.Unavailable as error:
@@ -130,20 +127,6 @@ def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, direct
     if kept:
         found.history = str(settings.directory / runner.HISTORY)
     return found
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and a polite kill end the run in order; a broker that is gone does not end it at all."""
-    before = {
-        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.default_int_handler),
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -73,13 +73,12 @@ class Chosen:
         if not (slash and is_name(organisation) and is_name(name)):
             raise typer.BadParameter("say ORG/NAME, for example alpha/admin.", param_hint="--as")
         path = self.directory / "identities" / f"{organisation}-{name}.json"
-        if path.is_file():
-            require_named(read_identity(path), path, organisation, name)
         if not path.is_file():
             known = [other.stem.replace("-", "/", 1) for other in sorted(path.parent.glob("*.json"))]
             raise typer.BadParameter(
                 f"there is no identity of {who} in {path.parent}{meant(who, known)}", param_hint="--as"
             )
+        require_named(read_identity(path), path, organisation, name)
         return path
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from parley.cli import demo_liar, demo_records, output
+from parley.cli import demo_liar, demo_pipeline, demo_records, output
 from parley.cli.demo_stage import listed
 from parley.cli.local_folder import require_node_extra
 from parley.consensus.types import Block
@@ -21,6 +21,7 @@ from parley.sim.network import Weather
 from parley.sim.report import Report
 from parley.sim.scenario import Simulation
 from parley.spark.java import INSTALL, OLDEST, find_java
+from parley.spark.pipeline.run import PipelineFailed
 
 NAMES = ("Alpha", "Bravo", "Charlie", "Delta", "Echo", "Foxtrot", "Golf")
 SEED = 1
@@ -97,9 +98,6 @@ def _pipeline(out: Path) -> Chapter:
     if missing := _missing():
         text = f"\nChapter 4, the pipeline on Spark, is left out: {missing}"
         return {"pipeline": {"skipped": missing}}, text, True
-    from parley.cli import demo_pipeline  # noqa: PLC0415 - an extra
-    from parley.spark.pipeline.run import PipelineFailed  # noqa: PLC0415
-
     try:
         with output.progress("two tenants and Spark", demo_pipeline.STEPS) as advance:
             outcome = demo_pipeline.play(out, lambda _step: advance())

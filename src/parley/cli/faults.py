@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from parley.cli import contexts, output
+from parley.cli import contexts, local_one, output
 from parley.cli.local_folder import locked
 from parley.client.contexts import read_genesis
 from parley.consensus.committee import faults as tolerated
@@ -119,12 +119,7 @@ def _brokers(home: Path) -> list[LocalBroker]:
 
 
 def _chosen(home: Path, name: str) -> LocalBroker:
-    brokers = {broker.name: broker for broker in _brokers(home)}
-    if name not in brokers:
-        output.fail(
-            f"{home} has no broker {name!r}{contexts.meant(name, list(brokers))}", output.ExitCode.WRONG_USE
-        )
-    return brokers[name]
+    return local_one.chosen(_brokers(home), [name], home)[0]
 
 
 def _faults(broker: LocalBroker) -> tuple[tuple[str, ...], str]:

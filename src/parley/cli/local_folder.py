@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
+
 from parley.cli.output import ExitCode, fail
+from parley.node.secrets import SecretError
 
 _NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
 
@@ -39,18 +42,25 @@ def require_own(directory: Path) -> Path:
     return directory
 
 
-@contextmanager
-def provisioning() -> Iterator[None]:
-    """What keeps keys and certificates from being made ends the command with its sentence."""
-    from parley.node.certificates import IssueError  # noqa: PLC0415 - an extra
-    from parley.node.config import ConfigError  # noqa: PLC0415
-    from parley.node.provision import ProvisionError  # noqa: PLC0415
-    from parley.node.secrets import SecretError  # noqa: PLC0415
-    from parley.node.storage import StorageError  # noqa: PLC0415
+def new_folder(directory: Path | None, prefix: str) -> Path:
+    """The folder that was asked for, which must not hold anything yet, or a temporary one."""
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise typer.BadParameter(f"{directory} exists; name a new folder.", param_hint="--dir")
+    return require_own(directory)
 
+
+@contextmanager
+def provisioning(*others: type[Exception]) -> Iterator[None]:
+    """What keeps keys and certificates from being made, and other errors, end the command with their sentence."""
+    from parley.node import certificates, config, provision, storage  # noqa: PLC0415 - an extra
+
+    ours = (certificates.IssueError, config.ConfigError, provision.ProvisionError, storage.StorageError)
+    expected: tuple[type[Exception], ...] = (*ours, SecretError, *others)
     try:
         yield
-    except (ConfigError, IssueError, ProvisionError, SecretError, StorageError) as error:
+    except expected as error:
         fail(str(error).rstrip("."), ExitCode.WRONG_USE)
 
 

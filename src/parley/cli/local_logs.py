@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +47,10 @@ def logs(
     if not files:
         output.fail(f"{home} has no logs: no broker has run there", output.ExitCode.WRONG_USE)
     tails = {name: path.stat().st_size for name, path in files.items()}
-    found = (_last(name, path, lines) for name, path in files.items())
+    found = (
+        [_entry(name, line) for line in last_lines(path, lines, lines * LINE_BYTES)]
+        for name, path in files.items()
+    )
     entries = list(heapq.merge(*found, key=lambda entry: entry[:2]))
     for entry in entries[len(entries) - min(lines, len(entries)) :]:
         _show(entry, as_json=json)
@@ -57,10 +59,6 @@ def logs(
             _follow(files, tails, as_json=json)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-
-
-def _last(name: str, path: Path, lines: int) -> Iterator[Entry]:
-    return (_entry(name, line) for line in last_lines(path, lines, lines * LINE_BYTES))
 
 
 def _follow(files: dict[str, Path], tails: dict[str, int], *, as_json: bool) -> None:

@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Annotated, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -54,14 +54,20 @@ async def connected(
     verify: str = "certified",
 ) -> AsyncIterator[Client]:
     """A client of the chosen network, speaking as the identity that was asked for; `topic` is what it is about."""
-    async with _reached(chosen, _client(chosen, who, admin=admin, verify=verify)) as client:
-        try:
-            yield client
-        except UnknownTopic:
-            if topic is None:
-                raise
-            known = [one.name for one in await client.topics()]
-            raise UnknownTopic("command", topic=topic, ending=meant(topic, known)) from None
+    try:
+        async with _client(chosen, who, admin=admin, verify=verify) as client:
+            try:
+                yield client
+            except UnknownTopic:
+                if topic is None:
+                    raise
+                known = [one.name for one in await client.topics()]
+                raise UnknownTopic("command", topic=topic, ending=meant(topic, known)) from None
+    except (Unreachable, Stalled) as error:
+        # Brokers of this folder that are missed have most likely not been started.
+        if remedy := starting(chosen):
+            error.add_note(remedy)
+        raise
 
 
 @asynccontextmanager
@@ -91,18 +97,6 @@ def starting(chosen: Chosen) -> str:
         return ""
     which = "--detach" if len(here) == len(genesis.brokers) else " ".join(stopped)
     return f"not running here: {', '.join(stopped)}; start with `parley up {which}{dir_option(chosen.directory)}`"
-
-
-@asynccontextmanager
-async def _reached(chosen: Chosen, client: Client) -> AsyncIterator[Client]:
-    """The client, connected. Brokers of this folder that are missed have most likely not been started."""
-    try:
-        async with client:
-            yield client
-    except (Unreachable, Stalled) as error:
-        if remedy := starting(chosen):
-            error.add_note(remedy)
-        raise
 
 
 def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
@@ -144,14 +138,23 @@ def _warn(client: Client) -> None:
 
 def run(command: Coroutine[None, None, T]) -> T:
     """Run a command to its end, or to Ctrl-C."""
-    # The process ends when the reader of its output is gone; a broker that is gone must not have the same effect.
-    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
-        return asyncio.run(command)
+        # The process ends when the reader of its output is gone; a broker that is gone must not have the same effect.
+        with handling({signal.SIGPIPE: signal.SIG_IGN}):
+            return asyncio.run(command)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Other answers to these signals, as `signal.signal` takes them, while the block runs."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGPIPE, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def call(

@@ -106,15 +106,27 @@ def ask(question: str, *, as_json: bool) -> None:
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Advance]:
     """Show a bar on stderr while the block runs, if a person is watching; yield what moves it on."""
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _bar() as bar:
         task = bar.add_task(description, total=total)
 
         def advance(steps: int = 1) -> None:
             bar.advance(task, steps)
 
         yield advance
+
+
+@contextmanager
+def reaching(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Like `progress`, for work that tells how much is done, of how much; the bar is shown once that is known."""
+    with _bar() as bar:
+        task = bar.add_task(description, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _bar() -> Progress:
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 # The streams are looked up at each call: tests and callers replace them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -21,11 +21,10 @@ from parley.client.contexts import read_genesis
 from parley.client.errors import UnknownTopic
 from parley.spark.errors import ParleySparkError
 from parley.spark.pipeline.folder import Busy, Folder, OtherNetwork
+from parley.spark.pipeline.report import Run
+from parley.spark.pipeline.run import FLOWS, Feed, PipelineFailed, run_pipeline
 from parley.spark.pipeline.tenants import TENANTS, Tenant
-
-if TYPE_CHECKING:
-    from parley.spark.pipeline.report import Run
-    from parley.spark.pipeline.run import Feed
+from parley.spark.session import CONNECT, prepare
 
 LOCAL = "local[2]"
 FOLDER = "pipeline"
@@ -65,9 +64,6 @@ def run_command(
 def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
     """One run to its end, or the end of the command with a sentence."""
     require_spark()
-    from parley.spark.pipeline.run import FLOWS, PipelineFailed, run_pipeline  # noqa: PLC0415 - an extra
-    from parley.spark.session import CONNECT, prepare  # noqa: PLC0415
-
     if master.startswith(CONNECT):
         output.fail(
             "the pipeline starts a Spark of its own; say local[2], or spark://HOST:PORT",
@@ -90,8 +86,6 @@ def _work(chosen: Chosen, folder: Folder, master: str) -> Run:
 
 def feed(chosen: Chosen) -> Feed:
     """The same network for Spark: names and paths, which every node has to have. Each tenant reads as itself."""
-    from parley.spark.pipeline.run import Feed  # noqa: PLC0415 - an extra
-
     identities = {tenant.topic: identity_of(chosen, tenant, tenant.reader) for tenant in TENANTS}
     for identity in identities.values():
         if not identity.is_file():

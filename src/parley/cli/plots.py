@@ -36,11 +36,11 @@ def check(path: Path | None, option: str = "--plot") -> None:
         )
 
 
-def new_figure(title: str, panels: int) -> tuple[Figure, list[Axes]]:
+def new_figure(title: str, panels: int, width: float = WIDTH) -> tuple[Figure, list[Axes]]:
     """A row of panels under one title. No state outside the figure: nothing to close, nothing shared."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    figure = Figure(figsize=(WIDTH * panels, 3.4), layout="constrained")
+    figure = Figure(figsize=(width * panels, 3.4), layout="constrained")
     figure.suptitle(title, fontsize=9, color=INK)
     return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
 

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from msgspec import Struct
 
 from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
@@ -23,18 +22,6 @@ from parley.client.publisher import Pending
 from parley.model.names import Value
 
 UNACKNOWLEDGED = 2_000  # messages that may wait for their receipts
-
-
-class Published(Struct):
-    """What `pub` prints of a message; `receipt` is a path, the receipt itself, or nothing."""
-
-    topic: str
-    partition: int
-    offset: int
-    height: int
-    time: int
-    publisher: str
-    receipt: str | msgspec.Raw | None
 
 
 def pub(
@@ -193,27 +180,27 @@ class _Report:
         first, _ = self._ranges.get(receipt.partition, (receipt.offset, 0))
         self._ranges[receipt.partition] = (first, receipt.offset)
         kept = self._receipts.keep(receipt, single=single)
-        published = Published(
-            receipt.topic,
-            receipt.partition,
-            receipt.offset,
-            receipt.height,
-            receipt.time,
-            receipt.publisher,
-            kept,
-        )
         if self._as_json:
+            published = {
+                "topic": receipt.topic,
+                "partition": receipt.partition,
+                "offset": receipt.offset,
+                "height": receipt.height,
+                "time": receipt.time,
+                "publisher": receipt.publisher,
+                "receipt": kept,  # a path, the receipt itself, or nothing
+            }
             write(msgspec.json.encode(published) + b"\n")
         elif isinstance(kept, msgspec.Raw):
             write(bytes(kept) + b"\n")
         elif single:
-            output.emit({}, _words(published), as_json=False)
+            output.emit({}, _words(receipt, kept), as_json=False)
 
 
-def _words(published: Published) -> str:
-    place = f"{published.topic}, partition {published.partition}, offset {published.offset}"
-    saved = f"\nreceipt: {published.receipt}" if isinstance(published.receipt, str) else ""
-    return f"published to {place}, in block {published.height}{saved}"
+def _words(receipt: Receipt, path: str | None) -> str:
+    place = f"{receipt.topic}, partition {receipt.partition}, offset {receipt.offset}"
+    saved = "" if path is None else f"\nreceipt: {path}"
+    return f"published to {place}, in block {receipt.height}{saved}"
 
 
 async def _each(values: list[str]) -> AsyncIterator[bytes]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,21 +10,24 @@ import typer
 from parley.cli import contexts, output
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.consensus.committee import faults
+from parley.consensus.errors import SafetyRecordError
 
 if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
     from parley.node.recovery import Loss, Recovered
 
+BrokerName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="BROKER",
+        help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
+    ),
+]
+
 
 def recover(
     *,
-    broker: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="BROKER",
-            help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
-        ),
-    ] = None,
+    broker: BrokerName = None,
     stale_record: Annotated[
         bool,
         typer.Option(
@@ -43,10 +44,11 @@ def recover(
     What is still good stays; what is damaged is moved aside, never deleted. At most f brokers may need this at a time.
     """
     require_node_extra("node recover")
-    from parley.node import config as configuration  # noqa: PLC0415 - an extra
+    from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
+    from parley.node import config as configuration  # noqa: PLC0415
     from parley.node import recovery  # noqa: PLC0415
 
-    with _stopping_with_a_sentence():
+    with provisioning(SafetyRecordError, StoreError):
         config = configuration.load(broker_config(broker, directory, context))
         loss = recovery.examine(config, stale_record=stale_record)
         if loss:
@@ -83,18 +85,6 @@ def broker_config(
             param_hint=hint,
         )
     return chosen[0]
-
-
-@contextmanager
-def _stopping_with_a_sentence() -> Iterator[None]:
-    from parley.consensus.errors import SafetyRecordError  # noqa: PLC0415
-    from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
-
-    try:
-        with provisioning():
-            yield
-    except (SafetyRecordError, StoreError) as error:
-        output.fail(str(error).rstrip("."), output.ExitCode.WRONG_USE)
 
 
 def _explained(config: Config, loss: Loss) -> str:

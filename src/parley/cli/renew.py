@@ -11,7 +11,7 @@ import typer
 from parley.cli import contexts, output
 from parley.cli.local_folder import provisioning, require_node_extra, require_own
 from parley.cli.network import run
-from parley.cli.recover import broker_config
+from parley.cli.recover import BrokerName, broker_config
 from parley.net.tls import ContextError
 
 if TYPE_CHECKING:  # an extra
@@ -20,13 +20,6 @@ if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
     from parley.node.shown import Shown
 
-BrokerName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="BROKER",
-        help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
-    ),
-]
 Days = Annotated[
     int | None,
     typer.Option(min=1, max=3_650, help="How long it is good; default 365, or up to the authority's end."),
