@@ -62,8 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_WRONG_USE = (ContextError, InvalidConstraint, InvalidMessage, InvalidRule)
-_WRONG_APPLICATION = (ApplicationError, VersionError)
+_WRONG_USE = (ApplicationError, ContextError, InvalidConstraint, InvalidMessage, InvalidRule, VersionError)
 
 
 def main() -> None:
@@ -84,13 +83,12 @@ def run_command() -> None:
         what = "" if isinstance(error, Stalled) else "the network cannot be reached: "
         _complain(error, what)
         sys.exit(output.ExitCode.UNREACHABLE)
-    except ParleyError as error:
-        _complain(error)
-        wrong = isinstance(error, _WRONG_USE)
-        sys.exit(output.ExitCode.WRONG_USE if wrong else output.ExitCode.DOES_NOT_HOLD)
-    except _WRONG_APPLICATION as error:
+    except _WRONG_USE as error:
         _complain(error)
         sys.exit(output.ExitCode.WRONG_USE)
+    except ParleyError as error:
+        _complain(error)
+        sys.exit(output.ExitCode.DOES_NOT_HOLD)
     except OSError as error:
         where = "the result cannot be written" if error.filename is None else error.filename
         output.note(f"parley: {where}: {error.strerror}")

@@ -80,8 +80,7 @@ def run(
         "source": source,
         "table": str(findings),
     }
-    told = f"Source {source}. Findings {findings}"
-    output.emit(result, lambda: f"{_told(report, count)} {told}", as_json=json, holds=report.valid)
+    output.emit(result, lambda: _told(report, count, source, findings), as_json=json, holds=report.valid)
 
 
 def _chosen(
@@ -137,7 +136,7 @@ def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
             session.stop()
 
 
-def _told(report: Report, count: int) -> str:
+def _told(report: Report, count: int, source: str, table: Path) -> str:
     how = "every block was executed again" if report.replayed else "no block was executed again"
     lines = [
         f"{'Valid' if report.valid else 'NOT VALID'}: {report.heights} blocks with {report.publications} publications; {how}.",
@@ -147,4 +146,5 @@ def _told(report: Report, count: int) -> str:
         lines.append(f"  and {count - SHOWN} more")
     if report.erased:
         lines.append(f"{report.erased} bodies are erased; their receipts and headers were checked.")
-    return "\n".join([*lines, f"{report.tasks} tasks, {report.seconds:.1f} s."])
+    lines.append(f"{report.tasks} tasks, {report.seconds:.1f} s. Source {source}. Findings {table}")
+    return "\n".join(lines)

@@ -100,7 +100,8 @@ def watch(
     """
     require_spark()
     plots.check(chart, "--chart")
-    _require_folder(page)
+    if page is not None and not page.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent}.", param_hint="--report")
     if once and check:
         raise typer.BadParameter("say --once or --check, not both.", param_hint="--check")
     if check:
@@ -119,11 +120,6 @@ def watch(
         output.emit(found, lambda: _told(found), as_json=json)
         raise typer.Exit(output.ExitCode.HOLDS if found.quiet else output.ExitCode.DOES_NOT_HOLD)
     raise typer.Exit(INTERRUPTED)
-
-
-def _require_folder(page: Path | None) -> None:
-    if page is not None and not page.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {page.parent}.", param_hint="--report")
 
 
 def _require_table(table: Path) -> None:
@@ -165,11 +161,10 @@ def _run(
     once: bool,
     as_json: bool,
 ) -> None:
-    table, delta = tables
     from parley.spark.detect import Watch  # noqa: PLC0415 - an extra
 
     # Spark runs elsewhere: paths must not depend on where this command is.
-    table, delta = table.absolute(), None if delta is None else delta.absolute()
+    table, delta = tables[0].absolute(), None if tables[1] is None else tables[1].absolute()
     options = {**network_of(chosen), "identity": str(chosen.speaker(who).absolute())}
     watched = Watch(read_genesis(chosen.file.genesis), options, table, table / CHECKPOINT, limits, delta)
     tell = (lambda _: None) if once and as_json else _teller(as_json=as_json)

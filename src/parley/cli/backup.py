@@ -145,27 +145,28 @@ def _told(path: Path, manifest: Manifest) -> str:
 
 def _explained(config: Config, manifest: Manifest, *, record_lost: bool) -> str:
     name = config.broker.name
-    lines = [
-        f"{config.data} gets the ledger of {name} up to height {manifest.height}; the rest comes from the others."
-    ]
     if record_lost:
-        lines.append(
+        record = (
             f"The safety record {config.safety} is lost. {name} gets a new one, with which it signs nothing until the others "
             f"have gone on past all that it may have signed. Until then it counts among the faulty."
         )
     else:
-        lines.append(
+        record = (
             f"The safety record {config.safety} stays. It must be the newest one: if it comes from a backup or an old snapshot "
             f"of the machine, restore nothing and run `parley node recover --stale-record`."
         )
-    lines.append("Make sure that this broker runs nowhere else.")
-    return "\n".join(lines)
+    return (
+        f"{config.data} gets the ledger of {name} up to height {manifest.height}; the rest comes from the others.\n"
+        f"{record}\n"
+        "Make sure that this broker runs nowhere else."
+    )
 
 
 def _restored(config: Config, done: Restored) -> str:
-    data, name = config.data, config.broker.name
-    lines = [f"{data} holds the ledger up to height {done.manifest.height}."]
-    lines.append(f"{name} can be started: parley node {config.path}")
+    lines = [
+        f"{config.data} holds the ledger up to height {done.manifest.height}.",
+        f"{config.broker.name} can be started: parley node {config.path}",
+    ]
     if done.recovered.record:
         lines.append("Until it votes again `parley status` calls it recovering.")
     return "\n".join(lines)

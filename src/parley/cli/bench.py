@@ -111,9 +111,8 @@ class _Network:
             records, genesis = provision(config, mounted.machine)
             self._stores[i].write(genesis.entries)
             record = recover_record([[copy] * COPIES for copy in records], "memory")
-            signer = Ed25519Signer(i, key)
             self._replicas.append(
-                Replica(config, signer, scheme, mounted, record=record, store=self._stores[i])
+                Replica(config, Ed25519Signer(i, key), scheme, mounted, record=record, store=self._stores[i])
             )
         for i, replica in enumerate(self._replicas):
             self._execute(i, replica.start(0))

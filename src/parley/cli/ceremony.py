@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
 
 from parley.applications import VERSION
 from parley.crypto import ed25519
@@ -40,23 +39,23 @@ class CeremonyError(Exception):
     """The files do not make a genesis file; the message names the file or the organisation."""
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=PART):
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=PART):
     """What an organisation tells the others."""
 
     organisation: Organisation
-    brokers: Annotated[tuple[Broker, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
+    brokers: Annotated[tuple[Broker, ...], msgspec.Meta(min_length=1, max_length=MAX_BROKERS)]
     created: U64  # ms
     signature: Signature
 
 
-class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=DRAFT):
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=DRAFT):
     """A genesis, and the anchors' signatures that somebody has seen, by organisation."""
 
     genesis: Genesis
     signatures: dict[Name, Signature]
 
 
-class Settings(Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """What is not of one organisation. All must say the same, or they make different networks."""
 
     network: Name
@@ -167,7 +166,8 @@ def _check_part(part: Part, path: Path) -> None:
 def _check_draft(draft: Draft, path: Path) -> None:
     for name, signature in draft.signatures.items():
         organisation = draft.genesis.organisation(name)
-        if organisation is None or not _signs(draft.genesis, organisation, signature):
+        signed = enc(b"PSB1/sig/genesis", draft.genesis.chain)
+        if organisation is None or not ed25519.verify(organisation.anchor, signed, signature):
             raise CeremonyError(f"{path} was changed: the signature of {name} does not verify")
 
 
@@ -208,10 +208,6 @@ def _finished_file(data: bytes) -> Draft | None:
         return None
     names = [organisation.name for organisation in file.genesis.organisations]
     return Draft(file.genesis, dict(zip(names, file.signatures, strict=False)))
-
-
-def _signs(genesis: Genesis, organisation: Organisation, signature: bytes) -> bool:
-    return ed25519.verify(organisation.anchor, enc(b"PSB1/sig/genesis", genesis.chain), signature)
 
 
 def _signed(organisation: Organisation, brokers: tuple[Broker, ...], created: int) -> bytes:

@@ -193,11 +193,8 @@ def node(
     os.execv(sys.executable, [sys.executable, "-P", "-m", "parley.node", str(config.resolve())])  # noqa: S606
 
 
-node_app.command()(recover)
-for _command in (renew, request, sign, install):
+for _command in (recover, renew, request, sign, install, backup, restore):
     node_app.command()(_command)
-node_app.command()(backup)
-node_app.command()(restore)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------
@@ -241,8 +238,9 @@ def _create(
         for name, address in brokers
     )
     anchor = keys.read_key(folder / "organisations" / organisation / "anchor.key")
-    part = ceremony.sign_part(party, members, now, anchor)
-    _part_path(folder, organisation).write_bytes(ceremony.encode_file(part))
+    _part_path(folder, organisation).write_bytes(
+        ceremony.encode_file(ceremony.sign_part(party, members, now, anchor))
+    )
 
 
 # -- drafts ---------------------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from parley.cli import contexts
 from parley.cli.ceremony import Draft
+from parley.cli.local_setup import CREDENTIAL_MS
 from parley.cli.output import ExitCode, fail
 from parley.client.contexts import read_identity
 from parley.model.genesis import GenesisError, decode_genesis
 from parley.node.processes import local_brokers
 
-CREDENTIAL_MS = 365 * 86_400_000
 GENESIS = "genesis.json"
 PENDING = "setup-pending"  # a file that says: the genesis file is here, not everything that follows from it
 

@@ -22,11 +22,21 @@ from parley.chaos.checker import CHECKS
 from parley.chaos.history import HistoryError, read_history
 from parley.chaos.nemesis import KINDS
 from parley.chaos.report import Report, report, timeline
-from parley.cli import chaos_plot, output, plots
+from parley.cli import output, plots
 from parley.cli.local_folder import new_folder, provisioning, require_node_extra
 from parley.cli.network import INTERRUPTED, handling
 from parley.model.expressions import ExpressionError
 
+# States of a broker in the chart; `UP` is none of them.
+COLOURS = {
+    "killed": "#b03a2e",
+    "full": "#7d6608",
+    "paused": "#ca8a2b",
+    "cut": "#6c5b9e",
+    "slow": "#b7a8d8",
+    "lying": "#1f7a5c",
+}
+UP = "#e4e9ee"
 MAX_SHOWN = 12  # details of violations
 # Ctrl-C and a polite kill end the run in order; a broker that is gone does not end it at all.
 SIGNALS = {signal.SIGPIPE: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
@@ -77,7 +87,7 @@ def chaos(
         require_node_extra("chaos")
         found = _run(minutes, kinds, seed, brokers, directory)
     if chart is not None:
-        chaos_plot.draw(found, chart)
+        _draw(found, chart)
     output.emit(found, lambda: _told(found), as_json=json)
     if not found.holds:
         _advise(found)
@@ -185,3 +195,49 @@ def _advise(found: Report) -> None:
     if found.history:
         output.note(f"parley: this history again: parley chaos --check {shlex.quote(found.history)}")
         sys.stderr.flush()
+
+
+def _draw(found: Report, path: Path) -> None:
+    """A bar for each broker and a curve below them, on one axis of time."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    names = sorted(found.heights)
+    figure = Figure(figsize=(10, 1.8 + 0.4 * len(names) + 1.6), layout="constrained")
+    verdict = "every property holds" if found.holds else f"BROKEN: {', '.join(found.violations)}"
+    figure.suptitle(f"parley chaos, seed {found.seed}: {verdict}", fontsize=9, color=plots.INK)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[0.4 * len(names) + 0.3, 1.6])
+    for place, name in enumerate(names):
+        upper.broken_barh([(0, found.seconds)], (place - 0.35, 0.7), color=UP)
+        for state, colour in reversed(COLOURS.items()):
+            bars = [
+                (span.at, span.end - span.at)
+                for span in found.timeline
+                if (span.broker, span.state) == (name, state)
+            ]
+            # Liars go on while other things happen to them, so they get the lower part.
+            upper.broken_barh(bars, (place - 0.35, 0.25 if state == "lying" else 0.7), color=colour)
+    upper.set_yticks(range(len(names)), names, fontsize=8)
+    upper.invert_yaxis()
+    states = [state for state in COLOURS if any(span.state == state for span in found.timeline)]
+    patches = [Patch(color=COLOURS[state], label=state) for state in states]
+    if patches:
+        upper.legend(
+            handles=patches,
+            fontsize=7,
+            frameon=False,
+            ncols=len(patches),
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+        )
+    lower.step(range(len(found.rate)), found.rate, where="post", color=plots.BAR, linewidth=1)
+    lower.fill_between(range(len(found.rate)), found.rate, step="post", color=plots.BAR, alpha=0.25)
+    lower.set_ylabel("acknowledged / s", fontsize=8)
+    lower.set_xlabel("seconds", fontsize=8)
+    lower.set_ylim(0)
+    for axes in (upper, lower):
+        axes.set_xlim(0, max(found.seconds, 1.0))
+        axes.tick_params(labelsize=7, colors=plots.INK, length=0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    lower.grid(axis="y", color=plots.GRID, linewidth=0.6)
+    plots.save(figure, path)

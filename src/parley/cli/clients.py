@@ -8,16 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
-import msgspec
 import typer
 from rich.table import Table
 
 from parley.cli import output
 from parley.cli.contexts import FILE, As, Chosen, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.network import call
+from parley.cli.network import DAY, call
 from parley.cli.pubsub_values import choice, parse_tags
-from parley.cli.renew_credential import install, renew
+from parley.cli.renew_credential import DAYS, encoded, install, renew, require_anchor
 from parley.client.administration import ClientInfo
 from parley.client.client import Client
 from parley.client.contexts import read_genesis, read_identity
@@ -29,9 +28,6 @@ from parley.model.principals import Right
 app = typer.Typer(
     help="Create, list, alter and revoke the clients of your organisation.", no_args_is_help=True
 )
-
-DAYS = 365
-DAY = 86_400_000  # ms
 
 
 def _parse_name(text: str) -> str:
@@ -235,13 +231,7 @@ def _credential(
     if key is None and path.exists():
         identity = require_named(read_identity(path), path, organisation, name)
         return path, identity.credential.key, identity.proof(), False
-    anchor = home / "organisations" / organisation / "anchor.key"
-    if not anchor.is_file():
-        output.fail(
-            f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
-            f"`parley init` was run",
-            output.ExitCode.WRONG_USE,
-        )
+    anchor = require_anchor(home, organisation)
     if key is None:
         identity = provision.create_identity(home, organisation, name, not_after=until)
         return path, identity.credential.key, identity.proof(), True
@@ -252,7 +242,7 @@ def _credential(
     )
     path = home / "credentials" / path.name
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(credential), indent=2) + b"\n")
+    path.write_bytes(encoded(credential))
     return path, public, agreed, True
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from parley.cli import debug_facts as facts
 from parley.cli.contexts import Chosen
@@ -161,7 +159,9 @@ def _statuses(chosen: Chosen) -> object:
                 "address": one.address,
                 "problem": one.problem,
                 # Without what readers say of themselves, which is nobody else's business.
-                "status": None if one.status is None else _plain(replace(one.status, readers=())),
+                "status": None
+                if one.status is None
+                else _plain(msgspec.structs.replace(one.status, readers=())),
             }
             for one in run(asked())
         ]
@@ -171,7 +171,7 @@ def _statuses(chosen: Chosen) -> object:
 def _plain(value: object) -> object:
     """With the names of fields, which the wire leaves out."""
     match value:
-        case Struct():
+        case msgspec.Struct():
             return {key: _plain(item) for key, item in msgspec.structs.asdict(value).items()}
         case list() | tuple():
             return [_plain(item) for item in value]
@@ -196,7 +196,7 @@ def _shown(value: object) -> object:
     match value:
         case Path() | Address():
             return str(value)
-        case Struct() if type(value).__module__ == "parley.node.config":
+        case msgspec.Struct() if type(value).__module__ == "parley.node.config":
             return msgspec.to_builtins(value)
         case tuple() if all(isinstance(item, str | Address) for item in value):
             return [str(item) for item in value]
@@ -211,13 +211,13 @@ def _written(path: Path) -> dict[str, object]:
         return {}
 
 
-def _known(table: dict[str, object], kind: type[Struct]) -> dict[str, object]:
+def _known(table: dict[str, object], kind: type[msgspec.Struct]) -> dict[str, object]:
     """With the values of those keys only that there are: who knows what else somebody has put there."""
     kinds = {one.name: one.type for one in msgspec.structs.fields(kind)}
     shown: dict[str, object] = {}
     for name, value in table.items():
         inner = kinds.get(name)
-        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             shown[name] = _known(value, inner)
         else:
             shown[name] = "…" if inner is None else value

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from parley.cli import contexts, local_setup
 from parley.cli.demo_stage import Say, all_ready, listed, running
-from parley.cli.examples import yesterday
-from parley.cli.examples_tenants import Sent, intrude, publish, set_up
+from parley.cli.examples import Sent, intrude, publish, set_up, yesterday
 from parley.cli.output import ExitCode, fail
 from parley.cli.pipeline import feed, gold_tables
 from parley.client.contexts import read_genesis

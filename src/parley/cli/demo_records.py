@@ -96,8 +96,7 @@ async def _story(stage: Stage, processes: list[subprocess.Popen[bytes]]) -> Outc
         stage.say("registering four people and a topic")
         for hospital, (person, role) in PEOPLE.items():
             topic = TOPIC if hospital == "north" else None
-            attributes = {"role": role}
-            await enrol(directory, hospital, person, attributes, topic=topic, publish='role == "doctor"')
+            await enrol(directory, hospital, person, {"role": role}, topic=topic, publish='role == "doctor"')
         clients = {
             hospital: await stack.enter_async_context(_client(directory, hospital)) for hospital in PEOPLE
         }
@@ -145,7 +144,7 @@ async def _publish(client: Client, hospital: str, told: _Told) -> None:
 async def _publish_one(client: Client, hospital: str, number: int, told: _Told) -> None:
     value = f"record {number} of {hospital}"
     ward = "cardiology" if _in_ward(number) else "radiology"
-    rule = RULE if _is_confidential(number) else ""
+    rule = RULE if number % CONFIDENTIAL == 0 else ""
     told.receipts[value] = await client.publish(TOPIC, value, tags={"ward": ward}, rule=rule)
 
 
@@ -159,10 +158,6 @@ async def _kill(victim: LocalBroker, told: _Told) -> None:
 
 def _in_ward(number: int) -> bool:
     return number % 3 != 2
-
-
-def _is_confidential(number: int) -> bool:
-    return number % CONFIDENTIAL == 0
 
 
 def _judge(told: _Told, genesis: Genesis, expected: int, *, caught_up: bool, seconds: float) -> Outcome:

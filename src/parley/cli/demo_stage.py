@@ -15,12 +15,11 @@ from typing import Literal
 from rich.table import Table
 
 from parley.cli import contexts
-from parley.cli.network import observing, states
+from parley.cli.network import DAY, observing, states
 from parley.model.genesis import Genesis, Timeouts
 from parley.node.processes import LocalBroker, free_addresses, local_brokers, stop
 
 POLL_SECONDS = 0.1
-DAY = 86_400_000  # ms
 Say = Callable[[str], None]
 
 

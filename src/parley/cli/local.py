@@ -19,9 +19,7 @@ from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
 DEFAULT_ORGANISATIONS = 4
-START_SECONDS = 60.0
 SECONDS_PER_BROKER = 5.0  # more of that on a small machine
-POLL_SECONDS = 0.25
 WATCH_SECONDS = 1.0
 LOCAL = "local"
 
@@ -179,28 +177,16 @@ def _start(brokers: list[LocalBroker]) -> Children:
 async def _settle(home: Path, genesis: Genesis, children: Children) -> None:
     """Wait until every broker is ready, then put clients and topic on the ledger."""
     count = len(genesis.brokers)
-    limit = START_SECONDS + SECONDS_PER_BROKER * count
-    try:
-        async with asyncio.timeout(limit):
-            await _ready(home, children, count)
-    except TimeoutError:
-        tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
-        output.fail(f"the brokers are not ready after {limit:.0f} s\n{tails}", output.ExitCode.UNREACHABLE)
+    with output.reaching("starting brokers") as reached:
+
+        def all_ready(found: dict[str, str]) -> bool:
+            ready = sum(state == "ready" for state in found.values())
+            reached(ready, count)
+            return ready == count
+
+        limit = local_one.START_SECONDS + SECONDS_PER_BROKER * count
+        await local_one.settled(home, children, all_ready, "the brokers are not ready", limit)
     await local_setup.register(home, genesis)
-
-
-async def _ready(home: Path, children: Children, count: int) -> None:
-    """Until all brokers call themselves ready, or a process of ours has ended."""
-    with output.progress("starting brokers", count) as advance:
-        async with observing(contexts.find(home, None)) as client:
-            shown = 0
-            while shown < count:
-                for broker, process in children.items():
-                    local_one.require_running(broker, process)
-                ready = sum(state == "ready" for state in (await states(client)).values())
-                advance(max(0, ready - shown))
-                shown = max(shown, ready)
-                await asyncio.sleep(POLL_SECONDS)
 
 
 async def _watch(home: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from parley.cli import contexts, output
@@ -35,8 +35,12 @@ def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
     brokers = chosen(local_brokers(home, read_genesis(home / "genesis.json")), names, home)
     with locked(home):
         children = {broker: broker.start() for broker in brokers if broker.pid() is None}
+
+        def all_answer(found: dict[str, str]) -> bool:
+            return all(found.get(broker.name, "down") != "down" for broker in brokers)
+
         try:
-            found = run(_answering(home, brokers, children))
+            found = run(settled(home, children, all_answer, "no answer"))
         except BaseException:
             stop(children)
             raise
@@ -52,7 +56,7 @@ def start(home: Path, names: Sequence[str], *, as_json: bool) -> None:
     output.emit(result, "\n".join(words), as_json=as_json)
 
 
-def require_running(broker: LocalBroker, process: subprocess.Popen[bytes]) -> None:
+def _require_running(broker: LocalBroker, process: subprocess.Popen[bytes]) -> None:
     """End the command if the process of a broker has ended: with its own code if it could not even start."""
     if (code := process.poll()) is not None:
         refused = code == output.ExitCode.WRONG_USE
@@ -62,20 +66,24 @@ def require_running(broker: LocalBroker, process: subprocess.Popen[bytes]) -> No
         )
 
 
-async def _answering(
-    home: Path, brokers: Sequence[LocalBroker], children: dict[LocalBroker, subprocess.Popen[bytes]]
+async def settled(
+    home: Path,
+    children: Mapping[LocalBroker, subprocess.Popen[bytes]],
+    enough: Callable[[dict[str, str]], bool],
+    problem: str,
+    seconds: float = START_SECONDS,
 ) -> dict[str, str]:
-    """How the brokers are, when all of them say so."""
+    """How the brokers are, once that is enough. If it is not in time, or a process of ours has ended, so does the command."""
     async with observing(contexts.find(home, None)) as client:
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(seconds):
                 while True:
                     for broker, process in children.items():
-                        require_running(broker, process)
+                        _require_running(broker, process)
                     found = await states(client)
-                    if all(found.get(broker.name, "down") != "down" for broker in brokers):
+                    if enough(found):
                         return found
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             tails = "\n".join(f"{broker.name} said last:\n{broker.tail()}" for broker in children)
-            output.fail(f"no answer after {START_SECONDS:.0f} s\n{tails}", output.ExitCode.UNREACHABLE)
+            output.fail(f"{problem} after {seconds:.0f} s\n{tails}", output.ExitCode.UNREACHABLE)

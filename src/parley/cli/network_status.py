@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 
 from parley.cli import output
 from parley.cli.contexts import As, Chosen, ContextName, Directory, find
-from parley.cli.network import observing, run, starting
+from parley.cli.network import DAY, observing, run, starting
 from parley.client.administration import BrokerStatus
 from parley.client.contexts import read_genesis
 from parley.client.readers import ReaderStatus
@@ -24,7 +25,6 @@ from parley.net.tls import authority_end
 from parley.node.processes import local_brokers
 
 POLL_SECONDS = 0.25
-DAY = 86_400_000  # ms
 MAX_SHOWN = 3  # proofs against one broker, or damages of one, in the table for people
 DATA, SHARD = "data", "0"  # until there is governance, a network is one shard (P26)
 
@@ -57,16 +57,11 @@ class Member(Struct):
     authority_days: int | None = None
 
 
-class Standing(Struct):
-    """Where a reader is in one partition: the next offset that it wants, and the end that it knew of."""
-
-    partition: int
-    next_offset: int
-    end: int
-
-
 class Query(Struct):
-    """What a reader says of one of its queries, `seconds` ago by its clock; no broker vouches for it."""
+    """What a reader says of one of its queries, `seconds` ago by its clock; no broker vouches for it.
+
+    In each partition: the next offset that it wants, and the end that it knew of.
+    """
 
     query: str
     reader: str
@@ -74,7 +69,7 @@ class Query(Struct):
     topic: str
     lag: int
     seconds: int
-    partitions: list[Standing]
+    partitions: list[dict[str, int]]
 
 
 class Shard(Struct):
@@ -211,7 +206,7 @@ def _shard(found: list[BrokerStatus], pids: Mapping[str, int | None], genesis: G
 
 
 def _query(said: ReaderStatus) -> Query:
-    places = [Standing(one.partition, one.next_offset, one.end) for one in said.positions]
+    places = [asdict(one) for one in said.positions]
     age = max(0, time.time_ns() // 1_000_000 - said.time) // 1_000
     return Query(said.query, said.reader, said.run, said.topic, said.lag, age, places)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from parley.cli import output
 from parley.cli.contexts import Chosen, ContextName, Directory, dir_option, find
-from parley.cli.examples_tenants import identity_of, who
+from parley.cli.examples import identity_of, who
 from parley.cli.network import INTERRUPTED, connected, run
 from parley.cli.on_spark import code_of, network_of, require_spark
 from parley.client.contexts import read_genesis
@@ -56,8 +56,7 @@ def run_command(
     exit code is 1 if an expectation of the data does not hold.
     """
     chosen = find(directory, context)
-    folder = Folder((out or chosen.directory / FOLDER).absolute())
-    done = _work(chosen, folder, spark)
+    done = _work(chosen, Folder((out or chosen.directory / FOLDER).absolute()), spark)
     output.emit(done, lambda: told(done), as_json=json, holds=done.holds)
 
 
@@ -95,10 +94,9 @@ def feed(chosen: Chosen) -> Feed:
 
 async def _check(chosen: Chosen) -> None:
     """A network that cannot be reached, or has no such topic, is noticed before Spark starts."""
-    genesis = read_genesis(chosen.file.genesis)
 
     async def look(tenant: Tenant) -> None:
-        async with connected(chosen, who(tenant, genesis, tenant.reader)) as client:
+        async with connected(chosen, who(chosen, tenant, tenant.reader)) as client:
             try:
                 await client.topic(tenant.topic)
             except UnknownTopic as error:

@@ -71,7 +71,7 @@ def sub(
     """
     if ending and resume is not None:
         raise typer.BadParameter("say --resume or --exit, not both.", param_hint="--resume")
-    printer = _Printer(form, show_empty=show_empty, as_json=json)
+    printer = _Printer(form, show_empty=show_empty, json=json)
     constraint, position = check_constraint(where), parse_start(start)
 
     async def work(client: Client) -> None:
@@ -106,7 +106,7 @@ def fetch(
     json: output.JsonLines = False,
 ) -> None:
     """Pull what a topic holds, by offset and without a subscription, to its end."""
-    printer = _Printer(form, show_empty=show_empty, as_json=json)
+    printer = _Printer(form, show_empty=show_empty, json=json)
     position = parse_start(start)
 
     async def work(client: Client) -> None:
@@ -139,7 +139,7 @@ def read(
     if offset is None:
         raise typer.BadParameter("say which: TOPIC@OFFSET, or TOPIC OFFSET.", param_hint="OFFSET")
     check_topic(topic)
-    printer = _Printer(form, show_empty=True, as_json=json)
+    printer = _Printer(form, show_empty=True, json=json)
     message = call(
         find(directory, context),
         who,
@@ -160,12 +160,12 @@ class _Note(Protocol):
 class _Printer:
     """Writes each message at once: the reader of a pipe wants it now."""
 
-    def __init__(self, form: str | None, *, show_empty: bool, as_json: bool) -> None:
-        if form is not None and as_json:
+    def __init__(self, form: str | None, *, show_empty: bool, json: bool) -> None:
+        if form is not None and json:
             raise typer.BadParameter("say --format or --json, not both.", param_hint="--format")
-        self._as_json = as_json
+        self._as_json = json
         self._show_empty = show_empty
-        self._render: Render = as_json_line if as_json else _plain() if form is None else compile_format(form)
+        self._render: Render = as_json if json else _plain() if form is None else compile_format(form)
 
     async def show(
         self, messages: AsyncIterator[Message], count: int | None, note: _Note | None = None
@@ -187,9 +187,6 @@ class _Printer:
             return False
         write(self._render(message))
         return True
-
-
-as_json_line: Render = as_json
 
 
 def _saved(path: Path) -> Position | None:

@@ -95,9 +95,7 @@ def _explained(config: Config, loss: Loss) -> str:
     if loss.record:
         lines.append(
             f"The safety record {config.safety} {loss.record}. {config.broker.name} gets a new one, with which it signs "
-            f"nothing until the others have gone on past all that it may have signed."
-        )
-        lines.append(
+            f"nothing until the others have gone on past all that it may have signed.\n"
             f"Until then it counts among the faulty: of {size} brokers, {faults(size)} may be faulty or in this state at a "
             f"time. With more the network stands still."
         )
@@ -121,8 +119,10 @@ def _told(config: Config, loss: Loss, done: Recovered) -> str:
         return (
             f"{name} has its store and its safety record{waits}: there is nothing to recover. Just start it."
         )
-    lines = [f"moved aside: {path}" for path in done.moved]
-    lines.append(f"{name} can be started: parley node {config.path}")
+    lines = [
+        *(f"moved aside: {path}" for path in done.moved),
+        f"{name} can be started: parley node {config.path}",
+    ]
     if done.record:
         lines.append(
             "It does not vote until a quorum of the others has answered it and gone on. Until then `parley status` calls it "

@@ -15,9 +15,9 @@ import msgspec
 import typer
 
 from parley.cli import output
-from parley.cli.contexts import As, Chosen, ContextName, Directory, find, require_named
+from parley.cli.contexts import As, ContextName, Directory, find, require_named
 from parley.cli.local_folder import provisioning, require_node_extra
-from parley.cli.network import call
+from parley.cli.network import DAY, call
 from parley.client.contexts import read_genesis, read_identity
 from parley.model.credentials import (
     Credential,
@@ -29,7 +29,6 @@ from parley.model.credentials import (
 from parley.node.secrets import SecretError, write_secret
 
 DAYS = 365
-DAY = 86_400_000  # ms
 MAX_CREDENTIAL = 64 * 1024  # bytes of a file
 
 
@@ -55,18 +54,16 @@ def renew(
     organisation = read_identity(chosen.speaker(who, admin=True)).credential.organisation
     path = provision.identity_path(home, organisation, name)
     held = require_named(read_identity(path), path, organisation, name) if path.exists() else None
-    key = held.credential.key if held is not None else _registered_key(chosen, who, name)
-    anchor = home / "organisations" / organisation / "anchor.key"
-    if not anchor.is_file():
-        output.fail(
-            f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
-            f"`parley init` was run",
-            output.ExitCode.WRONG_USE,
-        )
+    if held is not None:
+        key = held.credential.key
+    else:  # as the ledger has it: the client keeps its identity elsewhere
+        key = call(chosen, who, lambda client: client.client_record(name), admin=True).key
+    anchor = require_anchor(home, organisation)
     chain, until = read_genesis(chosen.file.genesis).chain, _now() + days * DAY
     with provisioning():
-        secret = keys.read_key(anchor)
-        issued = issue_credential(chain, organisation, name, key, not_after=until, anchor=secret)
+        issued = issue_credential(
+            chain, organisation, name, key, not_after=until, anchor=keys.read_key(anchor)
+        )
         # Not under the name of the identity, which it must not overwrite where it is carried to.
         file = home / "credentials" / f"{path.stem}.credential.json"
         file.parent.mkdir(exist_ok=True)
@@ -127,9 +124,16 @@ def install(
     )
 
 
-def _registered_key(chosen: Chosen, who: str | None, name: str) -> bytes:
-    """As the ledger has it: the client keeps its identity elsewhere."""
-    return call(chosen, who, lambda client: client.client_record(name), admin=True).key
+def require_anchor(home: Path, organisation: str) -> Path:
+    """The file of the key that vouches for the clients of an organisation."""
+    anchor = home / "organisations" / organisation / "anchor.key"
+    if not anchor.is_file():
+        output.fail(
+            f"{home} does not hold the anchor of {organisation}, which vouches for its clients; run this where "
+            f"`parley init` was run",
+            output.ExitCode.WRONG_USE,
+        )
+    return anchor
 
 
 def _read(path: Path) -> Credential:

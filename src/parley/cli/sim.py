@@ -15,9 +15,8 @@ from parley.sim.scenario import MAX_NODES
 from parley.sim.scenario import run as play
 
 app = typer.Typer(help="Run networks inside a deterministic simulator.", no_args_is_help=True)
-app.command()(twins)
-app.command()(sim_leaders.leaders)
-app.command()(sim_leaders.placements)
+for _command in (twins, sim_leaders.leaders, sim_leaders.placements):
+    app.command()(_command)
 
 
 class Crypto(StrEnum):

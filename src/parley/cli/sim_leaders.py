@@ -197,8 +197,9 @@ def _placements(result: Placements) -> RenderableType:
         ),
         left=(vote, stuck),
     )
-    crashed = faults(result.nodes)
-    title = f"{result.nodes} members, {crashed} crashed, round-robin, commit depth {result.chain}"
+    title = (
+        f"{result.nodes} members, {faults(result.nodes)} crashed, round-robin, commit depth {result.chain}"
+    )
     return Group(title, "", shown)
 
 

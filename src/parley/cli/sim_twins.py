@@ -16,12 +16,12 @@ from msgspec import Struct
 from parley.cli import plots
 from parley.cli.output import ExitCode, Json, emit, fail, progress, table
 from parley.consensus.committee import faults
-from parley.sim.twins.campaign import Campaign, Failure, Tally, regressions
+from parley.sim.twins.campaign import Campaign, Failure, regressions
 from parley.sim.twins.campaign import run as play
 from parley.sim.twins.executor import Outcome, Verdict, execute, recovery_views
 from parley.sim.twins.generator import Shape
 from parley.sim.twins.mutants import MUTANTS
-from parley.sim.twins.scenario import MAX_NODES, MAX_SEATS, MIN_NODES, Scenario, ScenarioError, load, save
+from parley.sim.twins.scenario import MAX_NODES, MAX_SEATS, MIN_NODES, ScenarioError, load, save
 from parley.sim.twins.shrink import shrink
 
 SHOWN = 3  # failures that are shrunk, saved and told; the others are counted
@@ -137,8 +137,7 @@ def twins(
         raise typer.BadParameter(
             f"of {nodes} members at most {most} can run twice here.", param_hint="--twins"
         )
-    length = views or (EXHAUSTIVE_VIEWS if exhaustive else 8)
-    shape = Shape(nodes, copies, length, chain)
+    shape = Shape(nodes, copies, views or (EXHAUSTIVE_VIEWS if exhaustive else 8), chain)
     campaign = Campaign(shape, seed, None if exhaustive else scenarios, _shard(shard))
     result = _campaign(campaign, jobs, save_to)
     if plot is not None:
@@ -171,7 +170,8 @@ def _campaign(campaign: Campaign, jobs: int, folder: Path) -> Result:
     kept = {
         name: execute(scenario).verdict.value
         for name, (scenario, _, _) in regressions().items()
-        if not _beyond(scenario)
+        # With more liars than the committee bears, it is kept for a negative control only.
+        if scenario.twins <= faults(scenario.nodes)
     }
     total = len(range(campaign.shard[0], campaign.size(), campaign.shard[1]))
     with progress("twins", total) as advance:
@@ -195,17 +195,12 @@ def _campaign(campaign: Campaign, jobs: int, folder: Path) -> Result:
     )
 
 
-def _beyond(scenario: Scenario) -> bool:
-    """More liars than the committee bears: kept for a negative control only."""
-    return scenario.twins > faults(scenario.nodes)
-
-
 def _explain(campaign: Campaign, failure: Failure, folder: Path | None) -> Found:
     """Shrink, save and retell a failure. The mutant, if there is one, must be in force."""
     smallest = shrink(campaign.scenario(failure.number))
     outcome = execute(smallest, trace=True)
     label = f"seed-{campaign.seed}-number" if campaign.scenarios is not None else "exhaustive"
-    found = Found(f"{label}-{failure.number}", outcome.verdict.value, outcome.detail, outcome.trace)
+    found = _found(f"{label}-{failure.number}", outcome)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{found.scenario}-n{campaign.shape.nodes}-chain{campaign.shape.depth}.json"
@@ -220,28 +215,22 @@ def _hunt(campaign: Campaign, jobs: int, *, as_json: bool) -> None:
     name, start = campaign.mutant, time.monotonic()
     with progress(f"hunting {name}", campaign.size()) as advance:
         tally = play(campaign, jobs=jobs, advance=advance, until=lambda tally: bool(tally.failures))
+    caught: dict[str, Found] = {}
     with MUTANTS[name].applied():
-        by = [
-            f"kept scenario {kept}"
-            for kept, (scenario, _, mutant) in regressions().items()
-            if mutant == name and execute(scenario).verdict is not Verdict.HOLDS
-        ]
-        smallest = _smallest(campaign, tally)
-    if tally.failures:
-        by.insert(0, f"sampled scenario {tally.failures[0].number} of seed {campaign.seed}")
+        for failure in tally.failures[:1]:
+            by = f"sampled scenario {failure.number} of seed {campaign.seed}"
+            caught[by] = _explain(campaign, failure, None)
+        for kept, (scenario, _, mutant) in regressions().items():
+            if mutant == name and (outcome := execute(scenario, trace=True)).verdict is not Verdict.HOLDS:
+                caught[f"kept scenario {kept}"] = _found(kept, outcome)
     seconds = round(time.monotonic() - start, 2)
-    result = Caught(name, MUTANTS[name].story, bool(by), by, tally.scenarios, seconds, smallest)
+    smallest = next(iter(caught.values()), None)
+    result = Caught(name, MUTANTS[name].story, bool(caught), list(caught), tally.scenarios, seconds, smallest)
     emit(result, lambda: _tell_caught(result), as_json=as_json, holds=result.caught)
 
 
-def _smallest(campaign: Campaign, tally: Tally) -> Found | None:
-    if tally.failures:
-        return _explain(campaign, tally.failures[0], None)
-    for kept, (scenario, _, mutant) in regressions().items():
-        outcome = execute(scenario, trace=True) if mutant == campaign.mutant else Outcome(Verdict.HOLDS)
-        if outcome.verdict is not Verdict.HOLDS:
-            return Found(kept, outcome.verdict.value, outcome.detail, outcome.trace)
-    return None
+def _found(scenario: str, outcome: Outcome) -> Found:
+    return Found(scenario, outcome.verdict.value, outcome.detail, outcome.trace)
 
 
 def _replay(path: Path, mutant: str | None, *, as_json: bool) -> None:
@@ -251,7 +240,7 @@ def _replay(path: Path, mutant: str | None, *, as_json: bool) -> None:
         fail(str(error), ExitCode.WRONG_USE)
     with nullcontext() if mutant is None else MUTANTS[mutant].applied():
         outcome = execute(scenario, trace=True)
-    found = Found(path.stem, outcome.verdict.value, outcome.detail, outcome.trace)
+    found = _found(path.stem, outcome)
     hint = f"It was saved for --mutant {saved_for}." if saved_for and saved_for != mutant else ""
     emit(
         found,

@@ -52,8 +52,7 @@ def draw(found: Report, path: Path) -> None:
     axes.set_xlim(0, width / 1_000)
     since = datetime.fromtimestamp(first / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     axes.set_xlabel(f"seconds of block time since {since}" if found.episodes else "", fontsize=8)
-    names = [unsteering(name)[:MAX_NAME] for name in subjects]
-    axes.set_yticks(range(len(subjects)), names, fontsize=8)
+    axes.set_yticks(range(len(subjects)), [unsteering(name)[:MAX_NAME] for name in subjects], fontsize=8)
     axes.invert_yaxis()
     patches = [Patch(color=COLOURS[kind], label=kind.value) for kind in kinds]
     if patches:
