@@ -16,10 +16,10 @@ from parley.cli.on_spark import ending, network_of, require_spark
 from parley.client.contexts import read_genesis
 from parley.ledger.audit_blocks import Check
 from parley.model.genesis import Genesis
+from parley.spark import session
 from parley.spark.auditing import Ledger
 from parley.spark.findings import SUFFIXES, Report, unreadable, write
 from parley.spark.options import Network
-from parley.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,22 +98,22 @@ def _chosen(
         if not store.is_dir():
             raise typer.BadParameter(f"there is no folder {store}.", param_hint="--store")
         path, trusted = store.absolute(), read_genesis(genesis)
-        return lambda session: _of_store(session, path, trusted, replay=replay), str(store)
+        return lambda spark: _of_store(spark, path, trusted, replay=replay), str(store)
     assert chosen is not None
     where = network_of(chosen)
     identity = str(chosen.speaker(who).absolute())
     network = Network(where.get("context"), where.get("directory"), identity=identity)
     with ending(chosen=chosen):
         Ledger(network).block(1)  # who may not read the ledger hears of it before Spark starts
-    return lambda session: audit_network(session, network, replay=replay), chosen.source
+    return lambda spark: audit_network(spark, network, replay=replay), chosen.source
 
 
-def _of_store(session: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
+def _of_store(spark: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
     from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
     from parley.spark.audit import audit_store  # noqa: PLC0415
 
     try:
-        return audit_store(session, path, genesis, replay=replay)
+        return audit_store(spark, path, genesis, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return unreadable(str(error))
     except StoreError as error:
@@ -129,11 +129,11 @@ def _require_writable(path: Path) -> None:
 
 def _done(master: str, work: Callable[[SparkSession], Report]) -> Report:
     with ending():
-        session = spark_session("parley audit run", master)
+        spark = session.spark_session("parley audit run", master)
         try:
-            return work(session)
+            return work(spark)
         finally:
-            session.stop()
+            spark.stop()
 
 
 def _told(report: Report, count: int, source: str, table: Path) -> str:

@@ -20,11 +20,11 @@ from parley.cli.contexts import As, Chosen, ContextName, Directory, find
 from parley.cli.network import INTERRUPTED, handling
 from parley.cli.on_spark import ending, network_of, require_spark
 from parley.client.contexts import read_genesis
+from parley.spark import session
 from parley.spark.auditing import Ledger
 from parley.spark.detect_report import Report, markdown, moment, report
 from parley.spark.detect_rules import MAX_DISTINCT, Alert, Thresholds
 from parley.spark.options import table_options
-from parley.spark.session import spark_session
 
 if TYPE_CHECKING:
     from parley.spark.detect import Watch
@@ -182,14 +182,14 @@ def _watch(watch: Watch, master: str, tell: Callable[[Sequence[Alert]], None], *
     ended = Event()
     # Who is interrupted while Spark starts would leave it behind.
     with _noise_to(watch.table / LOG), _asking_to_end(ended):
-        session = spark_session("parley audit watch", master)
+        spark = session.spark_session("parley audit watch", master)
     try:
         with _asking_to_end(ended):  # again: Spark has put its own answer to Ctrl-C in the place of ours
-            job.run(session, ledger, once=once, ended=ended)
+            job.run(spark, ledger, once=once, ended=ended)
         if once and ended.is_set():
             raise typer.Exit(INTERRUPTED)
     finally:
-        session.stop()
+        spark.stop()
 
 
 def _asking_to_end(ended: Event) -> AbstractContextManager[None]:
