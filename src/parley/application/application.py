@@ -39,7 +39,7 @@ class Application:
         self.name = name
         self.version = version
         self.modules = every = (HOST, *modules)
-        self.apply_operation: dict[type[Operation], Apply] = _joined(one.operations for one in every)
+        self.apply_operation: Mapping[type[Operation], Apply] = _joined(one.operations for one in every)
         self.operations = {kind.name_of(): kind for kind in self.apply_operation}
         self.outcomes = (*HOST_OUTCOMES, *(outcome for one in every for outcome in one.outcomes))
         # Besides receipts of batches.
@@ -49,19 +49,20 @@ class Application:
         # By name, those of the indices besides those of the state.
         self.tables = {table.name: table for one in every for table in one.tables}
         self.changes = {table.name: table for one in every for table in one.changes}
-        self.hooks: dict[Hook[Any], list[Callable[..., None]]] = {}
-        for one in every:
-            for hook, handle in one.hooks.items():
-                self.hooks.setdefault(hook, []).append(handle)
+        hooks = dict.fromkeys(hook for one in every for hook in one.hooks)
+        # The handlers of each hook, in the order of the modules.
+        self.hooks: Mapping[Hook[Any], tuple[Callable[..., None], ...]] = {
+            hook: tuple(one.hooks[hook] for one in every if hook in one.hooks) for hook in hooks
+        }
         self.derived = tuple(derived for one in every for derived in one.derived)
         # What happens to entries whose height has come, by the name of their table.
         self.expiring = {table.name: (table, expire) for one in every for table, expire in one.expire.items()}
-        self.index: dict[type[Leaf | Outcome], Index] = _joined(one.index for one in every)
+        self.index: Mapping[type[Leaf | Outcome], Index] = _joined(one.index for one in every)
         # Whether a batch will never be read again, by the name of its outcome.
         self.over = {
             str(outcome.__struct_config__.tag): over for one in every for outcome, over in one.over.items()
         }
-        self.texts: dict[str, str] = _joined(one.texts for one in every)
+        self.texts: Mapping[str, str] = _joined(one.texts for one in every)
         self.decode_leaf = LeafDecoder(self.outcomes, self.leaf_kinds)
         self.decode_operation = OperationDecoder(self.operations.values())
         self._require_consistent()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -60,19 +60,18 @@ class BlockContext:
     chain: bytes  # that of the genesis, which is hashed once
     state: State
     executed: Executed
-    hooks: Mapping[Hook[Any], Sequence[Callable[..., None]]]
+    hooks: Mapping[Hook[Any], tuple[Callable[..., None], ...]]
     derived: Mapping[Derived[Any], Any]
     principals: Callable[[State, bytes], Principal]
     room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
-    work: int = field(default_factory=lambda: MAX_WORK)  # entries that may still be touched
-    late: list[BatchReceipt] = field(
-        default_factory=list
-    )  # of batches of earlier blocks, finished in this one
-    dropped: list[bytes] = field(
-        default_factory=list
-    )  # digests of batches whose bodies will never be read again
-    urgent: bool = False  # there is more to do, even if no batch comes
-    _made: dict[PerBlock[Any], Any] = field(default_factory=dict)
+    # Entries that may still be touched.
+    work: int = field(init=False, default_factory=lambda: MAX_WORK)
+    # Receipts of batches of earlier blocks that were finished in this one.
+    late: list[BatchReceipt] = field(init=False, default_factory=list)
+    # Digests of batches whose bodies will never be read again.
+    dropped: list[bytes] = field(init=False, default_factory=list)
+    urgent: bool = field(init=False, default=False)  # there is more to do, even if no batch comes
+    _made: dict[PerBlock[Any], Any] = field(init=False, default_factory=dict)
 
     def __getitem__(self, slot: PerBlock[T] | Derived[T]) -> T:
         if isinstance(slot, Derived):

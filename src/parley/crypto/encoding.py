@@ -9,7 +9,7 @@ _SHORT = tuple(map(_pack_length, range(1024)))
 
 
 class EncodingError(ValueError):
-    """The value has no encoding."""
+    """The bytes are not the one valid encoding, or the value has none."""
 
 
 def enc(*items: bytes) -> bytes:

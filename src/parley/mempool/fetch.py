@@ -132,5 +132,5 @@ class Fetches:
 
     def _make_room(self) -> None:
         """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""
-        voted = (block for block, fetch in self._running.items() if fetch.room is not None)
-        self.abandon(next(voted, next(iter(self._running))))
+        unvoted = (block for block, fetch in self._running.items() if fetch.room is not None)
+        self.abandon(next(unvoted, next(iter(self._running))))

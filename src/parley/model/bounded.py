@@ -17,7 +17,8 @@ def put(table: OrderedDict[K, V], key: K, value: V, most: int) -> None:
 
 
 def take_off(counter: Counter[K], key: K) -> None:
-    """Count one out; what has none left is forgotten."""
+    """Count one out of a key that was counted in; a key with none left is deleted."""
+    assert counter[key] > 0, "only what was counted in is counted out"
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

@@ -45,7 +45,7 @@ class FrameTruncated(FrameError):  # noqa: N818 - it names what happened to the 
 
 
 class ConnectionLost(FrameError):  # noqa: N818 - it names what happened to the stream
-    """The connection broke; `reason` says how."""
+    """The connection broke; the message says how."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the connection was lost: {reason}")

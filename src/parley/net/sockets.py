@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
-from asyncio.trsock import TransportSocket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
 
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 3
 UNACKNOWLEDGED_MS = 30_000

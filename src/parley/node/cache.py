@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """The least recently used goes first. A value that is above the whole budget is not kept at all."""
+    """The least recently used goes first. A value that is above the whole budget is not kept at all; none is None."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget

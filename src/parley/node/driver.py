@@ -81,7 +81,7 @@ class Driver:
         tally: Tally | None = None,
     ) -> None:
         """What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
-        self.replica = replica  # for others to be read, not to be driven
+        self.replica = replica  # others may read it, but not drive it
         self._storage = storage
         self._feed = feed
         self._archive = archive

@@ -181,7 +181,7 @@ class Peers:
             raise NotAuthenticated("certificate", fault=str(refused)) from None
         index = self._names.index(name)
         if index == self._index:
-            raise self._told("peer_refused", name, NotAuthenticated("own_certificate"))
+            raise self._logged("peer_refused", name, NotAuthenticated("own_certificate"))
         if wait := self._strikes.wait_ms(name, monotonic()):
             raise Busy("broker_garbage", broker=name, seconds=wait // 1_000 + 1)
         return index
@@ -199,11 +199,11 @@ class Peers:
             raise Malformed("no_hello")
         name = self._names[index]
         if hello.version != VERSION:
-            version = WrongChain("version", broker=name, version=hello.version, own=VERSION)
-            raise self._told("peer_version", name, version)
+            refusal = WrongChain("version", broker=name, version=hello.version, own=VERSION)
+            raise self._logged("peer_version", name, refusal)
         if hello.chain != self._chain:
-            network = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
-            raise self._told("peer_chain", name, network)
+            refusal = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
+            raise self._logged("peer_chain", name, refusal)
         self._clock.heard(index, hello.time, self._now())
 
     async def _listen(self, stream: FrameStream, index: int) -> None:
@@ -226,7 +226,7 @@ class Peers:
     def _hello(self) -> bytes:
         return encode(PeerHello(VERSION, self._chain, self._now()))
 
-    def _told(self, event: str, name: str, why: Refused) -> Refused:
+    def _logged(self, event: str, name: str, why: Refused) -> Refused:
         """The refusal, which the operator has to know of, too."""
         self._say(event, name, why=why.detail)
         return why

@@ -48,7 +48,7 @@ class LocalBroker:
         """Whether the process of this id is this broker, whatever its pid file says."""
         return str(self.config.resolve()) in _command_line(pid)
 
-    def reread(self) -> int | None:
+    def ask_to_reload(self) -> int | None:
         """Have the running process look at its files again; its id, None if there is none."""
         pid = self.pid()
         if pid is not None:

@@ -229,6 +229,6 @@ def _moved_aside(path: Path) -> list[Path]:
 
 
 def beside(path: Path, word: str) -> Path:
-    """A name next to it that is free."""
+    """A free name beside `path`: its name, the word and a number."""
     names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
     return next(name for name in names if not name.exists())

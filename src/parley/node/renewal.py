@@ -76,7 +76,7 @@ def tell(config: Config) -> int | None:
     """Tell the broker to look at its files; the id of its process, None if it does not run on this machine."""
     broker = LocalBroker(config.broker.name, config.broker.organisation, config.directory, "")
     # Without an address it is starting, and reads them anyway.
-    return broker.reread() if _address_file(config).exists() else broker.pid()
+    return broker.ask_to_reload() if _address_file(config).exists() else broker.pid()
 
 
 async def confirm(config: Config, shown: Shown, seconds: float = CONFIRM_SECONDS) -> str:

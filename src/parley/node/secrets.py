@@ -13,7 +13,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SecretError(Exception):
-    """A file cannot be used as a secret; `problem` says why and what to do."""
+    """A file cannot be used as a secret; the message says why and what to do."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

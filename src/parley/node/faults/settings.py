@@ -21,7 +21,7 @@ _SOMETHING_ELSE = re.compile(r'\s*(\[+\s*[\w"]|[\w"\'.-]+\s*=)')  # a line that 
 def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
     """Set these faults of a broker of this machine, and no others; whether it runs, and so was told."""
     write_faults(broker.config, faults)
-    return broker.reread() is not None
+    return broker.ask_to_reload() is not None
 
 
 def read_faults(path: Path) -> tuple[str, ...]:
