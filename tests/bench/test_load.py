@@ -120,7 +120,7 @@ def test_a_load_process_ends_when_nobody_tells_it_anything_any_more() -> None:
 
 def test_what_kept_a_load_process_from_its_work_is_told(tmp_path: Path) -> None:
     async def enter() -> None:
-        async with Crew(tmp_path, [("client-1", job(genesis=str(tmp_path / "no-such-file")))]):
+        async with Crew(tmp_path, [("client-1", job(genesis=str(tmp_path / "no-such-file")))]).running():
             pass
 
     with pytest.raises(Unavailable, match=r"client-1 did not get ready.\n.*no-such-file"):
@@ -136,7 +136,7 @@ def test_a_load_process_that_says_nothing_is_given_up_and_ended(
     crew = Crew(tmp_path, [("client-1", job())])
 
     async def enter() -> None:
-        async with crew:
+        async with crew.running():
             pass
 
     with pytest.raises(Unavailable, match="client-1 said nothing for 0 s"):

@@ -20,7 +20,7 @@ SECONDS = 120.0  # longer than anything takes
 
 async def measured(directory: Path, subscribers: int) -> tuple[Readings, int, list[int]]:
     """One window on one broker; what was read, the messages on the ledger, and the processes."""
-    async with asyncio.timeout(SECONDS), Network(directory, 1) as network:
+    async with asyncio.timeout(SECONDS), Network(directory, 1).running() as network:
         await network.create_topics([TOPIC])
         progress, reading = subscriber_jobs(network, await network.register("reader", subscribers), 2)
         jobs = publisher_jobs(
@@ -57,7 +57,7 @@ def test_a_broker_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) 
     (network.brokers[0].folder / "consensus.key").write_text("nonsense")
 
     async def enter() -> None:
-        async with network:
+        async with network.running():
             pass
 
     with pytest.raises(Unavailable, match=r"org-1-1 ended by itself with code 2:\n.*consensus_key"):

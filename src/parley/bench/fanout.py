@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from parley.bench.figures import Case, Readings, case
 from parley.bench.jobs import Job
-from parley.bench.measure import TOPIC, WARM_UP, measure, publisher_jobs
+from parley.bench.measure import TOPIC, WARM_UP, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.progress import create_progress
 
@@ -73,25 +73,19 @@ async def fan_out(home: Path, plan: Plan, advance: Callable[[], None], *, keep: 
 
 
 async def _run(home: Path, plan: Plan, *, keep: bool) -> Readings:
-    network = Network(home, plan.brokers, plan.settings)
-    try:
-        async with network:
-            await network.create_topics([TOPIC])
-            publisher = await network.register("load", 1)
-            readers = await network.register("reader", plan.subscribers)
-            progress, subscribing = subscriber_jobs(network, readers, plan.processes)
-            publishing = publisher_jobs(
-                network,
-                publisher,
-                size=plan.size,
-                batch=plan.batch,
-                in_flight=plan.in_flight,
-                progress=progress,
-            )
-            return await measure(network, [*publishing, *subscribing], plan.seconds, warm_up=plan.warm_up)
-    finally:
-        if not keep:
-            network.remove()
+    async with running_network(home, plan.brokers, plan.settings, keep=keep) as network:
+        publisher = await network.register("load", 1)
+        readers = await network.register("reader", plan.subscribers)
+        progress, subscribing = subscriber_jobs(network, readers, plan.processes)
+        publishing = publisher_jobs(
+            network,
+            publisher,
+            size=plan.size,
+            batch=plan.batch,
+            in_flight=plan.in_flight,
+            progress=progress,
+        )
+        return await measure(network, [*publishing, *subscribing], plan.seconds, warm_up=plan.warm_up)
 
 
 def subscriber_jobs(

@@ -34,8 +34,8 @@ class Readings(Struct, frozen=True):
         return sum(self.broker_cpu.values()) + sum(self.worker_cpu.values())
 
 
-class Run(Struct):
-    """One window of `bench pub`."""
+class Figures(Struct):
+    """What publishing achieved and cost."""
 
     publications_per_s: float
     p50_ms: float
@@ -44,6 +44,11 @@ class Run(Struct):
     cpu_us_client: float
     cpu_us_brokers: float
     rss_mb: float  # of the broker that holds most
+
+
+class Run(Figures):
+    """One window of `bench pub`."""
+
     publications: int
     seconds: float
     failed: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from msgspec import Struct
 from parley.bench.fanout import subscriber_jobs
 from parley.bench.figures import Readings, run_of, spread
 from parley.bench.jobs import Job
-from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_jobs
+from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.client import Client, connect
 
@@ -67,16 +67,8 @@ class Bench:
     keep: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
-    @asynccontextmanager
-    async def network(self, name: str, brokers: int = BROKERS) -> AsyncIterator[Network]:
-        network = Network(self.home / name, brokers, self.settings)
-        try:
-            async with network:
-                await network.create_topics([TOPIC])
-                yield network
-        finally:
-            if not self.keep:
-                network.remove()
+    def network(self, name: str, brokers: int = BROKERS) -> AbstractAsyncContextManager[Network]:
+        return running_network(self.home / name, brokers, self.settings, keep=self.keep)
 
     async def point(self, x: int, network: Network, jobs: Sequence[tuple[str, Job]]) -> Point:
         found = [await measure(network, jobs, self.seconds, warm_up=self.warm_up) for _ in range(self.runs)]

@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from parley.bench.errors import Unavailable
-from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window
+from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window, say
 from parley.bench.publishing import PublishingLoad
 from parley.bench.subscribing import SubscribingLoad
 from parley.client.errors import ParleyError
@@ -35,7 +35,7 @@ async def work(lines: asyncio.StreamReader) -> None:
     job = msgspec.json.decode(await lines.readline(), type=Job)
     load: Load = PublishingLoad(job) if job.role == "publish" else SubscribingLoad(job)
     await load.prepare()
-    _say(READY)
+    say(READY)
     if await lines.readline() != GO:
         return  # whoever started this has gone
     running = asyncio.create_task(load.run())
@@ -51,17 +51,12 @@ async def work(lines: asyncio.StreamReader) -> None:
             task.cancel()
         await asyncio.gather(running, telling, return_exceptions=True)
     if line:
-        _say(msgspec.json.encode(await load.finish(msgspec.json.decode(line, type=Window))) + b"\n")
+        say(msgspec.json.encode(await load.finish(msgspec.json.decode(line, type=Window))) + b"\n")
 
 
 async def _tell_begun(load: Load) -> None:
     await load.begun.wait()
-    _say(BEGUN)
-
-
-def _say(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    say(BEGUN)
 
 
 async def _read_and_work() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from parley.bench.errors import Unavailable
 from parley.bench.figures import Readings
 from parley.bench.jobs import Job, Window
-from parley.bench.network import Network
+from parley.bench.network import Network, Settings
 from parley.bench.workers import Crew
 
 TOPIC = "bench"
@@ -23,6 +24,21 @@ WARM_UP = 2.0  # seconds
 Meanwhile = Callable[[Crew], Awaitable[None]]
 
 
+@asynccontextmanager
+async def running_network(
+    directory: Path, brokers: int, settings: Settings, *, keep: bool, preset: str = "bps"
+) -> AsyncIterator[Network]:
+    """A network with the topic to publish to; what it leaves on the disk is removed if it is not to be kept."""
+    network = Network(directory, brokers, settings)
+    try:
+        async with network.running():
+            await network.create_topics([TOPIC], preset)
+            yield network
+    finally:
+        if not keep:
+            network.remove()
+
+
 async def measure(
     network: Network,
     jobs: Sequence[tuple[str, Job]],
@@ -32,7 +48,7 @@ async def measure(
     meanwhile: Meanwhile | None = None,
 ) -> Readings:
     """Start the load, wait until it has warmed up, and read what it does and costs for so many seconds."""
-    async with Crew(network.directory, jobs) as crew:
+    async with Crew(network.directory, jobs).running() as crew:
         await crew.go()
         await asyncio.sleep(warm_up)
         begin, brokers, workers = time.monotonic(), network.usage(), crew.usage()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from parley.bench.figures import MB, Case, Readings
-from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_jobs
+from parley.bench.measure import enough_in_flight, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.workers import Crew
 
@@ -53,13 +54,12 @@ class Result(Struct):
 
 async def grow(home: Path, plan: Plan, advance: Callable[[int], None], *, keep: bool = False) -> Result:
     """Find the peak with one network, then load another one with a share of it. `advance` is told of each sample."""
-    peak = _rate(await _run(home / "peak", plan, plan.peak_seconds, keep=keep))
+    peak = _rate(await _run(home / "peak", plan, plan.peak_seconds, 0.0, keep=keep))
     advance(1)
     samples: list[Sample] = []
     rate, seconds = plan.rate_share * peak, plan.minutes * 60
-    steady = await _run(
-        home / "steady", plan, seconds, rate=rate, samples=samples, advance=advance, keep=keep
-    )
+    watch = partial(_sample, seconds, samples, advance)
+    steady = await _run(home / "steady", plan, seconds, rate, watch, keep=keep)
     early = min(samples, key=lambda sample: abs(sample.seconds - EARLY * seconds))
     cases = [
         Case(name, mb, "MB", early.rss_mb[name], round(mb / early.rss_mb[name], 3), 0.0)
@@ -82,39 +82,34 @@ async def _run(
     home: Path,
     plan: Plan,
     seconds: float,
+    rate: float,
+    watch: Callable[[Network, Crew], Awaitable[None]] | None = None,
     *,
-    rate: float = 0.0,
-    samples: list[Sample] | None = None,
-    advance: Callable[[int], None] | None = None,
     keep: bool,
 ) -> Readings:
-    network = Network(home, plan.brokers, plan.settings)
+    async with running_network(home, plan.brokers, plan.settings, keep=keep) as network:
+        jobs = publisher_jobs(
+            network,
+            await network.register("load", 1),
+            size=plan.size,
+            batch=plan.batch,
+            in_flight=enough_in_flight(plan.size, plan.batch),
+            rate=rate,
+        )
+        return await measure(
+            network, jobs, seconds, meanwhile=None if watch is None else partial(watch, network)
+        )
 
-    async def watch(_crew: Crew) -> None:
-        begin = time.monotonic()
-        for number in range(1, SAMPLES + 1):
-            await asyncio.sleep(max(0.0, begin + number * seconds / SAMPLES - time.monotonic()))
-            held = {name: round(one.rss / MB, 1) for name, one in network.usage().items()}
-            assert samples is not None and advance is not None, "who wants samples says where they go"  # noqa: PT018
-            samples.append(Sample(round(time.monotonic() - begin, 1), held))
-            advance(1)
 
-    try:
-        async with network:
-            await network.create_topics([TOPIC])
-            identities = await network.register("load", 1)
-            jobs = publisher_jobs(
-                network,
-                identities,
-                size=plan.size,
-                batch=plan.batch,
-                in_flight=enough_in_flight(plan.size, plan.batch),
-                rate=rate,
-            )
-            return await measure(network, jobs, seconds, meanwhile=None if samples is None else watch)
-    finally:
-        if not keep:
-            network.remove()
+async def _sample(
+    seconds: float, samples: list[Sample], advance: Callable[[int], None], network: Network, _crew: Crew
+) -> None:
+    begin = time.monotonic()
+    for number in range(1, SAMPLES + 1):
+        await asyncio.sleep(max(0.0, begin + number * seconds / SAMPLES - time.monotonic()))
+        held = {name: round(one.rss / MB, 1) for name, one in network.usage().items()}
+        samples.append(Sample(round(time.monotonic() - begin, 1), held))
+        advance(1)
 
 
 def _rate(readings: Readings) -> float:

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from parley.bench.errors import Unavailable
@@ -45,7 +45,7 @@ Settings = Mapping[str, Any]  # of broker.toml: keys, and tables of keys
 
 
 class Network:
-    """Provisioned when it is made; brokers run while it is entered. What it leaves on the disk goes with `remove`."""
+    """Provisioned when it is made; brokers run within `running`. What it leaves on the disk goes with `remove`."""
 
     def __init__(self, directory: Path, brokers: int, settings: Settings | None = None) -> None:
         self.directory = directory
@@ -67,33 +67,20 @@ class Network:
             _configure(broker.config, ROOM, settings or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    async def __aenter__(self) -> Self:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Brokers that are ready; they are asked to stop at the end, and killed if something went wrong."""
         try:
             for broker in self.brokers:
                 self._processes[broker.name] = broker.start()
             await self._ready()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                await asyncio.to_thread(stop, self.brokers)
+            yield self
+            await asyncio.to_thread(stop, self.brokers)
         finally:
-            self.kill()
-
-    def kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
-        self._processes.clear()
+            for process in self._processes.values():
+                process.kill()
+                process.wait()
+            self._processes.clear()
 
     def remove(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)

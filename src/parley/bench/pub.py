@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from parley.bench.figures import Run, run_of, spread
-from parley.bench.measure import TOPIC, WARM_UP, Meanwhile, measure, publisher_jobs
+from parley.bench.figures import Figures, Run, run_of, spread
+from parley.bench.measure import WARM_UP, Meanwhile, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.profile import Profiler
 from parley.bench.usage import filesystem
@@ -34,16 +32,9 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-class Result(Struct):
+class Result(Figures):
     """What `bench pub` prints: the figures of the best run, and those of all runs."""
 
-    publications_per_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_us_per_publication: float
-    cpu_us_client: float
-    cpu_us_brokers: float
-    rss_mb: float
     brokers: int
     size: int
     batch: int
@@ -104,19 +95,12 @@ async def publish(
 
 
 async def _run(home: Path, plan: Plan, *, keep: bool, profiler: Profiler | None = None) -> Run:
-    network = Network(home, plan.brokers, plan.settings)
-    try:
-        async with network:
-            await network.create_topics([TOPIC], plan.preset)
-            identities = await network.register("load", plan.clients)
-            jobs = publisher_jobs(
-                network, identities, size=plan.size, batch=plan.batch, in_flight=plan.in_flight
-            )
-            meanwhile = None if profiler is None else _profiled(profiler, network)
-            readings = await measure(network, jobs, plan.seconds, warm_up=plan.warm_up, meanwhile=meanwhile)
-    finally:
-        if not keep:
-            network.remove()
+    running = running_network(home, plan.brokers, plan.settings, keep=keep, preset=plan.preset)
+    async with running as network:
+        identities = await network.register("load", plan.clients)
+        jobs = publisher_jobs(network, identities, size=plan.size, batch=plan.batch, in_flight=plan.in_flight)
+        meanwhile = None if profiler is None else _profiled(profiler, network)
+        readings = await measure(network, jobs, plan.seconds, warm_up=plan.warm_up, meanwhile=meanwhile)
     return run_of(readings)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from parley.bench.figures import Case, case, percentile
-from parley.bench.measure import TOPIC, measure, publisher_jobs
+from parley.bench.measure import measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.usage import used
 
@@ -57,20 +57,14 @@ async def latency(
     home: Path, plan: Plan, advance: Callable[[], None], *, keep: bool = False
 ) -> LatencyResult:
     """One publication at a time, in a batch of its own, on a network that does nothing else."""
-    network = Network(home / "network", plan.brokers, plan.settings)
     runs, total = [], 0
-    try:
-        async with network:
-            await network.create_topics([TOPIC])
-            identities = await network.register("load", 1)
-            for _ in range(plan.runs):
-                found = await _single(network, identities, plan)
-                runs.append((percentile(found, 0.5) / 1e3, percentile(found, 0.99) / 1e3))
-                total += len(found)
-                advance()
-    finally:
-        if not keep:
-            network.remove()
+    async with running_network(home / "network", plan.brokers, plan.settings, keep=keep) as network:
+        identities = await network.register("load", 1)
+        for _ in range(plan.runs):
+            found = await _single(network, identities, plan)
+            runs.append((percentile(found, 0.5) / 1e3, percentile(found, 0.99) / 1e3))
+            total += len(found)
+            advance()
     results = [
         case("median to the certified receipt", [run[0] for run in runs], "ms", GOAL_MS),
         case("99th percentile", [run[1] for run in runs], "ms", None),
@@ -80,21 +74,15 @@ async def latency(
 
 async def idle(home: Path, plan: Plan, advance: Callable[[], None], *, keep: bool = False) -> IdleResult:
     """First nobody is connected at all; then one client publishes now and then."""
-    network = Network(home / "network", plan.brokers, plan.settings)
-    try:
-        async with network:
-            await network.create_topics([TOPIC])
-            identities = await network.register("load", 1)
-            await asyncio.sleep(SETTLE)
-            begin, before = time.monotonic(), network.usage()
-            await asyncio.sleep(plan.seconds)
-            after, seconds = network.usage(), time.monotonic() - begin
-            advance()
-            found = await _single(network, identities, plan)
-            advance()
-    finally:
-        if not keep:
-            network.remove()
+    async with running_network(home / "network", plan.brokers, plan.settings, keep=keep) as network:
+        identities = await network.register("load", 1)
+        await asyncio.sleep(SETTLE)
+        begin, before = time.monotonic(), network.usage()
+        await asyncio.sleep(plan.seconds)
+        after, seconds = network.usage(), time.monotonic() - begin
+        advance()
+        found = await _single(network, identities, plan)
+        advance()
     shares = {name: round(us / 1e4 / seconds, 3) for name, us in used(before, after).items()}
     latencies = [one / 1e3 for one in found]
     results = [

@@ -98,7 +98,7 @@ def steps(plan: Plan) -> int:
 async def work(home: Path, plan: Plan, advance: Callable[[], None], *, keep: bool = False) -> Result:
     network = Network(home / "network", plan.brokers, plan.settings)
     try:
-        async with network:
+        async with network.running():
             (identity,) = await network.register("load", 1)
             for size in plan.sizes:
                 await _load(network, identity, plan, size)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -95,28 +95,20 @@ class Worker:
 
 
 class Crew:
-    """All load processes of a measurement; they run while it is entered."""
+    """All load processes of a measurement; they run within `running`."""
 
     def __init__(self, directory: Path, jobs: Sequence[tuple[str, Job]]) -> None:
         self.workers = [Worker(name, job, directory / f"{name}.log") for name, job in jobs]
 
-    async def __aenter__(self) -> Self:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
         try:
             for worker in self.workers:
                 await worker.start()
             await asyncio.gather(*(worker.ready() for worker in self.workers))
-        except BaseException:
-            await self._end()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._end()
+            yield self
+        finally:
+            await asyncio.gather(*(worker.end() for worker in self.workers))
 
     async def go(self) -> None:
         """Begin the load, and wait until it has an effect."""
@@ -129,6 +121,3 @@ class Crew:
 
     async def reports(self, window: Window) -> list[Report]:
         return await asyncio.gather(*(worker.report(window) for worker in self.workers))
-
-    async def _end(self) -> None:
-        await asyncio.gather(*(worker.end() for worker in self.workers))

@@ -48,7 +48,6 @@ class Checker(Protocol):
 
     def see(self, event: Observation) -> str | None:
         """Take the next observation; the evidence if it breaks the property."""
-        ...
 
 
 class Checkers:

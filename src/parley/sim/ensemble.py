@@ -74,11 +74,9 @@ class Links(Protocol):
 
     def delay(self, sender: Seat, receiver: Seat, message: Message) -> int | None:
         """After how many ms a message sent now arrives; None if it never does."""
-        ...
 
     def fetch_delay(self, receiver: Seat, donor: Seat) -> int | None:
         """After how many ms blocks asked of `donor` now are there; None if it cannot be reached."""
-        ...
 
 
 class Watch(Protocol):

@@ -30,7 +30,6 @@ class Users(Protocol):
 
     def stop(self) -> None:
         """Begin nothing new; what is outstanding is still retried."""
-        ...
 
     def outstanding(self) -> tuple[bytes, ...]: ...
 
@@ -38,7 +37,6 @@ class Users(Protocol):
 
     def receipts(self) -> Tally[str]:
         """The receipts of the chain by their codes."""
-        ...
 
 
 class Setting(Protocol):
@@ -53,31 +51,25 @@ class Setting(Protocol):
     @property
     def version(self) -> int:
         """Of the application."""
-        ...
 
     @property
     def recovery_views(self) -> int:
         """In how many views all must have healed, besides some for each member."""
-        ...
 
     @property
     def patience(self) -> Patience:
         """When replicas start from a snapshot."""
-        ...
 
     def mounted(self, member: int) -> Mounted:
         """A new application of a member: its replica gets one in each of its lives."""
-        ...
 
     def users(self, world: World) -> Users: ...
 
     def checkers(self) -> list[Checker]:
         """To be asked for once: they are of one run."""
-        ...
 
     def is_sound(self, store: KeyValue) -> bool:
         """Whether a disk holds all that it should, as far as this can be told of the application."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

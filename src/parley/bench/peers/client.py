@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from parley.bench.errors import Unavailable
-from parley.bench.peers.jobs import GO, READY, Job, Report
+from parley.bench.jobs import GO, READY
+from parley.bench.peers.jobs import Job, Report
 from parley.bench.peers.systems import Running
 from parley.bench.usage import used
 

@@ -9,9 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-READY = b"ready\n"
-GO = b"go\n"
-
 SystemName = Literal["parley", "nats", "kafka", "rabbitmq"]
 
 

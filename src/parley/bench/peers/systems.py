@@ -79,7 +79,7 @@ class Parley:
 
     @asynccontextmanager
     async def running(self, directory: Path, sizes: tuple[int, ...]) -> AsyncIterator[Running]:
-        async with Network(directory, BROKERS) as network:
+        async with Network(directory, BROKERS).running() as network:
             topics = [f"{variant.name}-{size}" for variant in self.variants for size in sizes]
             await network.create_topics(topics)
             (identity,) = await network.register("load", 1)

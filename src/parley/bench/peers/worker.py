@@ -14,7 +14,8 @@ from importlib import import_module
 import msgspec
 import uvloop
 
-from parley.bench.peers.jobs import GO, READY, Job, Report, SystemName
+from parley.bench.jobs import GO, READY, say
+from parley.bench.peers.jobs import Job, Report, SystemName
 from parley.bench.peers.publishing import Publisher
 
 # Imported when asked for: each needs another library.
@@ -36,20 +37,15 @@ async def work(job: Job) -> None:
     client = publisher(job)
     await client.prepare()
     await client.publish(job.warm_up)
-    _say(READY)
+    say(READY)
     # Nothing else is to be done meanwhile, so this may block.
     if sys.stdin.buffer.readline() != GO:
         return  # whoever started this has gone
     cpu, begin = time.process_time(), time.monotonic()
     await client.publish(job.messages)
     seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
-    _say(msgspec.json.encode(Report(seconds, round(1e6 * cpu))) + b"\n")
+    say(msgspec.json.encode(Report(seconds, round(1e6 * cpu))) + b"\n")
     await client.close()
-
-
-def _say(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 def main() -> None:

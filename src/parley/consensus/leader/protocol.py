@@ -22,6 +22,5 @@ class LeaderScheme(Protocol):
     @property
     def memory(self) -> int:
         """How many headers of the ancestry it may read; they are kept when blocks are committed."""
-        ...
 
     def leader(self, view: int, entered_by: EnteredBy, ancestry: Iterable[Header]) -> int: ...
