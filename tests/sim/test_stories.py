@@ -54,7 +54,7 @@ def test_power_cuts_for_all_at_once_lose_nothing(seed: int) -> None:
             world.crash(host.index)
         for host in world.hosts:
             world.start(host.index)
-    assert simulation.workload.acknowledged > 10
+    assert simulation.workload.answers.acknowledged > 10
     assert healthy(simulation), simulation.violations
 
 

@@ -43,8 +43,7 @@ class Violation:
 class Checker(Protocol):
     """One property of a run."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def see(self, event: Observation) -> str | None:
         """Take the next observation; the evidence if it breaks the property."""

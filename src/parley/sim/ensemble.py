@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from parley.consensus import events
@@ -79,12 +80,7 @@ class Links(Protocol):
         """After how many ms blocks asked of `donor` now are there; None if it cannot be reached."""
 
 
-class Watch(Protocol):
-    """Sees every effect of every seat before it is executed."""
-
-    def __call__(self, seat: Seat, effect: events.Effect) -> None: ...
-
-
+Watch = Callable[[Seat, events.Effect], None]  # sees every effect of every seat before it is executed
 Alter = Callable[[Seat, Message], Message]  # what a liar sends instead
 
 
@@ -92,31 +88,6 @@ Alter = Callable[[Seat, Message], Message]  # what a liar sends instead
 class _Envelope:
     message: Message
     event: Input | Refused | None = None
-
-
-@dataclass(slots=True)
-class _Deliver:
-    seat: Seat
-    envelope: _Envelope
-
-
-@dataclass(slots=True)
-class _Fire:
-    seat: Seat
-    life: int
-    timer: events.Timer
-
-
-@dataclass(slots=True)
-class _Fetch:
-    seat: Seat
-    life: int
-    qc: events.VerifiedQC
-    donor: int
-
-
-def never() -> bool:
-    return False
 
 
 def view_of(message: Message) -> int:
@@ -149,10 +120,10 @@ class Ensemble:
         self._watch = watch
         self._alter = alter
         self._instance = Instance(digest("sim/ensemble"), 0, 0, settings.size, 1)
-        self._authority = _authority(settings.size)
+        self._authority = SimulatedAuthority(b"sim/ensemble", settings.size)
         self._genesis = genesis_block(self._instance, bytes(32), 0)
         self._verifier = Verifier(self._instance, self._authority.scheme(), self._genesis)
-        self._clock: Clock[_Deliver | _Fire | _Fetch] = Clock()
+        self._clock: Clock[Callable[[], None]] = Clock()
         qc = genesis_qc(self._instance, self._genesis)
         blank = {m: initial_state(self._instance, m, qc) for m in set(members)}
         self.seats = tuple(Seat(i, m, blank[m], self._genesis) for i, m in enumerate(members))
@@ -203,19 +174,12 @@ class Ensemble:
         """Write and sync the safety record."""
         seat.state = state
 
-    def run(self, until: int, done: Callable[[], bool] = never) -> bool:
+    def run(self, until: int, done: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass until `done` or until the time is over; whether it was done."""
         while not done():
-            match self._clock.next(until):
-                case None:
-                    return False
-                case _Deliver(seat, envelope):
-                    self._deliver(seat, envelope)
-                case _Fire(seat, life, timer):
-                    if seat.life == life:
-                        self._feed(seat, events.TimerFired(timer))
-                case _Fetch() as fetch:
-                    self._fetch(fetch)
+            if (task := self._clock.next(until)) is None:
+                return False
+            task()
         return True
 
     # -- what happens to a seat ---------------------------------------------------------------------------------
@@ -239,25 +203,27 @@ class Ensemble:
         except Refused as refusal:
             return refusal
 
-    def _fetch(self, fetch: _Fetch) -> None:
-        """Ask one seat after the other, as long as the blocks are wanted; unreachable ones cost time."""
-        seat, machine = fetch.seat, fetch.seat.machine
-        if machine is None or seat.life != fetch.life:
-            return
-        if machine.known(fetch.qc.block) or fetch.qc.view <= machine.root.view:
-            return
-        donor = self.seats[fetch.donor]
-        reached = donor is not seat and self._links.fetch_delay(seat, donor) is not None
-        blocks = _line(donor, fetch.qc.block, machine) if reached else ()
-        if blocks:
-            self._feed(seat, self._verifier.chain(blocks, fetch.qc.qc))
-        else:
-            self._ask(seat, fetch.qc, (fetch.donor + 1) % len(self.seats))
+    def _fire(self, seat: Seat, life: int, timer: events.Timer) -> None:
+        if seat.life == life:
+            self._feed(seat, events.TimerFired(timer))
 
-    def _ask(self, seat: Seat, qc: events.VerifiedQC, donor: int) -> None:
-        delay = self._links.fetch_delay(seat, self.seats[donor])
+    def _fetch(self, seat: Seat, life: int, qc: events.VerifiedQC, place: int) -> None:
+        """Ask one seat after the other, as long as the blocks are wanted; unreachable ones cost time."""
+        machine = seat.machine
+        if machine is None or seat.life != life or machine.known(qc.block) or qc.view <= machine.root.view:
+            return
+        donor = self.seats[place]
+        reached = donor is not seat and self._links.fetch_delay(seat, donor) is not None
+        blocks = _line(donor, qc.block, machine) if reached else ()
+        if blocks:
+            self._feed(seat, self._verifier.chain(blocks, qc.qc))
+        else:
+            self._ask(seat, qc, (place + 1) % len(self.seats))
+
+    def _ask(self, seat: Seat, qc: events.VerifiedQC, place: int) -> None:
+        delay = self._links.fetch_delay(seat, self.seats[place])
         wait = self.settings.view_timeout // 4 if delay is None else delay
-        self._clock.schedule(wait, _Fetch(seat, seat.life, qc, donor))
+        self._clock.schedule(wait, partial(self._fetch, seat, seat.life, qc, place))
 
     def _feed(self, seat: Seat, event: Input) -> None:
         if (machine := seat.machine) is not None:
@@ -289,7 +255,7 @@ class Ensemble:
             case events.Send(to, message):
                 self._post(seat, self._seats_of.get(to, ()), message)
             case events.SetTimer(timer, delay):
-                self._clock.schedule(delay, _Fire(seat, seat.life, timer))
+                self._clock.schedule(delay, partial(self._fire, seat, seat.life, timer))
             case events.RequestPayload(view):
                 inputs.append(events.Payload(view, self._payload(seat, view)))
             case events.RequestBatches(block):
@@ -312,7 +278,7 @@ class Ensemble:
             if receiver is not seat:
                 delay = self._links.delay(seat, receiver, message)
                 if delay is not None:
-                    self._clock.schedule(delay, _Deliver(receiver, envelope))
+                    self._clock.schedule(delay, partial(self._deliver, receiver, envelope))
 
     def _payload(self, seat: Seat, view: int) -> tuple[bytes, ...]:
         """Different in each seat and life: twins that lead one view propose two blocks, and who forgets one, another."""
@@ -354,7 +320,3 @@ def _roots(block: Block) -> Roots:
     if block.height == 0:
         return Roots(block.header.state_root, block.header.history_root)
     return Roots(block.id, block.id)
-
-
-def _authority(size: int) -> SimulatedAuthority:
-    return SimulatedAuthority(b"sim/ensemble", size)

@@ -50,7 +50,7 @@ class Host:
         self.damaged = False
         self.joining = False  # at its last start
         self.suspect = False  # its state may be wrong since a bit of its disk flipped
-        self.crash_at: int | None = None
+        self.crash_at: int | None = None  # which effect; None: it is not to crash
         self.crash_during: type[Effect] | None = None
         self.downtime = 0
         self.refused: Counter[str] = Counter()  # by reason
@@ -98,9 +98,6 @@ class Host:
         self.disk = self._new_disk(abstaining=True)
         self.wiped = True
         self._last_committed = 0
-
-    def disarm(self) -> None:
-        self.crash_at = None
 
     def stop(self) -> None:
         """The process is gone; its memory with it."""

@@ -9,6 +9,11 @@ from parley.replica.ports import KeyValue, Receipt
 
 
 @dataclass(frozen=True, slots=True)
+class _OfReplica:
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A client has made this batch; it may reach any replica from now on."""
 
@@ -17,70 +22,61 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(_OfReplica):
     """A correct replica has done all that a start brings: it has executed what its disk holds of the committed chain."""
 
-    replica: int
     executed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(_OfReplica):
     """A correct replica came up with this committed height; `joining`: with a state that it will not use."""
 
-    replica: int
     committed: int
     joining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(_OfReplica):
     """These bytes left a correct replica."""
 
-    replica: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(_OfReplica):
     """A correct replica finished writing this safety record."""
 
-    replica: int
     record: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed:
+class Crashed(_OfReplica):
     """A correct replica lost power; `record` is what it was writing into the safety file, if it was."""
 
-    replica: int
     record: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wiped:
+class Wiped(_OfReplica):
     """A correct replica lost its disk, the safety record included, and got a new one (P10)."""
-
-    replica: int
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(_OfReplica):
     """A correct replica came back with this safety record, or `fault` says why it could not."""
 
-    replica: int
     record: bytes | None
     fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(_OfReplica):
     """A correct replica executed a committed block; `leaves` is what its disk holds of the results.
 
     `suspect`: its disk was damaged, so it may execute the block wrongly, and must notice by what others certify.
     """
 
-    replica: int
     block: Block
     receipts: tuple[Receipt, ...]
     leaves: bytes = b""
@@ -88,26 +84,23 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class Certified(_OfReplica):
     """A correct replica can prove to clients what blocks up to this height did."""
 
-    replica: int
     height: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_OfReplica):
     """A correct replica stopped by itself, or an input made it raise."""
 
-    replica: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(_OfReplica):
     """Where one correct replica stands."""
 
-    replica: int
     up: bool
     view: int
     committed: int
@@ -132,10 +125,9 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(_OfReplica):
     """The run is over, and the disk of a correct replica is looked at; `whole`: it is complete, and may sign."""
 
-    replica: int
     store: KeyValue
     whole: bool = True
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from parley.sim.checkers import Violation
+
+
+@dataclass(slots=True)
+class Answers:
+    """What clients have learned so far. `settled` is the height at which the last of them succeeded."""
+
+    settled: int = 0
+    acknowledged: int = 0
+    receipts: Counter[str] = field(default_factory=Counter)  # of the chain, by their codes
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class Simulation:
         self.world.network.heal()
         self.workload.stop()
         for host in self.world.correct:
-            host.disarm()
+            host.crash_at = None
             self.world.start(host.index)
         self._healed = Healed(self.world.now, self._statuses())
         self.world.observe(self._healed)
@@ -137,7 +137,9 @@ class Simulation:
         assert self._healed is not None, "faults end before the judgement"
         self.world.run(self._healed.time + MAX_RECOVERY, self._moved_on)
         self.world.observe(
-            Ended(self.world.now, self._statuses(), self.workload.outstanding(), self.workload.settled)
+            Ended(
+                self.world.now, self._statuses(), self.workload.outstanding(), self.workload.answers.settled
+            )
         )
         limit = self.world.now + MAX_MENDING
         while self.world.now < limit and not all(map(self._is_mended, self.world.correct)):
@@ -167,8 +169,8 @@ class Simulation:
             violations=self.violations,
             committed=min(host.committed for host in self.world.correct),
             views=views,
-            acknowledged=self.workload.acknowledged,
-            receipts=dict(sorted(self.workload.receipts().items())),
+            acknowledged=self.workload.answers.acknowledged,
+            receipts=dict(sorted(self.workload.answers.receipts.items())),
             crashes=sum(host.crashes for host in hosts),
             happened=dict(sorted(happened.items())),
             messages_sent=network.sent,
@@ -215,7 +217,7 @@ class Simulation:
         assert self._healed is not None
         if self.workload.outstanding():
             return False
-        goal = max(checkers.progress_goal(self._healed), self.workload.settled)
+        goal = max(checkers.progress_goal(self._healed), self.workload.answers.settled)
         return all(host.committed >= goal for host in self.world.correct)
 
     def _is_mended(self, host: Host) -> bool:

@@ -10,10 +10,8 @@ class Trace:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self.events = 0
 
     def add(self, time: int, replica: int, kind: bytes, data: bytes) -> None:
-        self.events += 1
         self._hash.update(b"%d %d %b %d " % (time, replica, kind, len(data)))
         self._hash.update(data)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from random import Random
 
@@ -11,6 +10,7 @@ from parley.mempool.pool import batch_digest
 from parley.sim.chance import stream
 from parley.sim.counter import encode_batch
 from parley.sim.observations import Applied, Observation, Submitted
+from parley.sim.report import Answers
 from parley.sim.world import World
 
 ACK_TIMEOUT = 3000
@@ -78,9 +78,7 @@ class Workload:
 
     def __init__(self, world: World, seed: int, clients: int, batches: int) -> None:
         self.clients = [Client(world, i, batches, stream(seed, "client", i)) for i in range(clients)]
-        self.settled = 0
-        self.acknowledged = 0
-        self._receipts: Counter[str] = Counter()
+        self.answers = Answers()
         self._height = 0
 
     def start(self) -> None:
@@ -94,16 +92,13 @@ class Workload:
     def outstanding(self) -> tuple[bytes, ...]:
         return tuple(client.waiting_for for client in self.clients if client.waiting_for is not None)
 
-    def receipts(self) -> Counter[str]:
-        return self._receipts
-
     def see(self, event: Observation) -> None:
         if isinstance(event, Applied):
             if event.block.height > self._height:
                 self._height = event.block.height
-                self._receipts.update(receipt.code for receipt in event.receipts)
+                self.answers.receipts.update(receipt.code for receipt in event.receipts)
             for receipt in event.receipts:
                 for client in self.clients:
                     if client.receipt(receipt.batch, receipt.code):
-                        self.settled = event.block.height
-                        self.acknowledged += 1
+                        self.answers.settled = event.block.height
+                        self.answers.acknowledged += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from parley.consensus.errors import Reason, SafetyRecordError
 from parley.consensus.record import encode_record, recover_record, repairs
@@ -41,25 +41,6 @@ LEISURE = 6
 Watch = Callable[[int, seen.Observation], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Deliver:
-    receiver: int
-    sender: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Fire:
-    replica: int
-    incarnation: int
-    timer: Timer
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    run: Callable[[], None]
-
-
 class World:
     """Hosts, the network between them and one virtual clock. `watch` sees what an outside observer would see."""
 
@@ -70,7 +51,7 @@ class World:
         self.evidence: Counter[str] = Counter()
         self.happened: Counter[str] = Counter()  # to correct replicas
         self._watch = watch
-        self._clock: Clock[_Deliver | _Fire | _Task] = Clock()
+        self._clock: Clock[Callable[[], None]] = Clock()
 
     @property
     def now(self) -> int:
@@ -82,20 +63,14 @@ class World:
 
     def after(self, delay: int, task: Callable[[], None]) -> None:
         """Run `task` that many milliseconds from now."""
-        self._clock.schedule(delay, _Task(task))
+        self._clock.schedule(delay, task)
 
     def run(self, until: int, done: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass until `done` or until the time is over; whether it was done."""
         while not done():
-            match self._clock.next(until):
-                case None:
-                    return False
-                case _Deliver() as message:
-                    self._deliver(message)
-                case _Fire() as alarm:
-                    self._fire(alarm)
-                case _Task() as task:
-                    task.run()
+            if (task := self._clock.next(until)) is None:
+                return False
+            task()
         return True
 
     def observe(self, event: seen.Observation) -> None:
@@ -146,7 +121,7 @@ class World:
         record = during.record if isinstance(during, PersistSafety) else None
         self._see(host, seen.Crashed(replica, record))
         host.disk.crash(host.chance, write)
-        host.disarm()
+        host.crash_at = None
         host.stop()
         host.crashes += 1
 
@@ -173,17 +148,16 @@ class World:
             host.damaged = True
             host.suspect = host.suspect or key.startswith(layout.APPLICATION)
 
-    def _deliver(self, message: _Deliver) -> None:
-        host = self.hosts[message.receiver]
+    def _deliver(self, receiver: int, sender: int, data: bytes) -> None:
+        host = self.hosts[receiver]
         if running := host.running:
-            self.trace.add(self.now, host.index, b"receive %d" % message.sender, message.data)
-            self._act(host, lambda: running.participant.receive(self.now, message.sender, message.data))
+            self.trace.add(self.now, receiver, b"receive %d" % sender, data)
+            self._act(host, lambda: running.participant.receive(self.now, sender, data))
 
-    def _fire(self, alarm: _Fire) -> None:
-        host = self.hosts[alarm.replica]
-        if (running := host.running) and host.incarnation == alarm.incarnation:
-            self.trace.add(self.now, host.index, b"fire", repr(alarm.timer).encode())
-            self._act(host, lambda: running.participant.fire(self.now, alarm.timer))
+    def _fire(self, host: Host, incarnation: int, timer: Timer) -> None:
+        if (running := host.running) and host.incarnation == incarnation:
+            self.trace.add(self.now, host.index, b"fire", repr(timer).encode())
+            self._act(host, lambda: running.participant.fire(self.now, timer))
 
     # -- what a replica does --------------------------------------------------------------------------------
 
@@ -224,8 +198,8 @@ class World:
                 for receiver in self._others(host):
                     self._transmit(host.index, receiver, effect.data)
             case SetTimer():
-                timer = _Fire(host.index, host.incarnation, effect.timer)
-                self._clock.schedule(effect.delay * _leisure(host, effect.timer), timer)
+                fire = partial(self._fire, host, host.incarnation, effect.timer)
+                self._clock.schedule(effect.delay * _leisure(host, effect.timer), fire)
             case Write():
                 self.trace.add(self.now, host.index, b"write", repr(effect.entries).encode())
                 host.disk.write(effect)
@@ -287,7 +261,7 @@ class World:
 
     def _transmit(self, sender: int, receiver: int, data: bytes) -> None:
         for delay in self.network.delays(sender, receiver):
-            self._clock.schedule(delay, _Deliver(receiver, sender, data))
+            self._clock.schedule(delay, partial(self._deliver, receiver, sender, data))
 
     def _others(self, host: Host) -> list[int]:
         return [other.index for other in self.hosts if other is not host]

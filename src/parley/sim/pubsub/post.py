@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, partial
 from random import Random
@@ -13,6 +13,7 @@ from parley.ledger.layout import decode_receipts
 from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.model.refusals import DUPLICATE, OK, class_of
 from parley.sim.observations import Applied, Observation, Submitted
+from parley.sim.report import Answers
 from parley.sim.world import World
 
 ACK_TIMEOUT = 3_000
@@ -27,10 +28,8 @@ class Post:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.settled = 0
-        self.acknowledged = 0
+        self.answers = Answers()
         self.height = 0
-        self.receipts: Counter[str] = Counter()
         self._waiting: dict[bytes, Settle] = {}
         self._earlier: deque[bytes] = deque(maxlen=REMEMBERED)
 
@@ -65,7 +64,7 @@ class Post:
         self.height = max(self.height, event.block.height)
         for leaf in read_leaves(event.leaves):
             if (receipt := receipt_of(leaf)) is not None:
-                self.receipts[receipt.code] += first
+                self.answers.receipts[receipt.code] += first
                 self._settle(receipt, event.block.height)
 
     def _settle(self, receipt: BatchReceipt, height: int) -> None:
@@ -73,8 +72,8 @@ class Post:
             return
         settle = self._waiting.pop(receipt.digest, None)
         if settle is not None:
-            self.settled = height
-            self.acknowledged += receipt.code in {OK, DUPLICATE}
+            self.answers.settled = height
+            self.answers.acknowledged += receipt.code in {OK, DUPLICATE}
             settle(receipt)
 
     def _retry(self, digest: bytes, body: bytes, chance: Random) -> None:

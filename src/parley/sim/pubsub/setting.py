@@ -37,19 +37,11 @@ class Publishing:
     def __init__(self, seed: int, nodes: int) -> None:
         self._seed = seed
         self.people = People(seed, nodes)
-        agreed = Agreed()
-        self._nothing_lost, self._sound_disks = NothingLost(agreed), SoundDisks(agreed)
-        self._agreed = agreed
+        self.chain, self.version = self.people.chain, self.people.genesis.application
+        self._agreed = Agreed()
+        self._nothing_lost, self._sound_disks = NothingLost(self._agreed), SoundDisks(self._agreed)
         self._kept = KeptState()
         self.patience = IMPATIENT if stream(seed, "patience").random() < OFTEN_IMPATIENT else PATIENT
-
-    @property
-    def chain(self) -> bytes:
-        return self.people.chain
-
-    @property
-    def version(self) -> int:
-        return self.people.genesis.application
 
     def mounted(self, member: int) -> Mounted:
         return self._kept.watched(member, SHARD.mount(self.people.genesis))
@@ -58,16 +50,15 @@ class Publishing:
         return Workload(world, self._seed, self.people)
 
     def checkers(self) -> list[Checker]:
-        agreed = self._agreed
         administrators = {admin.key: admin.organisation for admin in self.people.administrators}
         return [
             NoDuplication(OK),
             EqualResults(SHARD.mount(self.people.genesis).machine),
             self._kept,
-            PublicationOrder(agreed),
+            PublicationOrder(self._agreed),
             self._nothing_lost,
-            Revocation(agreed, administrators),
-            WholeStages(agreed),
+            Revocation(self._agreed, administrators),
+            WholeStages(self._agreed),
             self._sound_disks,
         ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from parley.application.operations import Operation
@@ -44,6 +43,7 @@ class Workload:
         self._people = people
         self._seed = seed
         self._post = Post(world)
+        self.answers = self._post.answers
         self._chance = stream(seed, "workload")
         self._publishers = [self._publisher(people.member(f"p{i}", i)) for i in range(PUBLISHERS)]
         self._subscribers = [
@@ -61,22 +61,13 @@ class Workload:
             for admin in people.administrators
         ]
 
-    @property
-    def settled(self) -> int:
-        return self._post.settled
-
-    @property
-    def acknowledged(self) -> int:
-        return self._post.acknowledged
-
     def start(self) -> None:
         for administrator in self._administrators:
             administrator.start()
 
     def stop(self) -> None:
-        for administrator in self._administrators:
-            administrator.stop()
-        roles: tuple[Role, ...] = (
+        roles: tuple[Administrator | Role, ...] = (
+            *self._administrators,
             *self._publishers,
             *self._subscribers,
             *self._stagers,
@@ -95,9 +86,6 @@ class Workload:
             happened = self._post.world.happened
             happened["erased"] += sum(1 for _ in event.store.scan(layout.erased(b"")))
             happened["expired"] = max(happened["expired"], log_start(event.store, SHORT_LIVED, 0))
-
-    def receipts(self) -> Counter[str]:
-        return self._post.receipts
 
     # -- who does what ----------------------------------------------------------------------------------------
 
