@@ -21,7 +21,7 @@ from parley.replica.ports import Receipt
 from parley.sim import checkers
 from parley.sim.checkers import Checker, Checkers
 from parley.sim.counter import Counter, encode_batch
-from parley.sim.entries import Entries
+from parley.sim.disk import Entries
 from parley.sim.observations import (
     Applied,
     Crashed,

@@ -17,11 +17,11 @@ from parley.modules.subscriptions.index import Subscription, SubscriptionIndex
 from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.tables import TOPICS
-from parley.sim.entries import Entries
-from parley.sim.kept import KeptState
+from parley.sim.disk import Entries
 from parley.sim.observations import Applied
 from parley.sim.pubsub import setting
 from parley.sim.pubsub.people import People
+from parley.sim.results import KeptState
 from parley.sim.scenario import Simulation
 
 

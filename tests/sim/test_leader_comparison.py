@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from parley.cli import sim_leaders
 from parley.cli.output import ExitCode
-from parley.sim.distances import Distances, Network
-from parley.sim.leader_faults import Fault, Plan
+from parley.sim.leader_faults import Distances, Fault, Network, Plan
 from parley.sim.leaders import VARIANTS, calibrate, compare
 
 runner = CliRunner()

@@ -31,7 +31,7 @@ from parley.modules.subscriptions.tables import ORDER_LEAVES
 from parley.modules.topics.operations import DeleteTopic
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.sim.chance import stream
-from parley.sim.entries import Entries
+from parley.sim.disk import Entries
 from parley.sim.network import Network
 from parley.sim.observations import (
     Applied,
@@ -43,13 +43,11 @@ from parley.sim.observations import (
     Submitted,
     Wiped,
 )
-from parley.sim.pubsub.agreed import Agreed
 from parley.sim.pubsub.author import Author
-from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
+from parley.sim.pubsub.checkers import Agreed, NothingLost, PublicationOrder, Revocation, WholeStages
 from parley.sim.pubsub.disks import SoundDisks
 from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
-from parley.sim.pubsub.stages import WholeStages
 from parley.sim.scenario import Simulation
 from parley.sim.world import World
 

@@ -14,8 +14,7 @@ from rich.console import Group, RenderableType
 from parley.cli import plots
 from parley.cli.output import Json, emit, fail, note, progress, table
 from parley.consensus.committee import faults
-from parley.sim.distances import Network
-from parley.sim.leader_faults import Fault, Plan
+from parley.sim.leader_faults import Fault, Network, Plan
 from parley.sim.leaders import TIMEOUT_FACTOR, VARIANTS, Comparison, StalledError, compare, steps
 from parley.sim.placements import Placements, every, modelled, try_all
 

@@ -17,10 +17,9 @@ from itertools import pairwise
 from parley.consensus import events
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.leader.schemes import make
-from parley.consensus.types import Block, Header, Timeout
-from parley.sim.distances import Network
+from parley.consensus.types import Block, Timeout
 from parley.sim.ensemble import Ensemble, Seat, Settings
-from parley.sim.leader_faults import Fault, Plan, Stopwatch, links
+from parley.sim.leader_faults import Fault, Network, Plan, Stopwatch, links
 
 TIMEOUT_FACTOR = 15
 CALIBRATION = 10  # blocks of the healthy run, for each member
@@ -166,7 +165,7 @@ def measure(plan: Plan, pace: Pace, variant: Variant, advance: Advance = lambda 
     begin = _run(ensemble, observer, plan.warm_up, advance)
     first = len(observer.chain) - 1
     end = _run(ensemble, observer, first + plan.blocks, advance)
-    return _judge(plan, leaders, _Span(observer.chain, first, (end - begin) / 1000, given_up))
+    return _judge(plan, leaders, observer.chain, first, seconds=(end - begin) / 1000, given_up=given_up)
 
 
 # -- one run -----------------------------------------------------------------------------------------------------------
@@ -188,27 +187,26 @@ def _longer(observer: Seat, length: int) -> bool:
     return len(observer.chain) >= length
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """What the observer saw: its chain, of which the blocks above height `first` count, and how long they took."""
-
-    chain: Sequence[Block]
-    first: int
-    seconds: float
-    given_up: set[int]  # views that it timed out in
-
-
-def _judge(plan: Plan, scheme: LeaderScheme, span: _Span) -> Measured:
-    faulty, counted = set(plan.members), span.chain[span.first + 1 :]
-    heights = range(span.first + 1, len(span.chain))
-    leaders = [leader for height in heights for leader in _leaders(scheme, span.chain, height)]
+def _judge(
+    plan: Plan,
+    scheme: LeaderScheme,
+    chain: Sequence[Block],
+    first: int,
+    *,
+    seconds: float,
+    given_up: set[int],
+) -> Measured:
+    """What the observer saw: the blocks above height `first`, in so many seconds; in some views it timed out."""
+    faulty, counted = set(plan.members), chain[first + 1 :]
+    heights = range(first + 1, len(chain))
+    leaders = [leader for height in heights for leader in _leaders(scheme, chain, height)]
     proposers = [block.header.proposer for block in counted]
     blamed = proposers if plan.fault is Fault.OMIT else leaders
     return Measured(
-        throughput=len(counted) / span.seconds,
+        throughput=len(counted) / seconds,
         failed_view_share=1 - len(counted) / len(leaders),
         byzantine_share=sum(member in faulty for member in blamed) / len(blamed),
-        timeouts=sum(block.view in span.given_up for block in counted) / len(leaders),
+        timeouts=sum(block.view in given_up for block in counted) / len(leaders),
         proposers=len(set(proposers)),
     )
 
@@ -218,12 +216,8 @@ def _leaders(scheme: LeaderScheme, chain: Sequence[Block], height: int) -> Itera
     parent, block = chain[height - 1], chain[height]
     for view in range(parent.view + 1, block.view):
         entered_by = EnteredBy.QC if view == parent.view + 1 else EnteredBy.TC
-        yield scheme.leader(view, entered_by, _ancestry(chain, height - 1))
+        yield scheme.leader(view, entered_by, (chain[h].header for h in range(height - 1, -1, -1)))
     yield block.header.proposer
-
-
-def _ancestry(chain: Sequence[Block], height: int) -> Iterator[Header]:
-    return (chain[h].header for h in range(height, -1, -1))
 
 
 def _in_processes(

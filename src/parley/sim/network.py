@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from random import Random
 
 from parley.sim.chance import stream
 
@@ -45,8 +46,8 @@ class Network:
             self.lost += 1
             return ()
         if chance.random() < weather.duplication:
-            return (self._delay(sender, receiver), self._delay(sender, receiver))
-        return (self._delay(sender, receiver),)
+            return (self._delay(chance), self._delay(chance))
+        return (self._delay(chance),)
 
     def cut(self, links: Iterable[Link]) -> None:
         """Cut these directed links; cuts add up, so each needs its own `mend`."""
@@ -62,8 +63,7 @@ class Network:
         self._cuts = [[0] * self.size for _ in range(self.size)]
         self.weather = CALM
 
-    def _delay(self, sender: int, receiver: int) -> int:
-        chance = self._chance[sender][receiver]
+    def _delay(self, chance: Random) -> int:
         weather = self.weather
         delay = chance.randint(weather.min_latency, weather.max_latency)
         if chance.random() < weather.straggling:

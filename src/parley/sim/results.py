@@ -1,11 +1,17 @@
-"""An observer that executes the agreed chain itself: what replicas report and sign must be what comes out."""
+"""Observers that compute for themselves: what replicas report, sign and keep in memory must be what comes out."""
 
 from __future__ import annotations
 
-from parley.consensus.types import Header
-from parley.ledger.application import StateMachine
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
+
+from parley.application.block import Derived
+from parley.application.machine import Machine
+from parley.consensus.types import Block, Header
+from parley.ledger.application import KeyValue, Mounted, Results, StateMachine, Writes
 from parley.replica.ports import Receipt
-from parley.sim.entries import Entries
+from parley.sim.disk import Entries
 from parley.sim.observations import Applied, Observation, Submitted
 
 
@@ -58,3 +64,75 @@ class EqualResults:
             f"{header.state_root.hex()[:12]} for height {height}, where executing the chain gives "
             f"{self._roots[height].hex()[:12]}"
         )
+
+
+class KeptState:
+    """After every block, what a correct replica keeps in memory equals what loading it from the store gives.
+
+    Otherwise a replica that was started again would decide differently from those that were not.
+    """
+
+    name = "kept state"
+
+    def __init__(self) -> None:
+        self._differing: dict[tuple[int, int], tuple[str, ...]] = {}  # by member and height
+
+    def watched(self, member: int, mounted: Mounted) -> Mounted:
+        """The application of one member, whose memory is compared from now on."""
+        machine = mounted.machine
+        assert isinstance(machine, Machine), "applications made of modules say what they keep"
+
+        def note(height: int, names: tuple[str, ...]) -> None:
+            self._differing[member, height] = names
+
+        return Mounted(_Compared(machine, note), mounted.keeper)
+
+    def see(self, event: Observation) -> str | None:
+        if not isinstance(event, Applied):
+            return None
+        names = self._differing.pop((event.replica, event.block.height), ())
+        if not names or event.suspect:  # memory is right where a disk is damaged
+            return None
+        return (
+            f"after height {event.block.height} replica {event.replica} keeps other {', '.join(names)} in memory than its "
+            f"store gives"
+        )
+
+
+class _Compared:
+    """A state machine that loads what it keeps once more after every block; `note` gets the names of what differs."""
+
+    def __init__(self, machine: Machine, note: Callable[[int, tuple[str, ...]], None]) -> None:
+        self._machine = machine
+        self._note = note
+        self.genesis, self.admit = machine.genesis, machine.admit
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
+        results = self._machine.apply(block, batches, state)
+        kept, after = self._machine.derived or {}, _After(state, results.writes)
+        self._note(block.height, tuple(one.name for one in kept if _differs(one, kept[one], after)))
+        return results
+
+
+class _After:
+    """The application's part of a store with the results of one more block."""
+
+    def __init__(self, before: KeyValue, writes: Writes) -> None:
+        self._before = before
+        self._written = dict(writes)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._written[key] if key in self._written else self._before.get(key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        new = {key: value for key, value in self._written.items() if key.startswith(prefix)}
+        old = (entry for entry in self._before.scan(prefix) if entry[0] not in new)
+        both = merge(sorted(new.items()), old, key=itemgetter(0))
+        return ((key, value) for key, value in both if value is not None)
+
+
+def _differs(derived: Derived[object], kept: object, store: KeyValue) -> bool:
+    try:
+        return bool(kept != derived.load(store))
+    except Exception:  # noqa: BLE001 - a damaged disk cannot be loaded, and the replica must not notice that it was tried
+        return True

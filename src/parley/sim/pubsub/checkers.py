@@ -1,8 +1,9 @@
-"""What must hold of publications in every run: their places, their permanence, and who may publish."""
+"""What must hold of publications in every run: their places, their permanence, who may publish, and staged batches (P23)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -10,21 +11,70 @@ from parley.applications import DATA_SHARD
 from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
-from parley.model.batches import Batch
+from parley.model.batches import STAGED, Batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Position
 from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.modules.publishing.receipts import first_offset, published
 from parley.modules.registry.operations import registered, revoked
+from parley.modules.staging import tables as staging
+from parley.modules.staging.operations import commit_of
 from parley.modules.staging.receipts import is_staged
-from parley.modules.staging.tables import STAGED
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
+from parley.modules.topics.operations import deleted
 from parley.modules.topics.tables import HEADS
 from parley.replica.ports import KeyValue
-from parley.sim.observations import Applied, Certified, Observation, Opened, Resumed, Started, Wiped
-from parley.sim.pubsub.agreed import Agreed
+from parley.sim.observations import (
+    Applied,
+    Certified,
+    Observation,
+    Opened,
+    Resumed,
+    Started,
+    Submitted,
+    Wiped,
+)
+from parley.sim.pubsub.post import read_leaves
 
 Order = tuple[str, int, bytes, Position]  # topic, partition, constraint, incarnation
+
+
+class Agreed:
+    """The chain of a run, block by block, as the first correct replica that executed each has it on disk.
+
+    Several checkers share one and show it what they see: it takes each block once.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[bytes, bytes] = {}
+        self._blocks: list[tuple[Block, bytes]] = []
+
+    @property
+    def height(self) -> int:
+        return len(self._blocks)
+
+    def see(self, event: Observation) -> None:
+        match event:
+            case Submitted():
+                self.bodies[event.batch] = event.data
+            case Applied(block=block, suspect=False) if block.height == len(self._blocks) + 1:
+                self._blocks.append((block, event.leaves))
+            case _:
+                pass
+
+    def block(self, height: int) -> Block:
+        return self._blocks[height - 1][0]
+
+    def results(self, height: int) -> bytes:
+        """As they lie on the disk."""
+        return self._blocks[height - 1][1]
+
+    def leaves(self, height: int) -> tuple[Leaf, ...]:
+        return read_leaves(self.results(height))
+
+    def after(self, height: int) -> Iterator[tuple[int, tuple[Leaf, ...]]]:
+        """The results of the blocks above a height."""
+        return ((above, self.leaves(above)) for above in range(height + 1, self.height + 1))
 
 
 class PublicationOrder:
@@ -148,7 +198,7 @@ class NothingLost:
         if body is not None:
             return body != self._agreed.bodies[receipt.digest]
         if is_staged(receipt):  # and not numbered: it may have expired, or its commit left it out
-            return store.get(layout.state(STAGED.key(receipt.digest))) is not None
+            return store.get(layout.state(staging.STAGED.key(receipt.digest))) is not None
         if first is None:
             return True
         # A replica that came back by a snapshot after the end of retention has not even a stub: no broker had the body.
@@ -219,3 +269,53 @@ def order_of(leaf: Match | Closed) -> Order:
 def _name(order: Order) -> str:
     topic, partition, constraint, incarnation = order
     return f"the order of constraint {constraint.hex()[:8]}, begun at {incarnation}, on {topic}/{partition}"
+
+
+class WholeStages:
+    """The batches of accepted commits are numbered one after the other, and nothing else is that was staged."""
+
+    name = "whole stages"
+
+    def __init__(self, agreed: Agreed) -> None:
+        self._agreed = agreed
+        self._height = 0
+        self._queue: deque[tuple[str, bytes]] = deque()  # topic and digest
+        self._stages: dict[tuple[bytes, str, bytes], int] = {}
+
+    def see(self, event: Observation) -> str | None:
+        self._agreed.see(event)
+        if not isinstance(event, Applied) or event.suspect:
+            return None
+        for height, leaves in self._agreed.after(self._height):
+            self._height = height
+            own = len(self._agreed.block(height).batches)
+            receipts = [found for found in map(receipt_of, leaves) if found is not None]
+            for position, receipt in enumerate(receipts):
+                fault = self._decided(receipt) if position < own else self._numbered(receipt)
+                if fault is not None:
+                    return f"at height {height}, leaf {position}: {fault}"
+        return None
+
+    def _decided(self, receipt: BatchReceipt) -> str | None:
+        batch = msgspec.msgpack.decode(self._agreed.bodies[receipt.digest], type=Batch)
+        if first_offset(receipt) is not None and batch.header.kind == STAGED:
+            return f"batch {receipt.digest.hex()[:12]} was published instead of staged"
+        if receipt.topic or not receipt.is_done:
+            return None
+        operation = DATA_SHARD.decode_operation(batch.messages[0].payload)
+        if (deletion := deleted(operation)) is not None:
+            self._queue = deque(waiting for waiting in self._queue if waiting[0] != deletion.name)
+        if (commit := commit_of(operation)) is not None:
+            writer = (receipt.publisher, commit.topic, commit.writer)
+            before = self._stages.get(writer, -1)
+            self._stages[writer] = commit.stage
+            self._queue.extend((commit.topic, digest) for digest in commit.digests)
+            if commit.stage <= before:
+                return f"stage {commit.stage} was committed after stage {before} of the same writer"
+        return None
+
+    def _numbered(self, receipt: BatchReceipt) -> str | None:
+        if not self._queue or self._queue[0] != (receipt.topic, receipt.digest):
+            return f"batch {receipt.digest.hex()[:12]} was numbered, which is not the next one that was committed"
+        self._queue.popleft()
+        return None if first_offset(receipt) is not None else "a numbered batch was not published"

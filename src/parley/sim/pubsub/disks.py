@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import TypeVar, TypeVarTuple
 
 import msgspec
@@ -28,8 +27,7 @@ from parley.modules.subscriptions.tables import ORDER_HEADS, ORDER_LEAVES
 from parley.replica.chain import StateView
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Observation, Opened
-from parley.sim.pubsub.agreed import Agreed
-from parley.sim.pubsub.checkers import Order, log_start, order_of
+from parley.sim.pubsub.checkers import Agreed, Order, log_start, order_of
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
@@ -148,7 +146,8 @@ class _Look:
         `places`: the batches of the log by their first offset, as the index has them.
         """
         topic, partition, constraint, _ = order
-        if list(self._indexed(order)) != expected:
+        places_of_leaves = (place for _, place in self._scan(ORDER_LEAVES, *order))
+        if [self._leaf(place.height, place.position) for place in places_of_leaves] != expected:
             raise _Fault(
                 f"constraint {constraint.hex()[:8]} on {topic}/{partition} has other deliveries than agreed"
             )
@@ -157,10 +156,6 @@ class _Look:
         for offset, leaf in (item for match in matches for item in match.items):
             if offset >= start and self._message(places, offset) != leaf:
                 raise _Fault(f"message {offset} of {topic}/{partition} is not the one that was matched")
-
-    def _indexed(self, order: Order) -> Iterator[Leaf]:
-        for _, place in self._scan(ORDER_LEAVES, *order):
-            yield self._leaf(place.height, place.position)
 
     def _receipts(self, height: int) -> None:
         """Every batch that was ordered finds a receipt of its own: the one that accepted it, if one did."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 
 from parley.application.operations import Operation, encode_operation
@@ -191,19 +192,20 @@ class Misuser(Role):
         self._stranger = stranger
 
     def act(self) -> None:
+        repeat = partial(self._post.repeat, self._chance)
         self._chance.choice(
             (
                 self._reuse_a_sequence,
-                self._leave_a_gap,
-                self._sign_for_another,
+                partial(self._begin_a_session, self._author, 7),  # leaves a gap
+                partial(self._deceive, publisher=self._victim.key),
                 self._send_garbage,
-                self._mean_another_network,
-                self._come_too_late,
-                self._come_unknown,
+                partial(self._deceive, chain=bytes(32)),  # means another network
+                partial(self._begin_a_session, self._author, 0, not_after=1),  # comes too late
+                partial(self._begin_a_session, self._stranger, 0),
                 self._overreach,
-                self._repeat,
-                self._repeat,
-                self._repeat,
+                repeat,
+                repeat,
+                repeat,
             )
         )()
 
@@ -214,13 +216,16 @@ class Misuser(Role):
             signed = self._author.sign(_ORDERS, (message(self._chance),), 0, session=session)
             self._post.throw_in(*signed, self._chance, brokers=2)
 
-    def _leave_a_gap(self) -> None:
+    def _begin_a_session(self, author: Author, sequence: int, not_after: int | None = None) -> None:
         session = self._chance.randbytes(16)
-        signed = self._author.sign(_ORDERS, (message(self._chance),), 7, session=session)
+        signed = author.sign(
+            _ORDERS, (message(self._chance),), sequence, session=session, not_after=not_after
+        )
         self._post.throw_in(*signed, self._chance)
 
-    def _sign_for_another(self) -> None:
-        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0, publisher=self._victim.key)
+    def _deceive(self, *, chain: bytes | None = None, publisher: bytes | None = None) -> None:
+        """The batch says that it is for another network, or from another client, than it is."""
+        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0, chain=chain, publisher=publisher)
         self._post.throw_in(None, body, self._chance)
 
     def _send_garbage(self) -> None:
@@ -229,20 +234,6 @@ class Misuser(Role):
         self._post.throw_in(
             None, self._chance.choice((body[:cut], self._chance.randbytes(cut))), self._chance
         )
-
-    def _mean_another_network(self) -> None:
-        _, body = self._author.sign(_ORDERS, (message(self._chance),), 0, chain=bytes(32))
-        self._post.throw_in(None, body, self._chance)
-
-    def _come_too_late(self) -> None:
-        session = self._chance.randbytes(16)
-        signed = self._author.sign(_ORDERS, (message(self._chance),), 0, session=session, not_after=1)
-        self._post.throw_in(*signed, self._chance)
-
-    def _come_unknown(self) -> None:
-        session = self._chance.randbytes(16)
-        signed = self._stranger.sign(_ORDERS, (message(self._chance),), 0, session=session)
-        self._post.throw_in(*signed, self._chance)
 
     def _overreach(self) -> None:
         """Only administrators may, and only their own clients; and no client commits what another one has staged."""
@@ -254,9 +245,6 @@ class Misuser(Role):
             (CONTROL, "", 0), (Message(salt, header, "", operation),), 0, session=session
         )
         self._post.throw_in(*signed, self._chance)
-
-    def _repeat(self) -> None:
-        self._post.repeat(self._chance)
 
 
 def message(chance: Random) -> Message:

@@ -9,14 +9,11 @@ from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
 from parley.sim.chance import stream
 from parley.sim.checkers import Checker, NoDuplication
-from parley.sim.kept import KeptState
-from parley.sim.pubsub.agreed import Agreed
-from parley.sim.pubsub.checkers import NothingLost, PublicationOrder, Revocation
+from parley.sim.pubsub.checkers import Agreed, NothingLost, PublicationOrder, Revocation, WholeStages
 from parley.sim.pubsub.disks import SoundDisks
 from parley.sim.pubsub.people import People
-from parley.sim.pubsub.stages import WholeStages
 from parley.sim.pubsub.workload import Workload
-from parley.sim.results import EqualResults
+from parley.sim.results import EqualResults, KeptState
 from parley.sim.setting import Users
 from parley.sim.world import World
 

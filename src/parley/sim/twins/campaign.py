@@ -31,13 +31,9 @@ class Campaign:
     shard: tuple[int, int] = (0, 1)
     mutant: str | None = None
 
-    def numbers(self) -> Iterator[int]:
-        first, step = self.shard
-        return iter(range(first, self.size(), step))
-
     def size(self) -> int:
         """How many scenarios all shards have together."""
-        return _count(self.shape) if self.scenarios is None else self.scenarios
+        return sum(1 for _ in exhaustive(self.shape)) if self.scenarios is None else self.scenarios
 
     def scenario(self, number: int) -> Scenario:
         if self.scenarios is None:
@@ -75,14 +71,12 @@ def run(
     until: Callable[[Tally], bool] = lambda _: False,
 ) -> Tally:
     """Play the campaign, chunk by chunk in order; the result does not depend on `jobs`."""
-    tally = Tally()
-    chunks = _chunks(campaign)
+    play, chunks = partial(_play, campaign), _chunks(campaign)
     if jobs == 1:
-        results = map(partial(_play, campaign), chunks)
-        return _collect(tally, results, advance, until)
+        return _collect(map(play, chunks), advance, until)
     # Processes of their own, not copies of this one: it may have threads.
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        return _collect(tally, pool.imap(partial(_play, campaign), chunks), advance, until)
+        return _collect(pool.imap(play, chunks), advance, until)
 
 
 def regressions() -> dict[str, tuple[Scenario, str, str | None]]:
@@ -92,11 +86,9 @@ def regressions() -> dict[str, tuple[Scenario, str, str | None]]:
 
 
 def _collect(
-    tally: Tally,
-    results: Iterator[Tally],
-    advance: Callable[[int], None],
-    until: Callable[[Tally], bool],
+    results: Iterator[Tally], advance: Callable[[int], None], until: Callable[[Tally], bool]
 ) -> Tally:
+    tally = Tally()
     for part in results:
         tally.add(part)
         advance(part.scenarios)
@@ -147,7 +139,3 @@ class _Cursor:
 
 
 _everything = _Cursor()
-
-
-def _count(shape: Shape) -> int:
-    return sum(1 for _ in exhaustive(shape))
