@@ -10,7 +10,7 @@ from parley.bench.figures import Readings, case, percentile, run_of, spread
 from parley.bench.jobs import Report
 from parley.bench.measure import enough_in_flight
 from parley.bench.profile import summary
-from parley.bench.subscribing import interpolated
+from parley.bench.traffic import interpolated
 from parley.bench.usage import Usage
 
 

@@ -12,8 +12,7 @@ import pytest
 from parley.bench import workers
 from parley.bench.errors import Unavailable
 from parley.bench.jobs import Job, Report, Window
-from parley.bench.progress import Progress, create_progress
-from parley.bench.publishing import PublishingLoad, _values
+from parley.bench.traffic import Progress, PublishingLoad, _values, create_progress
 from parley.bench.workers import COMMAND, Crew
 from parley.client.errors import Busy
 

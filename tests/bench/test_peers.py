@@ -21,10 +21,10 @@ from parley.bench.errors import Unavailable
 from parley.bench.peers import compare
 from parley.bench.peers.client import Reading
 from parley.bench.peers.compare import PEERS, Plan, comparisons
-from parley.bench.peers.jobs import Job, SystemName
 from parley.bench.peers.kafka import _config
 from parley.bench.peers.nats import Nats
 from parley.bench.peers.needs import Need
+from parley.bench.peers.publishing import Job, SystemName
 from parley.bench.peers.rabbitmq import _environment
 from parley.bench.peers.systems import Running, Variant
 from parley.cli import bench_peers

@@ -13,9 +13,8 @@ import pytest
 
 from parley.bench.errors import Unavailable
 from parley.bench.peers import client
-from parley.bench.peers.jobs import Job
 from parley.bench.peers.nats_client import NatsPublisher
-from parley.bench.peers.publishing import batches, eventually, payloads
+from parley.bench.peers.publishing import Job, batches, eventually, payloads
 from parley.bench.peers.rabbitmq_client import Confirmations
 from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import Running, Variant

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from parley.bench.figures import Case, Readings, case
 from parley.bench.jobs import Job
-from parley.bench.measure import TOPIC, WARM_UP, measure, publisher_jobs, running_network
+from parley.bench.measure import TOPIC, WARM_UP, NetworkPlan, measure, publisher_jobs, running_network
 from parley.bench.network import Network
-from parley.bench.progress import create_progress
+from parley.bench.traffic import create_progress
 
 GOAL = 100_000  # deliveries per second
 
 
 @dataclass(frozen=True)
-class Plan:
-    brokers: int = 4
+class Plan(NetworkPlan):
     subscribers: int = 100
     processes: int = 2
-    size: int = 128
     batch: int = 100
     seconds: float = 20.0
     runs: int = 5
     in_flight: int = 8
     warm_up: float = WARM_UP
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 class Delivered(Struct):

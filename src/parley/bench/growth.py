@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ READER_PROCESSES = 2
 READER_IN_FLIGHT = 8
 TAGS = {"kind": "wanted", "place": "here"}
 AT_ONCE = 64
+
+# Where a dimension is measured, one place after the other: how far it has grown, the network, and the load.
+Places = AsyncGenerator[tuple[int, Network, Sequence[tuple[str, Job]]], None]
 
 
 class Point(Struct):
@@ -98,32 +101,27 @@ def _point(x: int, found: list[Readings]) -> Point:
 # -- the dimensions --------------------------------------------------------------------------------------------------
 
 
-async def _brokers(bench: Bench, values: Sequence[int]) -> list[Point]:
-    points = []
+async def _brokers(bench: Bench, values: Sequence[int]) -> Places:
     for count in values:
         async with bench.network(f"brokers-{count}", count) as network:
-            jobs = _jobs(network, await network.register("load", 1))
-            points.append(await bench.point(count, network, jobs))
-    return points
+            yield count, network, _jobs(network, await network.register("load", 1))
 
 
-async def _size(bench: Bench, values: Sequence[int]) -> list[Point]:
+async def _size(bench: Bench, values: Sequence[int]) -> Places:
     async with bench.network("size") as network:
         who = await network.register("load", 1)
-        return [
-            await bench.point(size, network, _jobs(network, who, size=size, batch=SMALL_BATCH))
-            for size in values
-        ]
+        for size in values:
+            yield size, network, _jobs(network, who, size=size, batch=SMALL_BATCH)
 
 
-async def _batch(bench: Bench, values: Sequence[int]) -> list[Point]:
+async def _batch(bench: Bench, values: Sequence[int]) -> Places:
     async with bench.network("batch") as network:
         who = await network.register("load", 1)
-        return [await bench.point(batch, network, _jobs(network, who, batch=batch)) for batch in values]
+        for batch in values:
+            yield batch, network, _jobs(network, who, batch=batch)
 
 
-async def _subscribers(bench: Bench, values: Sequence[int]) -> list[Point]:
-    points = []
+async def _subscribers(bench: Bench, values: Sequence[int]) -> Places:
     async with bench.network("subscribers") as network:
         who = await network.register("load", 1)
         readers = await network.register("reader", max(values))
@@ -132,13 +130,11 @@ async def _subscribers(bench: Bench, values: Sequence[int]) -> list[Point]:
                 subscriber_jobs(network, readers[:count], READER_PROCESSES) if count else (None, [])
             )
             publishing = _jobs(network, who, in_flight=READER_IN_FLIGHT, progress=progress)
-            points.append(await bench.point(count, network, [*publishing, *reading]))
-    return points
+            yield count, network, [*publishing, *reading]
 
 
-async def _subscriptions(bench: Bench, values: Sequence[int]) -> list[Point]:
+async def _subscriptions(bench: Bench, values: Sequence[int]) -> Places:
     """Of other people, who want other things: nothing that is published matches any of them."""
-    points = []
     async with bench.network("subscriptions") as network:
         who = await network.register("load", 1)
         (reader,) = await network.register("reader", 1)
@@ -149,8 +145,7 @@ async def _subscriptions(bench: Bench, values: Sequence[int]) -> list[Point]:
                     numbers = range(start, min(start + AT_ONCE, count))
                     await asyncio.gather(*(_interested(client, number) for number in numbers))
                 there = count
-                points.append(await bench.point(count, network, _jobs(network, who, tags=TAGS)))
-    return points
+                yield count, network, _jobs(network, who, tags=TAGS)
 
 
 async def _interested(client: Client, number: int) -> None:
@@ -159,28 +154,23 @@ async def _interested(client: Client, number: int) -> None:
         pass
 
 
-async def _topics(bench: Bench, values: Sequence[int]) -> list[Point]:
-    points = []
+async def _topics(bench: Bench, values: Sequence[int]) -> Places:
     async with bench.network("topics") as network:
         who = await network.register("load", 1)
         topics = [f"bench-{number}" for number in range(1, max(values) + 1)]
         await network.create_topics(topics)
         for count in values:
-            jobs = _jobs(network, who, topics=topics[:count])
-            points.append(await bench.point(count, network, jobs))
-    return points
+            yield count, network, _jobs(network, who, topics=topics[:count])
 
 
-async def _ledger(bench: Bench, values: Sequence[int]) -> list[Point]:
+async def _ledger(bench: Bench, values: Sequence[int]) -> Places:
     """Window after window on one network; `values` say how many, and each is told by the blocks before it."""
-    points = []
     async with bench.network("ledger") as network:
         who = await network.register("load", 1)
         for _ in values:
             async with network.administrator() as client:
                 height = client.height
-            points.append(await bench.point(height, network, _jobs(network, who)))
-    return points
+            yield height, network, _jobs(network, who)
 
 
 def _jobs(
@@ -212,7 +202,7 @@ class Dimension:
 
     label: str
     values: tuple[int, ...]
-    measure: Callable[[Bench, Sequence[int]], Awaitable[list[Point]]]
+    places: Callable[[Bench, Sequence[int]], Places]
     constant: dict[str, int]
     logarithmic: bool = False
     inverse: bool = False  # the cost is shared by x
@@ -248,7 +238,8 @@ DIMENSIONS = {
 
 async def dimension(bench: Bench, name: str) -> Growth:
     what = DIMENSIONS[name]
-    points = await what.measure(bench, what.values)
+    async with aclosing(what.places(bench, what.values)) as places:
+        points = [await bench.point(*place) async for place in places]
     slope, fixed = statistics.linear_regression(
         [1 / point.x if what.inverse else point.x for point in points],
         [point.cpu_us_per_publication for point in points],

@@ -14,8 +14,7 @@ import uvloop
 
 from parley.bench.errors import Unavailable
 from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window, say
-from parley.bench.publishing import PublishingLoad
-from parley.bench.subscribing import SubscribingLoad
+from parley.bench.traffic import PublishingLoad, SubscribingLoad
 from parley.client.errors import ParleyError
 
 

@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parley.bench.errors import Unavailable
 from parley.bench.figures import Readings
@@ -19,6 +21,16 @@ IN_FLIGHT = 16_000  # messages: enough to keep every broker busy; in batches, wi
 FEWEST, MOST = 4, 480
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 WARM_UP = 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What the plans of most measurements have in common."""
+
+    brokers: int = 4
+    size: int = 128  # bytes of a message
+    settings: dict[str, Any] = field(default_factory=dict)  # of the brokers
+
 
 # What else is done during a window; it ends with whatever comes later.
 Meanwhile = Callable[[Crew], Awaitable[None]]

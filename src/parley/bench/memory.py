@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from parley.bench.figures import MB, Case, Readings
-from parley.bench.measure import enough_in_flight, measure, publisher_jobs, running_network
+from parley.bench.measure import NetworkPlan, enough_in_flight, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.workers import Crew
 
@@ -23,14 +22,11 @@ SAMPLES = 60  # over the whole time
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(NetworkPlan):
     minutes: float = 5.0
     rate_share: float = 0.5
     peak_seconds: float = 10.0
-    brokers: int = 4
-    size: int = 128
     batch: int = 100
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 class Sample(Struct):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from parley.bench.figures import Figures, Run, run_of, spread
-from parley.bench.measure import WARM_UP, Meanwhile, measure, publisher_jobs, running_network
+from parley.bench.measure import WARM_UP, Meanwhile, NetworkPlan, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.profile import Profiler
 from parley.bench.usage import filesystem
@@ -17,11 +16,9 @@ from parley.bench.workers import Crew
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(NetworkPlan):
     """What is published to what kind of network."""
 
-    brokers: int = 4
-    size: int = 128
     batch: int = 100
     seconds: float = 20.0
     runs: int = 5
@@ -29,7 +26,6 @@ class Plan:
     clients: int = 1
     in_flight: int = 32  # batches
     warm_up: float = WARM_UP
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 class Result(Figures):

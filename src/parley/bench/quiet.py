@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from parley.bench.figures import Case, case, percentile
-from parley.bench.measure import measure, publisher_jobs, running_network
+from parley.bench.measure import NetworkPlan, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.usage import used
 
@@ -23,13 +22,10 @@ WARM_UP = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    brokers: int = 4
-    size: int = 128
+class Plan(NetworkPlan):
     seconds: float = 20.0
     runs: int = 3
     rate: float = 10.0  # publications per second
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 class LatencyResult(Struct):

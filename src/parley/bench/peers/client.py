@@ -11,7 +11,7 @@ import msgspec
 
 from parley.bench.errors import Unavailable
 from parley.bench.jobs import GO, READY
-from parley.bench.peers.jobs import Job, Report
+from parley.bench.peers.publishing import Job, Report
 from parley.bench.peers.systems import Running
 from parley.bench.usage import used
 

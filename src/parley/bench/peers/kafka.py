@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from parley.bench.peers.jobs import SystemName
 from parley.bench.peers.needs import Need, cache_directory, debian, jars, package_version, python_package
+from parley.bench.peers.publishing import SystemName
 from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import BATCH, Running, Variant
 from parley.node.processes import free_addresses
@@ -36,7 +36,7 @@ class Kafka:
     """As it comes, the system writes to the disk when it likes; synced, brokers do for whatever they append."""
 
     name: SystemName = "kafka"
-    variants = (
+    variants: tuple[Variant, ...] = (
         Variant("kafka"),
         Variant("kafka-batch", batch=BATCH),
         Variant("kafka-sync", synced=True),

@@ -6,8 +6,7 @@ import asyncio
 from itertools import islice
 from typing import Any
 
-from parley.bench.peers.jobs import Job
-from parley.bench.peers.publishing import NotAcknowledged, eventually, library, payloads
+from parley.bench.peers.publishing import Job, NotAcknowledged, eventually, library, payloads
 
 REPLICAS = 3
 ASK_SECONDS = 10.0

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from parley.bench.peers.jobs import SystemName
 from parley.bench.peers.needs import EXTRA, Need, find_program, package_version, program, python_package
+from parley.bench.peers.publishing import SystemName
 from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import BATCH, Running, Variant
 from parley.node.processes import free_addresses
@@ -31,7 +31,7 @@ class Nats:
     def __init__(self, *, synced: bool) -> None:
         self._synced = synced
         base = "nats-sync" if synced else "nats"
-        self.variants = (
+        self.variants: tuple[Variant, ...] = (
             Variant(base, in_flight=IN_FLIGHT),
             Variant(f"{base}-batch", batch=BATCH, in_flight=BATCHES_IN_FLIGHT),
         )

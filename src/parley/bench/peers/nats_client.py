@@ -13,8 +13,15 @@ from typing import Any
 
 import msgspec
 
-from parley.bench.peers.jobs import Job
-from parley.bench.peers.publishing import NotAcknowledged, batches, eventually, library, payloads
+from parley.bench.peers.publishing import (
+    Job,
+    NotAcknowledged,
+    batches,
+    eventually,
+    library,
+    payloads,
+    publish_lists,
+)
 
 REPLICAS = 3
 ACK_SECONDS = 60.0
@@ -51,7 +58,8 @@ class NatsPublisher:
 
     async def publish(self, count: int) -> None:
         if self._job.batch:
-            await self._publish_batches(count)
+            lists = batches(self._values, count, self._job.batch)
+            await publish_lists(lists, self._publish_batch, self._job.in_flight)
         else:
             await self._publish_one_by_one(count)
 
@@ -108,27 +116,17 @@ class NatsPublisher:
             await settled
         await listening.unsubscribe()
 
-    async def _publish_batches(self, count: int) -> None:
-        room = asyncio.Semaphore(self._job.in_flight)
-        async with asyncio.TaskGroup() as flights:
-            for values in batches(self._values, count, self._job.batch):
-                await room.acquire()
-                flights.create_task(self._publish_batch(values, room))
-
-    async def _publish_batch(self, values: list[bytes], room: asyncio.Semaphore) -> None:
+    async def _publish_batch(self, values: list[bytes]) -> None:
         publish, target, name = self._connection.publish, self._job.target, str(next(self._names))
-        try:
-            for number, value in enumerate(values[:-1], 1):
-                headers = {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(number)}
-                await publish(target, value, headers=headers)
-            last = {
-                "Nats-Batch-Id": name,
-                "Nats-Batch-Sequence": str(len(values)),
-                "Nats-Batch-Commit": "1",
-            }
-            answer = await self._connection.request(target, values[-1], timeout=ACK_SECONDS, headers=last)
-        finally:
-            room.release()
+        for number, value in enumerate(values[:-1], 1):
+            headers = {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(number)}
+            await publish(target, value, headers=headers)
+        last = {
+            "Nats-Batch-Id": name,
+            "Nats-Batch-Sequence": str(len(values)),
+            "Nats-Batch-Commit": "1",
+        }
+        answer = await self._connection.request(target, values[-1], timeout=ACK_SECONDS, headers=last)
         if problem := self._problem(answer.data, len(values)):
             raise problem
 

@@ -117,13 +117,11 @@ async def _run(*command: str) -> None:
 
 
 def _pom(coordinates: tuple[str, ...]) -> str:
-    wanted = ""
-    for one in coordinates:
-        group, artifact, number = one.split(":")
-        wanted += (
-            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{number}</version></dependency>"
-        )
+    wanted = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{number}</version></dependency>"
+        for group, artifact, number in (one.split(":") for one in coordinates)
+    )
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>parley</groupId><artifactId>peers</artifactId>"
         f"<version>1</version><dependencies>{wanted}</dependencies></project>"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 
-from parley.bench.peers.jobs import Job
-from parley.bench.peers.publishing import NotAcknowledged, batches, payloads
+from parley.bench.peers.publishing import Job, NotAcknowledged, batches, payloads, publish_lists
 from parley.client import Publisher, connect
 
 
@@ -26,20 +24,14 @@ class ParleyPublisher:
         self._publisher = await self._stack.enter_async_context(publisher)
 
     async def publish(self, count: int) -> None:
-        room = asyncio.Semaphore(self._job.in_flight)
-        async with asyncio.TaskGroup() as flights:
-            for values in batches(self._values, count, self._job.batch):
-                await room.acquire()
-                flights.create_task(self._publish(values, room))
+        lists = batches(self._values, count, self._job.batch)
+        await publish_lists(lists, self._publish, self._job.in_flight)
 
     async def close(self) -> None:
         await self._stack.aclose()
 
-    async def _publish(self, values: list[bytes], room: asyncio.Semaphore) -> None:
+    async def _publish(self, values: list[bytes]) -> None:
         assert self._publisher is not None, "it was prepared"
-        try:
-            receipts = await self._publisher.publish_many(values)
-        finally:
-            room.release()
+        receipts = await self._publisher.publish_many(values)
         if sum(map(len, receipts)) != len(values):
             raise NotAcknowledged(f"{len(values)} messages got {sum(map(len, receipts))} receipts.")

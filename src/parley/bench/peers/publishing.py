@@ -1,14 +1,47 @@
-"""What the publishing clients of all systems share: the messages, the interface, and how they ask until a system is ready."""
+"""Publishing processes of all systems: what they are told and answer, the messages, and what their clients share.
+
+Lines of JSON on standard input and output: first comes a `Job`, which is answered by `READY` after the warm-up; `GO`
+begins what is measured, which a `Report` ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import chain, cycle, islice, repeat
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+SystemName = Literal["parley", "nats", "kafka", "rabbitmq"]
+
+
+class Job(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The same numbers of messages of the same size for every system; the rest is what suits it."""
+
+    system: SystemName
+    servers: list[str]  # host:port; of Parley the genesis file
+    target: str  # a topic, stream or queue, which is made if need be
+    size: int  # bytes of a message
+    messages: int
+    warm_up: int  # messages before those that count
+    batch: int = 0  # messages that the client hands over as one; 0: as the client does by itself
+    in_flight: int = (
+        0  # messages, or batches, that wait for their acknowledgement; 0: as the client does by itself
+    )
+    synced: bool = False  # asked for where it is a property of the target
+    identity: str = ""  # of Parley's client
+
+
+class Report(Struct, forbid_unknown_fields=True):
+    """From the first message handed over to the last acknowledgement."""
+
+    seconds: float
+    cpu_us: int  # of the publishing process
+
 
 DISTINCT = 4_096  # messages that are made before and sent in turn
 READY_SECONDS = 120.0  # for servers to start, to find each other, and to make a replicated target
@@ -47,6 +80,24 @@ def batches(values: Iterator[bytes], count: int, size: int) -> Iterator[list[byt
     """So many of the values, in lists of `size`; the last one may be shorter."""
     whole, rest = divmod(count, size)
     return (list(islice(values, length)) for length in chain(repeat(size, whole), [rest] * bool(rest)))
+
+
+async def publish_lists(
+    lists: Iterable[list[bytes]], publish: Callable[[list[bytes]], Awaitable[None]], in_flight: int
+) -> None:
+    """Publish all of them, so many at a time."""
+    room = asyncio.Semaphore(in_flight)
+
+    async def flight(values: list[bytes]) -> None:
+        try:
+            await publish(values)
+        finally:
+            room.release()
+
+    async with asyncio.TaskGroup() as flights:
+        for values in lists:
+            await room.acquire()
+            flights.create_task(flight(values))
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], *errors: type[Exception]) -> T:

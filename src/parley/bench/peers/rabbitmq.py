@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from parley.bench.peers.jobs import SystemName
 from parley.bench.peers.needs import Need, debian, package_version, python_package
+from parley.bench.peers.publishing import SystemName
 from parley.bench.peers.servers import Servers
 from parley.bench.peers.systems import Running, Variant
 from parley.node.processes import free_addresses
@@ -25,7 +25,7 @@ class RabbitMQ:
     """A quorum queue confirms what a majority has synced to its disks; it has no other setting."""
 
     name: SystemName = "rabbitmq"
-    variants = (Variant("rabbitmq", in_flight=IN_FLIGHT),)
+    variants: tuple[Variant, ...] = (Variant("rabbitmq", in_flight=IN_FLIGHT),)
 
     def __init__(self) -> None:
         self.needs: tuple[Need, ...] = (

@@ -11,8 +11,7 @@ from itertools import count as numbers
 from itertools import islice
 from typing import Any
 
-from parley.bench.peers.jobs import Job
-from parley.bench.peers.publishing import NotAcknowledged, eventually, library, payloads
+from parley.bench.peers.publishing import Job, NotAcknowledged, eventually, library, payloads
 
 REPLICAS = 3
 ANSWER_SECONDS = 60.0

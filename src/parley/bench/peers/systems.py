@@ -10,8 +10,8 @@ from typing import Protocol
 
 import parley
 from parley.bench.network import Network
-from parley.bench.peers.jobs import Job, SystemName
 from parley.bench.peers.needs import Need
+from parley.bench.peers.publishing import Job, SystemName
 from parley.bench.usage import Usage
 
 BATCH = 100  # messages, where clients hand over batches
@@ -51,14 +51,9 @@ class Running:
 
 
 class System(Protocol):
-    @property
-    def name(self) -> SystemName: ...
-
-    @property
-    def variants(self) -> tuple[Variant, ...]: ...
-
-    @property
-    def needs(self) -> tuple[Need, ...]: ...
+    name: SystemName
+    variants: tuple[Variant, ...]
+    needs: tuple[Need, ...]
 
     def version(self) -> str:
         """Of the servers and of the client."""
@@ -71,7 +66,7 @@ class Parley:
     """Brokers with TLS, which check every signature; a batch is acknowledged when its receipt is certified."""
 
     name: SystemName = "parley"
-    variants = (Variant("parley", batch=BATCH, in_flight=BATCHES_IN_FLIGHT),)
+    variants: tuple[Variant, ...] = (Variant("parley", batch=BATCH, in_flight=BATCHES_IN_FLIGHT),)
     needs: tuple[Need, ...] = ()
 
     def version(self) -> str:

@@ -15,8 +15,7 @@ import msgspec
 import uvloop
 
 from parley.bench.jobs import GO, READY, say
-from parley.bench.peers.jobs import Job, Report, SystemName
-from parley.bench.peers.publishing import Publisher
+from parley.bench.peers.publishing import Job, Publisher, Report, SystemName
 
 # Imported when asked for: each needs another library.
 PUBLISHERS: dict[SystemName, tuple[str, str]] = {

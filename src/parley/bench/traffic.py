@@ -1,20 +1,46 @@
-"""A client that publishes through the real library: batches of a fixed size, several in flight, each receipt certified."""
+"""What load processes do, through the real library: publish batches and see their receipts certified, or subscribe."""
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
+import struct
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from itertools import count, cycle
+from pathlib import Path
 
 from parley.bench.errors import Unavailable
 from parley.bench.jobs import Job, Report, Window
-from parley.bench.progress import Progress
-from parley.client import Client, Publisher, connect
+from parley.client import Client, Publisher, Subscription, connect
 from parley.client.errors import ParleyError
+
+_COUNT = struct.Struct("<Q")
+
+
+def create_progress(path: Path, processes: int) -> Path:
+    path.write_bytes(bytes(_COUNT.size * processes))
+    return path
+
+
+class Progress:
+    """One number for each process: the messages that the slowest of its subscribers has got."""
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+
+    def tell(self, place: int, messages: int) -> None:
+        _COUNT.pack_into(self._map, place * _COUNT.size, messages)
+
+    def least(self) -> int:
+        counts: list[int] = [count for (count,) in _COUNT.iter_unpack(self._map)]
+        return min(counts)
+
 
 POOL_BYTES = 16 * 1024 * 1024  # of batches that are made before and sent in turn
 POOL_BATCHES = 64
@@ -110,3 +136,81 @@ def _values(size: int, batch: int) -> list[list[bytes]]:
     batches = max(1, min(POOL_BATCHES, POOL_BYTES // max(1, size * batch)))
     block = os.urandom(size + batches * batch)
     return [[block[at : at + size] for at in range(one * batch, (one + 1) * batch)] for one in range(batches)]
+
+
+SAMPLE_SECONDS = 0.01
+AT_ONCE = 8  # subscribers that connect at a time
+
+
+class SubscribingLoad:
+    """Counts deliveries. How many there were by then is noted again and again, and looked up when the window is known."""
+
+    def __init__(self, job: Job) -> None:
+        self.begun = asyncio.Event()
+        self._job = job
+        self._stack = AsyncExitStack()
+        self._clients: list[Client] = []
+        self._subscriptions: list[Subscription] = []
+        self._got = [0] * len(job.identities)
+        self._times, self._totals = array("d"), array("d")
+        self._progress = Progress(job.progress) if job.progress else None
+
+    async def prepare(self) -> None:
+        identities = self._job.identities
+        for start in range(0, len(identities), AT_ONCE):
+            await asyncio.gather(*(self._join(one) for one in identities[start : start + AT_ONCE]))
+
+    async def _join(self, identity: str) -> None:
+        client = await self._stack.enter_async_context(connect(genesis=self._job.genesis, identity=identity))
+        self._clients.append(client)
+        subscription = client.subscribe(self._job.topics[0])
+        self._subscriptions.append(await self._stack.enter_async_context(subscription))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sample())
+            for place in range(len(self._subscriptions)):
+                group.create_task(self._receive(place))
+
+    async def finish(self, window: Window) -> Report:
+        lies = [lie for client in self._clients for lie in client.misbehaviour]
+        report = Report(
+            deliveries=round(
+                interpolated(self._times, self._totals, window.end)
+                - interpolated(self._times, self._totals, window.begin)
+            ),
+            failed=len(lies),
+            problem=f"{lies[0].broker}: {lies[0].problem}" if lies else "",
+            height=max(client.height for client in self._clients),
+        )
+        for (
+            client
+        ) in self._clients:  # without leaving the subscriptions one by one: their leases end by themselves
+            await client.close()
+        return report
+
+    async def _receive(self, place: int) -> None:
+        async for messages in self._subscriptions[place].batches():
+            self._got[place] += len(messages)
+
+    async def _sample(self) -> None:
+        while True:
+            self._times.append(time.monotonic())
+            self._totals.append(sum(self._got))
+            least = min(self._got)
+            if self._progress is not None:
+                self._progress.tell(self._job.place, least)
+            if least:
+                self.begun.set()
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+
+def interpolated(times: array[float], totals: array[float], at: float) -> float:
+    """The total at a time between two samples; before the first and after the last, theirs."""
+    place = bisect_left(times, at)
+    if place == 0:
+        return totals[0] if totals else 0.0
+    if place == len(times):
+        return totals[-1]
+    part = (at - times[place - 1]) / (times[place] - times[place - 1])
+    return totals[place - 1] + part * (totals[place] - totals[place - 1])
