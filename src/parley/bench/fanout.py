@@ -93,18 +93,20 @@ def subscriber_jobs(
     """
     processes = min(processes, len(readers))
     progress = create_progress(network.directory / "progress", processes)
-    jobs = [
-        Job(
-            role="subscribe",
-            genesis=str(network.directory / "genesis.json"),
-            identities=[str(path) for path in readers[place::processes]],
-            topics=[TOPIC],
-            progress=str(progress),
-            place=place,
+    return progress, [
+        (
+            f"subscribers-{place + 1}",
+            Job(
+                role="subscribe",
+                genesis=str(network.directory / "genesis.json"),
+                identities=[str(path) for path in readers[place::processes]],
+                topics=[TOPIC],
+                progress=str(progress),
+                place=place,
+            ),
         )
         for place in range(processes)
     ]
-    return progress, [(f"subscribers-{place}", job) for place, job in enumerate(jobs, 1)]
 
 
 def _delivered(readings: Readings) -> Delivered:

@@ -30,7 +30,11 @@ class Load(Protocol):
     async def finish(self, window: Window) -> Report: ...
 
 
-async def work(lines: asyncio.StreamReader) -> None:
+async def work() -> None:
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
+    )
     job = msgspec.json.decode(await lines.readline(), type=Job)
     load: Load = PublishingLoad(job) if job.role == "publish" else SubscribingLoad(job)
     await load.prepare()
@@ -58,18 +62,10 @@ async def _tell_begun(load: Load) -> None:
     say(BEGUN)
 
 
-async def _read_and_work() -> None:
-    lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
-    )
-    await work(lines)
-
-
 def main() -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_read_and_work())
+            runner.run(work())
     except (ParleyError, Unavailable) as error:
         sys.exit(str(error))  # on standard error, where whoever started this looks for it
 

@@ -70,14 +70,13 @@ async def measure(
         await asyncio.sleep(max(0.0, end - time.monotonic()))
         end, brokers_after, workers_after = time.monotonic(), network.usage(), crew.usage()
         reports = await crew.reports(Window(begin, end))
-    readings = Readings(end - begin, (brokers, brokers_after), (workers, workers_after), reports)
     if not any(report.publications for report in reports):
         problem = next((report.problem for report in reports if report.problem), "")
         raise Unavailable(
             f"Nothing was acknowledged within {seconds:g} s{f': {problem}' if problem else ''}. Give it more --seconds, or "
             "look into the brokers' logs with --dir."
         )
-    return readings
+    return Readings(end - begin, (brokers, brokers_after), (workers, workers_after), reports)
 
 
 def enough_in_flight(size: int, batch: int) -> int:

@@ -19,6 +19,11 @@ from parley.bench.jobs import Job, Report, Window
 from parley.client import Client, Publisher, Subscription, connect
 from parley.client.errors import ParleyError
 
+POOL_BYTES = 16 * 1024 * 1024  # of batches that are made before and sent in turn
+POOL_BATCHES = 64
+CAUGHT_UP_POLL = 0.002
+SAMPLE_SECONDS = 0.01
+AT_ONCE = 8  # subscribers that connect at a time
 _COUNT = struct.Struct("<Q")
 
 
@@ -28,7 +33,10 @@ def create_progress(path: Path, processes: int) -> Path:
 
 
 class Progress:
-    """One number for each process: the messages that the slowest of its subscribers has got."""
+    """How far each subscribing process is, in a file that all of them map: the publisher waits for the slowest one.
+
+    One number for each process: the messages that the slowest of its subscribers has got.
+    """
 
     def __init__(self, path: str) -> None:
         with Path(path).open("r+b") as file:
@@ -40,11 +48,6 @@ class Progress:
     def least(self) -> int:
         counts: list[int] = [count for (count,) in _COUNT.iter_unpack(self._map)]
         return min(counts)
-
-
-POOL_BYTES = 16 * 1024 * 1024  # of batches that are made before and sent in turn
-POOL_BATCHES = 64
-CAUGHT_UP_POLL = 0.002
 
 
 class PublishingLoad:
@@ -136,10 +139,6 @@ def _values(size: int, batch: int) -> list[list[bytes]]:
     batches = max(1, min(POOL_BATCHES, POOL_BYTES // max(1, size * batch)))
     block = os.urandom(size + batches * batch)
     return [[block[at : at + size] for at in range(one * batch, (one + 1) * batch)] for one in range(batches)]
-
-
-SAMPLE_SECONDS = 0.01
-AT_ONCE = 8  # subscribers that connect at a time
 
 
 class SubscribingLoad:

@@ -1,7 +1,8 @@
-"""Virtual time: events happen in the order of their times, and events of one time in the order they were scheduled."""
+"""Virtual time, and one hash over everything that happened in it: two runs of a seed are the same run or they are not."""
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from typing import Generic, TypeVar
 
@@ -9,7 +10,10 @@ Event = TypeVar("Event")
 
 
 class Clock(Generic[Event]):
-    """A queue of future events; `now` is the time of the last one taken, in milliseconds."""
+    """A queue of future events; `now` is the time of the last one taken, in milliseconds.
+
+    Events happen in the order of their times, and events of one time in the order they were scheduled.
+    """
 
     def __init__(self) -> None:
         self.now = 0
@@ -28,3 +32,17 @@ class Clock(Generic[Event]):
             return None
         self.now, _, event = heapq.heappop(self._queue)
         return event
+
+
+class Trace:
+    """SHA-256 over the events of a run."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, time: int, replica: int, kind: bytes, data: bytes) -> None:
+        self._hash.update(b"%d %d %b %d " % (time, replica, kind, len(data)))
+        self._hash.update(data)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()

@@ -19,8 +19,10 @@ class Entries:
     """A `KeyValue` in memory that can be written: what disks hold, and the observer's own copy of the state."""
 
     def __init__(self, values: Mapping[bytes, bytes] | None = None) -> None:
-        self._values = dict(values or {})
-        self._keys = sorted(self._values)
+        self.reset(values or {})
+
+    def reset(self, values: Mapping[bytes, bytes]) -> None:
+        self._values, self._keys = dict(values), sorted(values)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -64,25 +66,14 @@ class Disk:
         self.slots = [[record] * COPIES for record in records]
         self._durable: dict[bytes, bytes] = {}
         self._unsynced: list[Write] = []
-        self._visible = Entries()
+        self._visible = visible = Entries()  # what the replica reads
+        self.get, self.scan, self.scan_from, self.frozen = (
+            visible.get,
+            visible.scan,
+            visible.scan_from,
+            visible.copy,
+        )
         self.write(Write(genesis.entries, sync=True))
-
-    # -- what the replica reads -------------------------------------------------------------------------------
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._visible.get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every entry under `prefix` as of now, in key order."""
-        return self._visible.scan(prefix)
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Like `scan`, but only the entries from the key `start` on."""
-        return self._visible.scan_from(prefix, start)
-
-    def frozen(self) -> Entries:
-        """The disk as it is now."""
-        return self._visible.copy()
 
     # -- what the driver does ---------------------------------------------------------------------------------
 
@@ -111,7 +102,7 @@ class Disk:
                 pass
         self._make_durable(chance.randint(0, len(self._unsynced)))
         self._unsynced.clear()
-        self._visible = Entries(self._durable)
+        self._visible.reset(self._durable)
 
     def flip(self, key: bytes, chance: Random) -> bool:
         """Change one bit of an entry that lies on the disk, unnoticed by anybody; whether there is one."""

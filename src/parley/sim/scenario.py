@@ -16,12 +16,11 @@ from parley.replica.participants import awaken
 from parley.replica.ports import LocalStore, Participant
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
-from parley.sim.chance import stream
+from parley.sim.chance import CRYPTO, committee_keys, stream
 from parley.sim.checkers import Checkers, Violation
 from parley.sim.disk import Disk
 from parley.sim.faults import TROUBLES, Trouble, stir
 from parley.sim.host import Host, Running, Start
-from parley.sim.keys import CRYPTO, committee_keys
 from parley.sim.network import Network
 from parley.sim.observations import Ended, Healed, Observation, Opened, Status
 from parley.sim.pubsub.setting import Publishing

@@ -30,10 +30,9 @@ from parley.replica.ports import (
     Write,
 )
 from parley.sim import observations as seen
-from parley.sim.clock import Clock
+from parley.sim.clock import Clock, Trace
 from parley.sim.host import Host, Running
 from parley.sim.network import Network
-from parley.sim.trace import Trace
 from parley.sync.timers import CareTimer
 
 LEISURE = 6

@@ -49,20 +49,16 @@ async def measure(running: Running, job: Job, log: Path) -> Reading:
             report = msgspec.json.decode(line, type=Report)
         except msgspec.DecodeError:
             raise Unavailable(f"The publishing client ended without a report.{_tail(log)}") from None
-        return _reading(job.messages, report, servers)
+        return Reading(
+            messages_per_s=round(job.messages / report.seconds, 1),
+            cpu_us_per_message=round((servers + report.cpu_us) / job.messages, 2),
+            cpu_us_servers=round(servers / job.messages, 2),
+            cpu_us_client=round(report.cpu_us / job.messages, 2),
+        )
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-def _reading(messages: int, report: Report, servers_us: int) -> Reading:
-    return Reading(
-        messages_per_s=round(messages / report.seconds, 1),
-        cpu_us_per_message=round((servers_us + report.cpu_us) / messages, 2),
-        cpu_us_servers=round(servers_us / messages, 2),
-        cpu_us_client=round(report.cpu_us / messages, 2),
-    )
 
 
 def _tell(process: Process, line: bytes) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parley.bench.errors import Unavailable
-from parley.bench.figures import spread
+from parley.bench.figures import Case, spread
 from parley.bench.peers.client import Reading, measure
 from parley.bench.peers.kafka import Kafka
 from parley.bench.peers.nats import Nats
@@ -64,15 +64,11 @@ class Measured(Struct):
     runs: list[Reading]
 
 
-class Comparison(Struct):
-    """Parley's value, the peer's as the baseline, and Parley's divided by it; the spread is that of the rounds' ratios."""
+class Comparison(Case):
+    """Parley's median, the peer's as the baseline, and Parley's divided by it; the spread is that of the rounds' ratios."""
 
-    case: str
-    value: float  # medians
-    unit: str
     baseline: float
     ratio: float
-    spread: float
     best: float
     baseline_best: float
     best_ratio: float

@@ -51,7 +51,7 @@ class NatsPublisher:
         await seeking.close()
         for server in self._job.servers:
             self._connection = await nats.connect(f"nats://{server}", allow_reconnect=False)
-            if self._name_of_server() == leader:
+            if self._connection._server_info.get("server_name") == leader:  # noqa: SLF001 - said nowhere else
                 return
             await self._connection.close()
         raise NotAcknowledged(f"The leader {leader} of the stream is none of the servers.")
@@ -65,9 +65,6 @@ class NatsPublisher:
 
     async def close(self) -> None:
         await self._connection.close()
-
-    def _name_of_server(self) -> str:
-        return str(self._connection._server_info.get("server_name", ""))  # noqa: SLF001 - said nowhere else
 
     async def _connect_to_any(self) -> Any:  # noqa: ANN401
         servers = [f"nats://{server}" for server in self._job.servers]

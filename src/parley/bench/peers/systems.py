@@ -28,7 +28,7 @@ class Variant:
     in_flight: int = 0
     synced: bool = False  # asked for where it is a property of a topic
 
-    def job(self, system: SystemName, servers: list[str], size: int) -> Job:
+    def job(self, system: SystemName, servers: list[str], size: int, identity: str = "") -> Job:
         return Job(
             system=system,
             servers=servers,
@@ -39,6 +39,7 @@ class Variant:
             batch=self.batch,
             in_flight=self.in_flight,
             synced=self.synced,
+            identity=identity,
         )
 
 
@@ -77,11 +78,8 @@ class Parley:
         async with Network(directory, BROKERS).running() as network:
             topics = [f"{variant.name}-{size}" for variant in self.variants for size in sizes]
             await network.create_topics(topics)
-            (identity,) = await network.register("load", 1)
-
-            def job(variant: Variant, size: int) -> Job:
-                made = variant.job(self.name, [str(directory / "genesis.json")], size)
-                made.identity = str(identity)
-                return made
-
-            yield Running(network.usage, job)
+            (identity,) = map(str, await network.register("load", 1))
+            genesis = str(directory / "genesis.json")
+            yield Running(
+                network.usage, lambda variant, size: variant.job(self.name, [genesis], size, identity)
+            )

@@ -11,7 +11,7 @@ from parley.model.credentials import prove_registration
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.names import Pairs
 from parley.modules.registry.operations import RegisterClient
-from parley.sim.keys import broker_keys
+from parley.sim.chance import broker_keys
 
 LEASE = 5_000  # ms of block time; short, so that leases end in a run
 

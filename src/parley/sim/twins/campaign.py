@@ -37,7 +37,7 @@ class Campaign:
 
     def scenario(self, number: int) -> Scenario:
         if self.scenarios is None:
-            return next(islice(exhaustive(self.shape), number, None))
+            return _everything.at(self.shape, number)
         return sample(self.shape, self.seed, number)
 
 
@@ -107,19 +107,13 @@ def _play(campaign: Campaign, numbers: range) -> Tally:
     tally = Tally(len(numbers))
     broken = nullcontext() if campaign.mutant is None else MUTANTS[campaign.mutant].applied()
     with broken:
-        for number, scenario in _scenarios(campaign, numbers):
-            outcome = execute(scenario)
+        for number in numbers:
+            outcome = execute(campaign.scenario(number))
             tally.verdicts[outcome.verdict] += 1
             tally.recovery[outcome.recovery] += 1
             if outcome.verdict is not Verdict.HOLDS:
                 tally.failures.append(Failure(number, outcome.verdict))
     return tally
-
-
-def _scenarios(campaign: Campaign, numbers: range) -> Iterator[tuple[int, Scenario]]:
-    if campaign.scenarios is not None:
-        return ((number, sample(campaign.shape, campaign.seed, number)) for number in numbers)
-    return zip(numbers, (_everything.at(campaign.shape, number) for number in numbers), strict=True)
 
 
 class _Cursor:
