@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from parley.bench.fanout import subscriber_jobs
-from parley.bench.figures import Readings, run_of, spread
+from parley.bench.figures import run_of, spread
 from parley.bench.jobs import Job
 from parley.bench.measure import TOPIC, enough_in_flight, measure, publisher_jobs, running_network
 from parley.bench.network import Network
@@ -74,28 +74,24 @@ class Bench:
         return running_network(self.home / name, brokers, self.settings, keep=self.keep)
 
     async def point(self, x: int, network: Network, jobs: Sequence[tuple[str, Job]]) -> Point:
+        """The run in the middle by cost."""
         found = [await measure(network, jobs, self.seconds, warm_up=self.warm_up) for _ in range(self.runs)]
         self.advance()
-        return _point(x, found)
-
-
-def _point(x: int, found: list[Readings]) -> Point:
-    """The run in the middle by cost."""
-    runs = sorted(((run_of(one), one) for one in found), key=lambda pair: pair[0].cpu_us_per_publication)
-    run, readings = runs[(len(runs) - 1) // 2]
-    readers = sum(us for name, us in readings.worker_cpu.items() if name.startswith("subscribers"))
-    reading = round(readers / max(run.publications, 1), 2)
-    return Point(
-        x=x,
-        cpu_us_per_publication=run.cpu_us_per_publication,
-        cpu_us_brokers=run.cpu_us_brokers,
-        cpu_us_publishers=round(run.cpu_us_client - reading, 2),
-        cpu_us_readers=reading,
-        publications_per_s=run.publications_per_s,
-        p50_ms=run.p50_ms,
-        rss_mb=run.rss_mb,
-        spread=spread([one.cpu_us_per_publication for one, _ in runs]),
-    )
+        runs = sorted(((run_of(one), one) for one in found), key=lambda pair: pair[0].cpu_us_per_publication)
+        run, readings = runs[(len(runs) - 1) // 2]
+        readers = sum(us for name, us in readings.worker_cpu.items() if name.startswith("subscribers"))
+        reading = round(readers / max(run.publications, 1), 2)
+        return Point(
+            x=x,
+            cpu_us_per_publication=run.cpu_us_per_publication,
+            cpu_us_brokers=run.cpu_us_brokers,
+            cpu_us_publishers=round(run.cpu_us_client - reading, 2),
+            cpu_us_readers=reading,
+            publications_per_s=run.publications_per_s,
+            p50_ms=run.p50_ms,
+            rss_mb=run.rss_mb,
+            spread=spread([one.cpu_us_per_publication for one, _ in runs]),
+        )
 
 
 # -- the dimensions --------------------------------------------------------------------------------------------------

@@ -7,27 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Protocol
 
 import msgspec
 import uvloop
 
 from parley.bench.errors import Unavailable
-from parley.bench.jobs import BEGUN, GO, READY, Job, Report, Window, say
+from parley.bench.jobs import BEGUN, GO, READY, Job, Window, say
 from parley.bench.traffic import PublishingLoad, SubscribingLoad
 from parley.client.errors import ParleyError
-
-
-class Load(Protocol):
-    begun: asyncio.Event  # something was published, or everybody got something
-
-    async def prepare(self) -> None:
-        """Connect, so that nothing of it is measured."""
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-
-    async def finish(self, window: Window) -> Report: ...
 
 
 async def work() -> None:
@@ -36,8 +23,8 @@ async def work() -> None:
         lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
     )
     job = msgspec.json.decode(await lines.readline(), type=Job)
-    load: Load = PublishingLoad(job) if job.role == "publish" else SubscribingLoad(job)
-    await load.prepare()
+    load = PublishingLoad(job) if job.role == "publish" else SubscribingLoad(job)
+    await load.prepare()  # so that nothing of connecting is measured
     say(READY)
     if await lines.readline() != GO:
         return  # whoever started this has gone
@@ -57,7 +44,7 @@ async def work() -> None:
         say(msgspec.json.encode(await load.finish(msgspec.json.decode(line, type=Window))) + b"\n")
 
 
-async def _tell_begun(load: Load) -> None:
+async def _tell_begun(load: PublishingLoad | SubscribingLoad) -> None:
     await load.begun.wait()
     say(BEGUN)
 

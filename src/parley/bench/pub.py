@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from parley.bench.figures import Figures, Run, run_of, spread
-from parley.bench.measure import WARM_UP, Meanwhile, NetworkPlan, measure, publisher_jobs, running_network
+from parley.bench.measure import WARM_UP, NetworkPlan, measure, publisher_jobs, running_network
 from parley.bench.network import Network
 from parley.bench.profile import Profiler
 from parley.bench.usage import filesystem
@@ -95,17 +96,13 @@ async def _run(home: Path, plan: Plan, *, keep: bool, profiler: Profiler | None 
     async with running as network:
         identities = await network.register("load", plan.clients)
         jobs = publisher_jobs(network, identities, size=plan.size, batch=plan.batch, in_flight=plan.in_flight)
-        meanwhile = None if profiler is None else _profiled(profiler, network)
+        meanwhile = None if profiler is None else partial(_record, profiler, network)
         readings = await measure(network, jobs, plan.seconds, warm_up=plan.warm_up, meanwhile=meanwhile)
     return run_of(readings)
 
 
-def _profiled(profiler: Profiler, network: Network) -> Meanwhile:
+async def _record(profiler: Profiler, network: Network, crew: Crew) -> None:
     """The broker that takes the first client's batches, one that does not, and the client."""
-
-    async def record(crew: Crew) -> None:
-        names = [network.brokers[0].name, network.brokers[-1].name]
-        client = crew.workers[0]
-        await profiler.record({name: network.pids[name] for name in names} | {client.name: client.pid})
-
-    return record
+    names = [network.brokers[0].name, network.brokers[-1].name]
+    client = crew.workers[0]
+    await profiler.record({name: network.pids[name] for name in names} | {client.name: client.pid})

@@ -134,9 +134,13 @@ async def _load(network: Network, identity: Path, plan: Plan, size: int) -> None
     """At least so many rows, as fast as they are certified."""
     topic, wanted, published = topic_of(size), plan.rows_of(size), 0
     await network.create_topics([topic])
-    in_flight = enough_in_flight(size, plan.batch)
     jobs = publisher_jobs(
-        network, [identity], topics=[topic], size=size, batch=plan.batch, in_flight=in_flight
+        network,
+        [identity],
+        topics=[topic],
+        size=size,
+        batch=plan.batch,
+        in_flight=enough_in_flight(size, plan.batch),
     )
     while published < wanted:
         readings = await measure(network, jobs, LOAD_SECONDS, warm_up=0.0)
@@ -185,11 +189,14 @@ class _Reading:
             advance()
         return self
 
-    def rates(self) -> Iterator[Rate]:
-        yield self._rate("certified", "hashing from memory")
-        yield self._rate("certified", "bytes from memory")
-        yield self._rate("trusted", "bytes from memory")
-        yield self._rate("hashing from memory", "bytes from memory")
+    def rates(self) -> list[Rate]:
+        compared = (
+            ("certified", "hashing from memory"),
+            ("certified", "bytes from memory"),
+            ("trusted", "bytes from memory"),
+            ("hashing from memory", "bytes from memory"),
+        )
+        return [self._rate(case, baseline) for case, baseline in compared]
 
     def _cases(self) -> dict[str, DataFrame]:
         return {
@@ -248,8 +255,8 @@ def _sink(
         if number:
             taken.append(seconds)
         advance()
-    rate = rows / statistics.median(taken)
-    return Rate(f"sink {size} B", size, round(rate, 1), None, None, None, spread(taken))
+    rate = round(rows / statistics.median(taken), 1)
+    return Rate(f"sink {size} B", size, rate, None, None, None, spread(taken))
 
 
 def _audit(network: Network, plan: Plan, cores: int, advance: Callable[[], None]) -> AuditTime:

@@ -55,10 +55,9 @@ class Worker:
         if await self._answer(seconds) != READY:
             raise self._failure("did not get ready")
 
-    def go(self) -> None:
+    async def go(self) -> None:
+        """Begin the load, and wait until it has an effect."""
         self._tell(GO)
-
-    async def begun(self) -> None:
         if await self._answer(BEGUN_SECONDS) != BEGUN:
             raise self._failure("ended at once")
 
@@ -111,10 +110,7 @@ class Crew:
             await asyncio.gather(*(worker.end() for worker in self.workers))
 
     async def go(self) -> None:
-        """Begin the load, and wait until it has an effect."""
-        for worker in self.workers:
-            worker.go()
-        await asyncio.gather(*(worker.begun() for worker in self.workers))
+        await asyncio.gather(*(worker.go() for worker in self.workers))
 
     def usage(self) -> dict[str, Usage]:
         return {worker.name: usage(worker.pid) for worker in self.workers}

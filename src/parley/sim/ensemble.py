@@ -134,12 +134,12 @@ class Ensemble:
         return self._clock.now
 
     def start(self, seat: Seat) -> None:
-        """Start the seat from what is on its disk; also again after `stop`."""
+        """Start the seat from what is on its disk; also again after a power failure."""
         config, state = self.settings, seat.state
         root = seat.chain[-1].header
         lowest = Forest.needed_history(root, config.depth, self.leaders.memory)
         seat.life += 1
-        seat.machine = Machine(
+        machine = seat.machine = Machine(
             Config(
                 self._instance,
                 seat.member,
@@ -157,17 +157,11 @@ class Ensemble:
             history=seat.chain[lowest:],
             roots={h: _roots(seat.chain[h]) for h in range(root.executed_height, root.height + 1)},
         )
-        machine = seat.machine
         self._step(seat, lambda: machine.start(list(seat.stored.values()), self.now))
-
-    def stop(self, seat: Seat) -> None:
-        """Power failure: only what is on disk remains."""
-        seat.machine = None
 
     def sign(self, header: Header, batches: tuple[bytes, ...]) -> Proposal:
         """A proposal that a liar makes up in its own name."""
-        block = Block(header, batches)
-        signature = self._authority.signer(header.proposer).sign(self._instance.proposal_message(block.id))
+        signature = self._authority.signer(header.proposer).sign(self._instance.proposal_message(header.id()))
         return Proposal(header, batches, signature)
 
     def persist(self, seat: Seat, state: SafetyState) -> None:

@@ -100,22 +100,23 @@ def describe(run: Report) -> str:
     """The run in a few lines of plain words."""
     verdict = "every property holds" if not run.violations else "BROKEN"
     liars = ", ".join(f"{index} ({name})" for index, name in run.actors.items()) or "none"
-    lines = [
-        f"seed {run.seed}: {verdict}",
-        *_first_violations(run.violations),
-        f"  network    {run.nodes} replicas of the {run.application} application, commit depth {run.depth}, {run.crypto} signatures, {run.leaders} leaders",
-        f"  liars      {liars}",
-        f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
-        f"  batches    {run.acknowledged} acknowledged",
-        f"  receipts   {listed(run.receipts)}",
-        f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",
-        f"  happened   {listed(run.happened)}",
-        f"  healing    {run.recovery_seconds:.1f} s and {run.recovery_views} views after the faults ended",
-        f"  refused    {listed(run.refused)}",
-        f"  evidence   {listed(run.evidence)}",
-        f"  trace      {run.trace_hash}",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"seed {run.seed}: {verdict}",
+            *_first_violations(run.violations),
+            f"  network    {run.nodes} replicas of the {run.application} application, commit depth {run.depth}, {run.crypto} signatures, {run.leaders} leaders",
+            f"  liars      {liars}",
+            f"  committed  {run.committed} blocks in {run.views} views and {run.virtual_seconds:.1f} virtual seconds",
+            f"  batches    {run.acknowledged} acknowledged",
+            f"  receipts   {listed(run.receipts)}",
+            f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",
+            f"  happened   {listed(run.happened)}",
+            f"  healing    {run.recovery_seconds:.1f} s and {run.recovery_views} views after the faults ended",
+            f"  refused    {listed(run.refused)}",
+            f"  evidence   {listed(run.evidence)}",
+            f"  trace      {run.trace_hash}",
+        ]
+    )
 
 
 def _first_violations(violations: Sequence[Violation]) -> list[str]:

@@ -247,16 +247,18 @@ class _Member:
 
     def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Running:
         mounted = self.setting.mounted(self.config.index)
-        participant = awaken(
-            self.config,
-            self.signer,
-            self.scheme,
-            mounted,
-            record=record,
-            store=store,
-            nonce=self.chance.randbytes(16),
+        return Running(
+            awaken(
+                self.config,
+                self.signer,
+                self.scheme,
+                mounted,
+                record=record,
+                store=store,
+                nonce=self.chance.randbytes(16),
+            ),
+            mounted.machine,
         )
-        return Running(participant, mounted.machine)
 
     def new_disk(self, *, abstaining: bool = False) -> Disk:
         machine = self.setting.mounted(self.config.index).machine

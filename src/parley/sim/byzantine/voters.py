@@ -30,9 +30,8 @@ class DoubleVoter(Actor):
         if not isinstance(message, Proposal) or message.header.view < self.view:
             return []
         view = message.header.view
-        second = self.seat.chance.randbytes(32)
-        votes = [self.seat.vote(view, block) for block in (message.header.id(), second)]
-        return [Broadcast(wire.encode(vote)) for vote in votes]
+        blocks = (message.header.id(), self.seat.chance.randbytes(32))
+        return [Broadcast(wire.encode(self.seat.vote(view, block))) for block in blocks]
 
 
 class Hoarder(Actor):

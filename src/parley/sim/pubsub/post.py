@@ -41,8 +41,7 @@ class Post:
         self.world.observe(Submitted(digest, body))
         self._waiting[digest] = settle
         self._earlier.append(body)
-        size = len(self.world.hosts)
-        several = faults(size) + 1 if chance.random() < OFTEN_AT_ONCE else 1
+        several = faults(len(self.world.hosts)) + 1 if chance.random() < OFTEN_AT_ONCE else 1
         self._carry(body, chance, several)
         self.world.after(ACK_TIMEOUT, partial(self._retry, digest, body, chance))
 

@@ -43,7 +43,7 @@ class Workload:
         self._people = people
         self._seed = seed
         self._post = Post(world)
-        self.answers = self._post.answers
+        self.answers, self.outstanding = self._post.answers, self._post.outstanding
         self._chance = stream(seed, "workload")
         self._publishers = [self._publisher(people.member(f"p{i}", i)) for i in range(PUBLISHERS)]
         self._subscribers = [
@@ -76,9 +76,6 @@ class Workload:
         )
         for role in roles:
             role.stop()
-
-    def outstanding(self) -> tuple[bytes, ...]:
-        return self._post.outstanding()
 
     def see(self, event: Observation) -> None:
         self._post.see(event)

@@ -125,8 +125,7 @@ class _Play:
             held = ensemble.run(until, lambda: bool(self._failing) or bool(self._breach) or done())
             for seat in self._failing:
                 self._note(f"{self._name(seat)} loses power and restarts")
-                ensemble.stop(seat)
-                ensemble.start(seat)
+                ensemble.start(seat)  # from what is on disk: nothing else remains
             if not self._failing:
                 return held
             self._failing = []
@@ -158,8 +157,7 @@ class _Play:
         if not self._views[message.header.view - 1].leap:
             return message
         self._note(f"{self._name(seat)} proposes for view {message.header.view + LEAP} instead")
-        far = replace(message.header, view=message.header.view + LEAP)
-        return self._ensemble.sign(far, message.batches)
+        return self._ensemble.sign(replace(message.header, view=message.header.view + LEAP), message.batches)
 
     # -- the judge --------------------------------------------------------------------------------------------------
 

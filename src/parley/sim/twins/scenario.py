@@ -108,8 +108,7 @@ def save(path: Path, scenario: Scenario, *, story: str = "", mutant: str | None 
         )
         for view in scenario.views
     ]
-    crashed = _names(scenario.crashed, nodes)
-    file = _File(nodes, scenario.twins, scenario.depth, views, crashed, story, mutant)
+    file = _File(nodes, scenario.twins, scenario.depth, views, _names(scenario.crashed, nodes), story, mutant)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
 
 
