@@ -23,7 +23,7 @@ else:
             client, errors = import_module("parley.client"), import_module("parley.client.errors")
             if name in client.__all__:
                 return getattr(client, name)
-            if name in errors.names():
+            if name in errors.__all__:
                 return getattr(errors, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -31,7 +31,7 @@ else:
 def _names() -> list[str]:
     """What the package offers."""
     client, errors = import_module("parley.client"), import_module("parley.client.errors")
-    return sorted(["__version__", *client.__all__, *errors.names()])
+    return sorted(["__version__", *client.__all__, *errors.__all__])
 
 
 def __dir__() -> list[str]:

@@ -109,8 +109,8 @@ def test_what_several_brokers_have_in_common_is_said_once() -> None:
 
 
 def test_every_public_error_is_one_of_ours_and_at_hand() -> None:
-    assert set(errors.names()) > set(REFUSALS)
-    for name in errors.names():
+    assert set(errors.__all__) > set(REFUSALS)
+    for name in errors.__all__:
         found = getattr(errors, name)
         assert issubclass(found, errors.ParleyError)
         assert getattr(parley, name) is found

@@ -16,7 +16,7 @@ from parley.applications import DATA_SHARD
 from parley.client.beliefs import Stale, UnverifiedView, check_entries, check_receipt, record_of
 from parley.client.errors import ParleyError
 from parley.client.messages import Evidence, Receipt
-from parley.client.narrowing import narrowed
+from parley.client.proofs import narrowed
 from parley.crypto import merkle
 from parley.ledger.proofs import BlockProof, ProofError
 from parley.model.receipts import encode_leaf

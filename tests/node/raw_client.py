@@ -15,7 +15,7 @@ from tests.node.network import SECONDS, LocalNetwork
 
 from parley.application.operations import Operation, encode_operation
 from parley.application.tables import Table
-from parley.client.narrowing import narrowed
+from parley.client.proofs import narrowed
 from parley.ledger.proofs import Anchor, StateEntry, Trust
 from parley.model.batches import (
     CONTROL,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, TypeVarTuple
 
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.client.messages import Level
-from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
+from parley.ledger.proofs import Anchor, BlockProof, Certified, ProofError, StateEntry, Trust
 from parley.model.batches import Withheld
 from parley.model.codec import DECODE_ERRORS
 from parley.model.expressions import ExpressionError, parse_rule
@@ -22,29 +21,9 @@ from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Proven, Receipted
 
-R = TypeVar("R")
-K = TypeVarTuple("K")
-
 
 class Stale(Exception):  # noqa: N818 - it names the condition
     """What the broker shows may be true but is old; another one may be further on."""
-
-
-class VerifiedView(Protocol):
-    """What one answer is taken to show; `Certified` is one."""
-
-    @property
-    def anchor(self) -> Anchor: ...
-
-    @property
-    def height(self) -> int: ...
-
-    @property
-    def time(self) -> int: ...
-
-    def leaves(self, proof: BlockProof) -> tuple[Leaf, ...]: ...
-
-    def value(self, entry: StateEntry, key: bytes) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +51,9 @@ class UnverifiedView:
         if entry.key != key:
             raise ProofError("the broker showed another entry than the one asked for")
         return entry.value
+
+
+VerifiedView = Certified | UnverifiedView  # what one answer is taken to show
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, TypeVarTuple
+from typing import Any, Literal, Self
 
 from msgspec.structs import astuple
 
 from parley.application.application import Application, VersionError
 from parley.application.operations import Operation, encode_operation
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.applications import ApplicationError, application_of
 from parley.client.administration import BrokerStatus, ClientInfo, Records, TopicInfo
 from parley.client.advertisements import Advertising
@@ -69,10 +69,6 @@ __all__ = ["Client", "connect"]
 
 MAX_SEQUENCES = 10_000  # partitions that one client publishes to at a time
 SALT_SIZE = 16
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
-
 
 log = logging.getLogger("parley.client")
 

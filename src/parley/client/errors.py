@@ -4,41 +4,78 @@ Refusals of the network are the classes of `parley.model.refusals` and of the mo
 own brings its own classes; they need not be named here.
 """
 
-# ruff: noqa: PLC0414 - an alias of the same name is what type checkers take for an export
-
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from parley.client.texts import TEXTS
-from parley.model.refusals import BadSignature as BadSignature
-from parley.model.refusals import Busy as Busy
-from parley.model.refusals import Expired as Expired
-from parley.model.refusals import Invalid as Invalid
-from parley.model.refusals import LimitExceeded as LimitExceeded
-from parley.model.refusals import Malformed as Malformed
-from parley.model.refusals import NotAuthenticated as NotAuthenticated
-from parley.model.refusals import NotFound as NotFound
-from parley.model.refusals import NotReady as NotReady
-from parley.model.refusals import OutOfSequence as OutOfSequence
-from parley.model.refusals import Oversized as Oversized
-from parley.model.refusals import ParleyError as ParleyError
-from parley.model.refusals import PermissionDenied as PermissionDenied
-from parley.model.refusals import Refused as Refused
-from parley.model.refusals import Revoked as Revoked
-from parley.model.refusals import SequenceReused as SequenceReused
-from parley.model.refusals import UnknownClient as UnknownClient
-from parley.model.refusals import Unsupported as Unsupported
-from parley.model.refusals import WrongChain as WrongChain
+from parley.model.refusals import (
+    BadSignature,
+    Busy,
+    Expired,
+    Invalid,
+    LimitExceeded,
+    Malformed,
+    NotAuthenticated,
+    NotFound,
+    NotReady,
+    OutOfSequence,
+    Oversized,
+    ParleyError,
+    PermissionDenied,
+    Refused,
+    Revoked,
+    SequenceReused,
+    UnknownClient,
+    Unsupported,
+    WrongChain,
+)
 from parley.model.texts import add_texts
-from parley.modules.registry.refusals import ClientExists as ClientExists
-from parley.modules.retention.refusals import Pruned as Pruned
-from parley.modules.staging.refusals import NotStaged as NotStaged
-from parley.modules.staging.refusals import StageOver as StageOver
-from parley.modules.subscriptions.refusals import NotSubscribed as NotSubscribed
-from parley.modules.topics.refusals import TopicExists as TopicExists
-from parley.modules.topics.refusals import UnknownPartition as UnknownPartition
-from parley.modules.topics.refusals import UnknownTopic as UnknownTopic
+from parley.modules.registry.refusals import ClientExists
+from parley.modules.retention.refusals import Pruned
+from parley.modules.staging.refusals import NotStaged, StageOver
+from parley.modules.subscriptions.refusals import NotSubscribed
+from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
+
+__all__ = [
+    "BadSignature",
+    "Busy",
+    "ClientClosed",
+    "ClientExists",
+    "ContextError",
+    "Expired",
+    "IdentityError",
+    "Invalid",
+    "InvalidConstraint",
+    "InvalidMessage",
+    "InvalidRule",
+    "LimitExceeded",
+    "LyingBroker",
+    "Malformed",
+    "NotAuthenticated",
+    "NotFound",
+    "NotReady",
+    "NotStaged",
+    "NotSubscribed",
+    "OutOfSequence",
+    "Overloaded",
+    "Oversized",
+    "ParleyError",
+    "PermissionDenied",
+    "Pruned",
+    "Refused",
+    "Revoked",
+    "SequenceReused",
+    "StageOver",
+    "Stalled",
+    "TopicExists",
+    "UnknownClient",
+    "UnknownPartition",
+    "UnknownTopic",
+    "Unreachable",
+    "Unsupported",
+    "WrongChain",
+]
 
 add_texts(TEXTS)
 
@@ -59,22 +96,27 @@ class InvalidMessage(ParleyError, ValueError):  # noqa: N818 - it names the cond
     """A message that no broker would take: a tag, a key or a header is outside its limits."""
 
 
-class InvalidRule(ParleyError, ValueError):  # noqa: N818 - it names the condition
+class _TextError(ParleyError, ValueError):
+    """A text is not in the language that it should be in; `position` counts characters from 0."""
+
+    _kind: str
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(f"the {self._kind} {text!r} cannot be read at character {position}: {problem}")
+        self.text = text
+        self.position = position
+
+
+class InvalidRule(_TextError):  # noqa: N818 - it names the condition
     """An access rule is not in the language; `position` counts characters from 0."""
 
-    def __init__(self, text: str, position: int, problem: str) -> None:
-        super().__init__(f"the rule {text!r} cannot be read at character {position}: {problem}")
-        self.text = text
-        self.position = position
+    _kind = "rule"
 
 
-class InvalidConstraint(ParleyError, ValueError):  # noqa: N818 - it names the condition
+class InvalidConstraint(_TextError):  # noqa: N818 - it names the condition
     """A constraint over tags is not in the language; `position` counts characters from 0."""
 
-    def __init__(self, text: str, position: int, problem: str) -> None:
-        super().__init__(f"the constraint {text!r} cannot be read at character {position}: {problem}")
-        self.text = text
-        self.position = position
+    _kind = "constraint"
 
 
 class Unreachable(ParleyError, ConnectionError):  # noqa: N818 - it names the condition
@@ -94,12 +136,14 @@ class Stalled(ParleyError, TimeoutError):  # noqa: N818 - it names the condition
     Nothing is lost: positions are kept, batches stay signed, and retrying goes on for as long as the client is open.
     """
 
+    _sentence = (
+        "{what}: no broker shows a fresh result, so they have no quorum, or this machine's clock is wrong ({said}). "
+        "`parley status` shows who is missing."
+    )
+
     def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
         said = _grouped(reasons) or "no broker has answered yet"
-        super().__init__(
-            f"{what}: no broker shows a fresh result, so they have no quorum, or this machine's clock is wrong ({said}). "
-            f"`parley status` shows who is missing."
-        )
+        super().__init__(self._sentence.format(what=what, said=said))
         self.what = what
         self.reasons = dict(reasons)
 
@@ -110,15 +154,10 @@ class Overloaded(Stalled):
     What was sent is sent again, unchanged and more slowly, for as long as the client is open.
     """
 
-    def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
-        said = _grouped(reasons)
-        ParleyError.__init__(
-            self,
-            f"{what}: the brokers take no more for now ({said}). Publish more slowly or with fewer batches in flight, give "
-            f"it more time, or tell who runs them.",
-        )
-        self.what = what
-        self.reasons = dict(reasons)
+    _sentence = (
+        "{what}: the brokers take no more for now ({said}). Publish more slowly or with fewer batches in flight, give "
+        "it more time, or tell who runs them."
+    )
 
 
 class LyingBroker(ParleyError):  # noqa: N818 - it names the culprit
@@ -137,12 +176,3 @@ def _grouped(reasons: Mapping[str, str], addresses: Mapping[str, object] | None 
         where = f" at {addresses[name]}" if addresses and name in addresses else ""
         groups.setdefault(reason, []).append(f"{name}{where}")
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in groups.items())
-
-
-def names() -> list[str]:
-    """The exceptions that this module offers."""
-    return sorted(
-        name
-        for name, found in globals().items()
-        if isinstance(found, type) and issubclass(found, ParleyError)
-    )

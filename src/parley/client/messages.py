@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from parley.application.operations import Operation
 from parley.client.errors import ParleyError
-from parley.client.narrowing import narrowed
-from parley.client.proofs import OperationProof, save_proof
+from parley.client.proofs import OperationProof, narrowed, save_proof
 from parley.consensus.types import Header
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
 from parley.model import batches, leaves

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar, TypeVarTuple
 
 from parley.application.operations import Operation
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.client.messages import OperationReceipt
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
 
 
 class Operating(ABC):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parley.application.application import Application
 from parley.application.operations import Operation
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
+from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
 from parley.model import leaves
 from parley.model.batches import CONTROL, BatchHeader, Message, digest_of, is_signed
@@ -24,9 +26,6 @@ from parley.model.names import U64, Signature
 from parley.model.receipts import BatchReceipt, receipt_of
 from parley.model.refusals import Refused
 from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, decode_publication
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
 
 KeyPart = int | str | tuple[int, ...]
 
@@ -141,6 +140,31 @@ class EntryProof(
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the proof to a new file that only its owner can read."""
         save_proof(self, path)
+
+
+def narrowed(proof: BlockProof, at: int) -> BlockProof:
+    """The proof of one of its leaves alone; the others become nodes of the path, and nothing of them is shown."""
+    multi = proof.receipts
+    target = position = multi.indices[at]
+    level = dict(zip(multi.indices, map(merkle.leaf_hash, proof.leaves), strict=True))
+    siblings, path = iter(multi.siblings), list[bytes]()
+    last = multi.size - 1
+    while last:
+        parents: dict[int, bytes] = {}
+        for place, node in level.items():
+            if place >> 1 in parents:  # made together with its left sibling
+                continue
+            if place == last and not place & 1:  # the last of an odd level moves up as it is
+                parents[place >> 1] = node
+                continue
+            other = level[place ^ 1] if place ^ 1 in level else next(siblings)
+            if place >> 1 == position >> 1:
+                path.append(other if place == position else node)
+            pair = (other, node) if place & 1 else (node, other)
+            parents[place >> 1] = merkle.node_hash(*pair)
+        level, position, last = parents, position >> 1, last >> 1
+    receipts = merkle.MultiProof(multi.size, (target,), tuple(path))
+    return replace(proof, leaves=(proof.leaves[at],), receipts=receipts)
 
 
 Proof: TypeAlias = PublicationProof | OperationProof | EntryProof

@@ -25,8 +25,7 @@ from parley.client.errors import (
     Unreachable,
 )
 from parley.client.messages import Evidence
-from parley.client.narrowing import narrowed
-from parley.client.proofs import OperationProof
+from parley.client.proofs import OperationProof, narrowed
 from parley.client.quorum import PATIENCE, QuorumClient, Request, pause
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.ledger.proofs import ProofError, Trust

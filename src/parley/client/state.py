@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar, TypeVarTuple
 
-from parley.application.tables import Table
+from parley.application.tables import K, R, Table
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.connection import Declined, Gone
 from parley.client.errors import Unreachable
@@ -17,9 +16,6 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
 MAX_LISTED = 100_000  # keys that are taken from one broker
-
-R = TypeVar("R")
-K = TypeVarTuple("K")
 
 
 class StateReader:
