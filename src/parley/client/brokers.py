@@ -7,14 +7,17 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
-from parley.client.connection import Connection, Dialler
+from parley.client.beliefs import Stale
+from parley.client.connection import Connection, Declined, Dialler, Gone
 from parley.client.errors import ClientClosed, LyingBroker
+from parley.ledger.proofs import ProofError
 from parley.net.tls import Address
 
 MAX_MISBEHAVIOUR = 256  # lies that are remembered
 FIRST_PENALTY = 0.25  # seconds after a failure during which others are preferred, doubled each time
 LONGEST_PENALTY = 60.0
 LIE_PENALTY = 300.0
+FAILURES = (Declined, Gone, ProofError, Stale, TimeoutError)  # what one broker may do instead of answering
 
 log = logging.getLogger("parley.client")
 
@@ -68,9 +71,17 @@ class Brokers:
         """It did not answer: others come first for a while."""
         if self._avoided.get(name, 0.0) > asyncio.get_running_loop().time():
             return  # many who waited for one connection fail together, and that counts once
-        wait = min(FIRST_PENALTY * 2 ** self._failures[name], LONGEST_PENALTY)
+        self._avoid(name, min(FIRST_PENALTY * 2 ** self._failures[name], LONGEST_PENALTY))
         self._failures[name] += 1
-        self._avoid(name, wait)
+
+    def note(self, name: str, failure: Exception) -> str:
+        """Treat a broker as its failure calls for; the failure in words."""
+        if isinstance(failure, ProofError):
+            self.distrust(name, str(failure))
+            return f"it lies: {failure}"
+        if isinstance(failure, Gone | TimeoutError):
+            self.failed(name)
+        return str(failure) or "it does not answer"
 
     def distrust(self, name: str, problem: str) -> None:
         """It lied: keep the record, cut the connection, and ask others."""

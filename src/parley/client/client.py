@@ -156,18 +156,19 @@ class Client(
             self._brokers,
             Reader(trust, self._key.public, verify, self.organisation, self.name),
             self.genesis.timeouts,
+            clock,
             needed=needed,
             faults=f,
-            eligible=own if verify == "trusted" else preference,
+            eligible=frozenset(own if verify == "trusted" else preference),
             timeout=timeout,
-            on_stalled=on_stalled or _log_stalled,
+            report=on_stalled or _log_stalled,
         )
-        self._history = History(self._quorum, clock)
-        self._state = StateReader(self._quorum, self._history)
+        self._history = History(self._quorum)
+        self._state = StateReader(self._quorum)
         self._records = Records(self._quorum, self._state, self._history)
-        self._ledger = LedgerReader(self._quorum, clock)
-        self._columns = Columns(self._quorum, self._history, clock)
-        self.observer = Observer(self._quorum, self._history)
+        self._ledger = LedgerReader(self._quorum)
+        self._columns = Columns(self._quorum)
+        self.observer = Observer(self._quorum)
         self._author = Author(self.genesis.chain, self._key, rng)
         self._control = ProducerSequence(self._quorum, self._author, CONTROL)
         self._publishing = Publishing(self._quorum, rng, self._sequence, self._records.partitions)
@@ -329,9 +330,7 @@ class Client(
         wanted = constraint(where)
         if isinstance(start, Position):
             start.require(self.genesis.chain, topic, wanted.text)
-        return Subscription(
-            self._subscribing, Subject(self._quorum, self._clock, topic, wanted), start, keep=keep
-        )
+        return Subscription(self._subscribing, Subject(self._quorum, topic, wanted), start, keep=keep)
 
     async def fetch(
         self,

@@ -5,33 +5,28 @@ What `verification.check_fetched` believes is believed here and nothing else; th
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from parley.client.beliefs import Reader, VerifiedView, record_of, require_hidden, require_recent
+from parley.client.beliefs import Reader, VerifiedView
 from parley.client.denials import Judge
-from parley.client.errors import Refused
-from parley.client.history import History
+from parley.client.history import common_prefix
 from parley.client.messages import Evidence
 from parley.client.quorum import QuorumClient, Request
-from parley.client.verification import Question, evidence_of, published_in, require_next
-from parley.ledger.proofs import BlockProof, ProofError, StateEntry
-from parley.model.batches import MAX_MESSAGES, Message, MessageHeader, Withheld, decode_message_header
+from parley.client.verification import Contents, Placed, Question, check_places
+from parley.ledger.proofs import ProofError
+from parley.model.batches import MAX_MESSAGES, Message, MessageHeader, Withheld
 from parley.model.codec import DECODE_ERRORS
 from parley.model.leaves import leaves_of_columns
-from parley.model.names import RuleText, Salt, Value
-from parley.model.receipts import BatchReceipt
+from parley.model.names import RuleText, Salt
 from parley.modules.publishing.proof import PublicationProof
-from parley.modules.topics.tables import HEADS, PartitionRecord
+from parley.modules.topics.tables import PartitionRecord
 from parley.net.messages import (
     Fetch,
-    FetchedBatch,
     PackedBatch,
     PackedFetched,
     Skipped,
@@ -97,14 +92,12 @@ class ColumnPage:
         return self.batches[-1].end if self.batches else None
 
 
+@dataclass(eq=False)
 class Columns:
     """Pages of a partition, from as many brokers as must agree."""
 
-    def __init__(self, quorum: QuorumClient, history: History, clock: Callable[[], int]) -> None:
-        self._quorum = quorum
-        self._history = history
-        self._clock = clock
-        self._headers: dict[bytes, MessageHeader] = {}
+    _quorum: QuorumClient
+    _headers: dict[bytes, MessageHeader] = field(default_factory=dict)
 
     async def page(
         self, topic: str, partition: int, offset: int, *, floor: int = 0, max_bytes: int = PAGE_BYTES
@@ -119,18 +112,19 @@ class Columns:
             page = check_packed(view, answer, quorum.reader, question, self._headers)
             # Where the partition ends, and what this reader may not see, is so now only if the header is new.
             if not page.batches or any(rows.hidden for rows in page.batches):
-                self._history.require_fresh(view)
+                quorum.require_fresh(view)
             return page
 
-        request = Request(
-            f"reading partition {partition} of {topic}",
-            Fetch(0, topic, partition, offset, max_bytes, 0),
-            PackedFetched,
-            read,
-            _common,
-            Judge(quorum, self._clock, topic, partition, offset),
+        return await quorum.ask(
+            Request(
+                f"reading partition {partition} of {topic}",
+                Fetch(0, topic, partition, offset, max_bytes, 0),
+                PackedFetched,
+                read,
+                _common,
+                Judge(quorum, topic, partition, offset),
+            )
         )
-        return await quorum.ask(request)
 
 
 def check_packed(
@@ -141,143 +135,82 @@ def check_packed(
     headers: dict[bytes, MessageHeader] | None = None,
 ) -> ColumnPage:
     """The batches, each as its publisher signed it and where its receipt puts it. `headers` remembers what was read."""
-    head = record_of(HEADS, view.value(answer.head, HEADS.key(question.topic, question.partition)))
-    if head is None:
-        raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
-    check = _Check(view, reader, answer.reader, question, {} if headers is None else headers)
-    found: list[Rows] = []
-    expected = question.offset
-    for block in answer.blocks:
-        leaves = view.leaves(block.proof)
-        if len(leaves) != len(block.batches):
-            raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
-        for at, batch in enumerate(block.batches):
-            receipt, first = published_in(leaves[at], question.topic, question.partition)
-            require_next(first, receipt.count, question.offset, expected)
-            found.append(check.rows(batch, receipt, first, (block.proof, at)))
-            expected = first + receipt.count
-    if not found:
-        if question.offset < head.next_offset:
-            raise ProofError(
-                f"there are offsets up to {head.next_offset}, and none from {question.offset} on is shown"
-            )
-        require_recent(view, question.floor)
-    return ColumnPage(tuple(found), head, check.headers)
+    shown = ((block.proof, block.batches) for block in answer.blocks)
+    head, found = check_places(view, answer.head, shown, question)
+    known = {} if headers is None else headers
+    contents = Contents(view, reader, answer.reader, question.floor, known=known)
+    return ColumnPage(tuple(_rows(contents, placed, question.offset) for placed in found), head, known)
 
 
-@dataclass
-class _Check:
-    """Of the batches of one answer; what is hidden is so only where this reader's own attributes call for it."""
-
-    view: VerifiedView
-    reader: Reader
-    entry: StateEntry | None
-    question: Question
-    headers: dict[bytes, MessageHeader]
-
-    def rows(
-        self, batch: PackedBatch, receipt: BatchReceipt, first: int, proof: tuple[BlockProof, int]
-    ) -> Rows:
-        asked = max(0, self.question.offset - first)
-        try:
-            whole = _whole.decode(batch.contents)
-        except DECODE_ERRORS:
-            return self._some(batch, receipt, first, proof)
-        _, salts, headers, rules, payloads = zip(*whole, strict=True)
-        leaves = leaves_of_columns(salts, headers, rules, payloads)
-        evidence = self._evidence(batch, leaves, receipt, proof)
-        self._read_headers(headers[asked:])
-        offsets = range(first + asked, first + len(leaves))
-        return Rows(
-            offsets,
-            salts[asked:],
-            headers[asked:],
-            rules[asked:],
-            payloads[asked:],
-            (),
-            first,
-            evidence,
-        )
-
-    def _some(
-        self, batch: PackedBatch, receipt: BatchReceipt, first: int, proof: tuple[BlockProof, int]
-    ) -> Rows:
-        """Of a batch that is not shown as a whole."""
-        contents = _opened(batch).contents
-        evidence = self._evidence(batch, [content.leaf() for content in contents], receipt, proof)
-        shown: list[tuple[int, Message]] = []
-        hidden: list[tuple[int, Withheld]] = []
-        for offset, content in zip(count(first), contents, strict=False):
-            if offset < self.question.offset:
-                continue
-            match content:
-                case Message():
-                    shown.append((offset, content))
-                case Withheld():
-                    hidden.append((offset, content))
-                case Skipped():
-                    raise ProofError(f"offset {offset} is left out")
-        self._require_hidden({content.rule: content for _, content in hidden})
-        messages = [message for _, message in shown]
-        self._read_headers([message.header for message in messages])
-        return Rows(
-            [offset for offset, _ in shown],
-            [message.salt for message in messages],
-            [message.header for message in messages],
-            [message.rule for message in messages],
-            [message.payload for message in messages],
-            tuple((offset, content.rule) for offset, content in hidden),
-            first,
-            evidence,
-        )
-
-    def _evidence(
-        self, batch: PackedBatch, leaves: list[bytes], receipt: BatchReceipt, proof: tuple[BlockProof, int]
-    ) -> Evidence:
-        signed = (batch.header, tuple(leaves), batch.signature)
-        return evidence_of(self.view, self.reader, signed, receipt, proof)
-
-    def _read_headers(self, headers: Sequence[bytes]) -> None:
-        for data in set(headers).difference(self.headers):
-            try:
-                self.headers[data] = decode_message_header(data)
-            except Refused as refused:
-                raise ProofError(f"a message's header cannot be read: {refused.detail}") from None
-
-    def _require_hidden(self, contents: Mapping[str, Withheld]) -> None:
-        if not contents:
-            return
-        attributes: Mapping[str, Value] | None = self.reader.attributes(
-            self.view, self.entry, self.question.floor
-        )
-        for content in contents.values():
-            require_hidden(content, attributes)
-
-
-def _opened(batch: PackedBatch) -> FetchedBatch:
+def _rows(contents: Contents, placed: Placed[PackedBatch], asked: int) -> Rows:
     try:
-        return batch.opened()
+        whole = _whole.decode(placed.batch.contents)
+    except DECODE_ERRORS:
+        return _some_rows(contents, placed, asked)
+    _, salts, headers, rules, payloads = zip(*whole, strict=True)
+    leaves = leaves_of_columns(salts, headers, rules, payloads)
+    evidence = contents.evidence(placed, tuple(leaves))
+    first = placed.first
+    skipped = max(0, asked - first)
+    _read_headers(contents, headers[skipped:])
+    return Rows(
+        range(first + skipped, first + len(leaves)),
+        salts[skipped:],
+        headers[skipped:],
+        rules[skipped:],
+        payloads[skipped:],
+        (),
+        first,
+        evidence,
+    )
+
+
+def _some_rows(contents: Contents, placed: Placed[PackedBatch], asked: int) -> Rows:
+    """Of a batch that is not shown as a whole."""
+    try:
+        parts = placed.batch.opened().contents
     except WireError as error:
         raise ProofError(f"it sent bytes that are no answer: {error}") from None
+    evidence = contents.evidence(placed, tuple(part.leaf() for part in parts))
+    shown: list[tuple[int, Message]] = []
+    hidden: list[tuple[int, Withheld]] = []
+    for offset, part in enumerate(parts, placed.first):
+        if offset < asked:
+            continue
+        match part:
+            case Message():
+                shown.append((offset, part))
+            case Withheld():
+                hidden.append((offset, part))
+            case Skipped():
+                raise ProofError(f"offset {offset} is left out")
+    contents.require_hidden(part for _, part in hidden)
+    messages = [message for _, message in shown]
+    headers = [message.header for message in messages]
+    _read_headers(contents, headers)
+    return Rows(
+        [offset for offset, _ in shown],
+        [message.salt for message in messages],
+        headers,
+        [message.rule for message in messages],
+        [message.payload for message in messages],
+        tuple((offset, part.rule) for offset, part in hidden),
+        placed.first,
+        evidence,
+    )
+
+
+def _read_headers(contents: Contents, headers: Sequence[bytes]) -> None:
+    for data in set(headers).difference(contents.known):
+        contents.header(data)
 
 
 def _common(pages: Sequence[ColumnPage], needed: int) -> ColumnPage | None:
-    """As many batches as enough brokers agree on; brokers may be unequally far."""
-    if needed == 1:
-        return pages[-1]
-    backers = list(pages)
-    agreed: list[Rows] = []
-    for at in count():
-        votes = Counter(page.batches[at].identity() for page in backers if len(page.batches) > at)
-        best, number = max(votes.items(), key=lambda one: one[1], default=(None, 0))
-        if best is None or number < needed:
-            break
-        backers = [page for page in backers if len(page.batches) > at and page.batches[at].identity() == best]
-        agreed.append(backers[0].batches[at])
-    if agreed:
-        return ColumnPage(tuple(agreed), backers[0].head, backers[0].headers)
-    empty = [page for page in pages if not page.batches]
-    return empty[0] if len(empty) >= needed else None
+    identities = [[rows.identity() for rows in page.batches] for page in pages]
+    if (found := common_prefix(identities, needed)) is None:
+        return None
+    page, length = pages[found[0]], found[1]
+    return ColumnPage(page.batches[:length], page.head, page.headers)
 
 
 # A batch that is shown as a whole, which almost all are: tuples cost less than messages.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from parley.client.beliefs import check_entries, is_fresh, record_of
@@ -22,7 +21,6 @@ class Judge:
     """Judges refusals to read one partition of a topic from an offset on."""
 
     quorum: QuorumClient
-    clock: Callable[[], int]
     topic: str
     partition: int = 0
     offset: int | None = None
@@ -46,7 +44,7 @@ class Judge:
             return
         view = reader.view(answer.anchor)
         client, topic, *heads = check_entries(view, answer, keys, floor=0)
-        if view.height < self.quorum.height or not is_fresh(view, self.clock(), freshness):
+        if view.height < self.quorum.height or not is_fresh(view, self.quorum.clock(), freshness):
             return
         principal = reader.principal(record_of(CLIENTS, client))
         reason = authorise(principal, Action.SUBSCRIBE, self.topic, record_of(TOPICS, topic), self.partition)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, Unreachable
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.consensus.errors import Refused
 from parley.ledger.proofs import ProofError
@@ -28,29 +26,19 @@ class ProvenMisbehaviour:
 
 async def gather(quorum: QuorumClient) -> list[ProvenMisbehaviour]:
     """What all brokers that can be reached hold: one of them alone may hide what concerns it."""
-    names = quorum.candidates()
-    answers = await asyncio.gather(*(_records(quorum, name) for name in names), return_exceptions=True)
-    found: dict[evidence.Accusation, ProvenMisbehaviour] = {}
-    problems: dict[str, str] = {}
-    refusals: list[Declined] = []
-    for name, answer in zip(names, answers, strict=True):
-        match answer:
-            case Declined():
-                refusals.append(answer)
-                problems[name] = str(answer)
-            case ProofError():
-                quorum.brokers.distrust(name, str(answer))
-                problems[name] = f"it lies: {answer}"
-            case Gone() | TimeoutError():
-                quorum.brokers.failed(name)
-                problems[name] = str(answer) or "it does not answer"
-            case BaseException():
-                raise answer
-            case _:
-                _add(quorum, found, name, answer)
-    if len(problems) == len(names):
-        raise _no_answer(quorum, problems, refusals)
-    return sorted(found.values(), key=lambda one: (one.broker, one.view, one.kind))
+    answers = await quorum.ask_each(quorum.candidates(), partial(_records, quorum))
+    held: dict[
+        evidence.Accusation, tuple[bytes, list[str]]
+    ] = {}  # the first record of each, and who holds one
+    for name, records in answers.items():
+        for accused, record in records:
+            held.setdefault(accused, (record, []))[1].append(name)
+    brokers = quorum.reader.trust.genesis.brokers
+    found = [
+        ProvenMisbehaviour(brokers[one.member].name, one.kind, one.view, record, tuple(holders))
+        for one, (record, holders) in held.items()
+    ]
+    return sorted(found, key=lambda one: (one.broker, one.view, one.kind))
 
 
 async def _records(quorum: QuorumClient, name: str) -> list[tuple[evidence.Accusation, bytes]]:
@@ -70,25 +58,3 @@ async def _records(quorum: QuorumClient, name: str) -> list[tuple[evidence.Accus
             return proven
         if not answer.entries or len(proven) > MAX_TOLD:
             raise ProofError("it shows proofs of misbehaviour without end")
-
-
-def _add(
-    quorum: QuorumClient,
-    found: dict[evidence.Accusation, ProvenMisbehaviour],
-    holder: str,
-    records: Sequence[tuple[evidence.Accusation, bytes]],
-) -> None:
-    brokers = quorum.reader.trust.genesis.brokers
-    for accused, record in records:
-        known = found.get(accused)
-        holders = (holder,) if known is None else (*known.held_by, holder)
-        first = record if known is None else known.record
-        found[accused] = ProvenMisbehaviour(
-            brokers[accused.member].name, accused.kind, accused.view, first, holders
-        )
-
-
-def _no_answer(quorum: QuorumClient, problems: dict[str, str], refusals: Sequence[Declined]) -> ParleyError:
-    if refusals:
-        return refusals[0].refusal.error()
-    return Unreachable(problems, quorum.brokers.addresses)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from parley.client.beliefs import Stale, is_fresh
-from parley.client.connection import CREDIT, Declined, Gone, Stream
+from parley.client.brokers import FAILURES
+from parley.client.connection import CREDIT, Declined, Stream
 from parley.client.denials import Judge
 from parley.client.errors import NotFound, NotSubscribed, ParleyError, Pruned, Stalled, Unreachable
 from parley.client.messages import Message
@@ -49,7 +50,6 @@ class Subject:
     """What is followed."""
 
     quorum: QuorumClient
-    clock: Callable[[], int]
     topic: str
     constraint: Constraint
 
@@ -210,30 +210,22 @@ class Feed:
                 self._note(name, source.task)
 
     def _note(self, name: str, task: asyncio.Task[None]) -> None:
-        brokers = self._subject.quorum.brokers
+        quorum = self._subject.quorum
         try:
             task.result()
-        except ProofError as error:
-            brokers.distrust(name, str(error))
-            self._failed[name] = f"it lies: {error}"
-        except Gone as error:
-            brokers.failed(name)
-            self._failed[name] = str(error)
-        except Stale as error:
-            brokers.failed(name)  # it may be cut off: whatever comes next asks others first
-            self._failed[name] = str(error)
-        except Declined as declined:
-            self._failed[name] = str(declined)
-            if declined.kind in _ENDS:
-                raise Over(name, pruned=declined.kind is Pruned) from None
-            if not declined.kind.passing:
-                self._deny(name, declined.refusal)
-
-    def _deny(self, name: str, refusal: Refusal) -> None:
-        said = self._denials[refusal.code]
-        said[name] = refusal
-        if len(said) >= self._subject.quorum.enough_to_refuse:
-            raise refusal.error()
+        except FAILURES as error:
+            self._failed[name] = quorum.brokers.note(name, error)
+            if isinstance(error, Stale):
+                quorum.brokers.failed(name)  # it may be cut off: whatever comes next asks others first
+            if not isinstance(error, Declined):
+                return
+            if error.kind in _ENDS:
+                raise Over(name, pruned=error.kind is Pruned) from None
+            if not error.kind.passing:
+                said = self._denials[error.refusal.code]
+                said[name] = error.refusal
+                if len(said) >= quorum.enough_to_refuse:
+                    raise error.refusal.error() from None
 
     async def _sleep(self) -> None:
         """Until something happens; if brokers disagree for too long, more of them are asked."""
@@ -333,7 +325,7 @@ class _Source:
         except Declined as declined:
             if not declined.kind.passing and declined.kind not in _ENDS:
                 last = max(place.partition for place in places)
-                await Judge(quorum, subject.clock, subject.topic, last)(connection, declined)
+                await Judge(quorum, subject.topic, last)(connection, declined)
             raise
         finally:
             self._stream.close()

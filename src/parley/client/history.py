@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from itertools import count
+from collections.abc import AsyncGenerator, Hashable, Sequence
+from dataclasses import dataclass
 
-from parley.client.beliefs import Stale, VerifiedView, check_entries, is_fresh, record_of
+from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import NotFound, UnknownPartition
 from parley.client.messages import Message
@@ -20,12 +20,11 @@ PAGE_BYTES = 1024 * 1024
 _Heads = tuple[PartitionRecord | None, ...]
 
 
+@dataclass(frozen=True)
 class History:
     """What was published, as far as it is kept."""
 
-    def __init__(self, quorum: QuorumClient, clock: Callable[[], int]) -> None:
-        self._quorum = quorum
-        self._clock = clock
+    _quorum: QuorumClient
 
     async def page(
         self, topic: str, partition: int, offset: int, *, wait: int = 0, max_bytes: int = PAGE_BYTES
@@ -38,18 +37,19 @@ class History:
             page = check_fetched(view, answer, quorum.reader, question)
             # Where the partition ends, and what this reader may not see, is so now only if the header is new.
             if not page.messages or any(message.empty for message in page.messages):
-                self.require_fresh(view)
+                quorum.require_fresh(view)
             return page
 
-        request = Request(
-            f"reading partition {partition} of {topic}",
-            Fetch(0, topic, partition, offset, max_bytes, wait),
-            Fetched,
-            read,
-            _common,
-            Judge(quorum, self._clock, topic, partition, offset),
+        return await quorum.ask(
+            Request(
+                f"reading partition {partition} of {topic}",
+                Fetch(0, topic, partition, offset, max_bytes, wait),
+                Fetched,
+                read,
+                _common,
+                Judge(quorum, topic, partition, offset),
+            )
         )
-        return await quorum.ask(request)
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""
@@ -62,13 +62,11 @@ class History:
 
         def read(view: VerifiedView, answer: Proven) -> _Heads:
             values = check_entries(view, answer, keys, floor)
-            self.require_fresh(view)
+            quorum.require_fresh(view)
             return tuple(record_of(HEADS, value) for value in values)
 
         what = f"asking for the ends of {topic}"
-        found = await quorum.ask(
-            Request(what, Prove(0, keys), Proven, read, _lowest, Judge(quorum, self._clock, topic))
-        )
+        found = await quorum.ask(Request(what, Prove(0, keys), Proven, read, _lowest, Judge(quorum, topic)))
         for partition, record in zip(partitions, found, strict=True):
             if record is None:
                 raise UnknownPartition("number", topic=topic, partition=partition)
@@ -95,29 +93,32 @@ class History:
             start += len(page.messages)
             left = None if left is None else left - len(page.messages)
 
-    def require_fresh(self, view: VerifiedView) -> None:
-        if not is_fresh(view, self._clock(), self._quorum.timeouts.freshness):
-            age = self._clock() - view.time
-            raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
-
 
 def _common(pages: Sequence[Page], needed: int) -> Page | None:
-    """As many messages as enough brokers agree on; brokers may be unequally far."""
+    if (found := common_prefix([page.messages for page in pages], needed)) is None:
+        return None
+    page, length = pages[found[0]], found[1]
+    return Page(page.messages[:length], page.head)
+
+
+def common_prefix(answers: Sequence[Sequence[Hashable]], needed: int) -> tuple[int, int] | None:
+    """Which answer to take, and how many of its first parts: as many as enough brokers agree on, or none of an empty one.
+
+    Brokers may be unequally far.
+    """
     if needed == 1:
-        return pages[-1]
-    messages: list[Message] = []
-    backers = list(pages)
-    for at in count():
-        votes = Counter(page.messages[at] for page in backers if len(page.messages) > at)
+        return len(answers) - 1, len(answers[-1])
+    backers, length = list(range(len(answers))), 0
+    while True:
+        votes = Counter(answers[one][length] for one in backers if len(answers[one]) > length)
         best, number = max(votes.items(), key=lambda one: one[1], default=(None, 0))
-        if best is None or number < needed:
+        if number < needed:
             break
-        messages.append(best)
-        backers = [page for page in backers if len(page.messages) > at and page.messages[at] == best]
-    if messages:
-        return Page(tuple(messages), backers[0].head)
-    empty = [page for page in pages if not page.messages]
-    return empty[0] if len(empty) >= needed else None
+        backers = [one for one in backers if len(answers[one]) > length and answers[one][length] == best]
+        length += 1
+    if not length:
+        backers = [one for one, parts in enumerate(answers) if not parts]
+    return (backers[0], length) if length or len(backers) >= needed else None
 
 
 def _lowest(answers: Sequence[_Heads], needed: int) -> _Heads | None:

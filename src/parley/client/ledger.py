@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from parley.client.beliefs import Stale, VerifiedView, is_fresh, require_recent
+from parley.client.beliefs import VerifiedView, require_recent
 from parley.client.errors import Malformed, Refused
 from parley.client.quorum import QuorumClient, Request
 from parley.consensus.types import MAX_BATCHES, Header
@@ -86,13 +86,11 @@ _Checked = tuple[bytes | None, Batch | None, Remains | None]  # of one batch; on
 _NOTHING: _Checked = (None, None, None)
 
 
+@dataclass(frozen=True)
 class LedgerReader:
     """Reads blocks as brokers keep them; they show these to auditors only (P22)."""
 
-    def __init__(self, quorum: QuorumClient, clock: Callable[[], int]) -> None:
-        self._quorum = quorum
-        self._clock = clock
-        self._chain = quorum.reader.trust.genesis.chain
+    _quorum: QuorumClient
 
     async def certified_head(self) -> CertifiedHead:
         quorum, floor = self._quorum, self._quorum.height
@@ -100,7 +98,7 @@ class LedgerReader:
         def read(_: VerifiedView, answer: Proven) -> CertifiedHead:
             certified = quorum.reader.trust.certified(answer.anchor)
             require_recent(certified, floor)
-            self._require_fresh(certified)
+            quorum.require_fresh(certified)
             return CertifiedHead(certified.height, answer.anchor.header.id(), certified.time)
 
         question = Prove(0, (CLIENTS.key(quorum.reader.key),))
@@ -118,10 +116,8 @@ class LedgerReader:
             found = self._check(certified, answer, height, bodies=bodies)
             if not found:
                 if height <= floor:
-                    raise Stale(
-                        f"it is at height {certified.height}, and height {floor} was certified before"
-                    )
-                self._require_fresh(certified)
+                    require_recent(certified, floor)
+                quorum.require_fresh(certified)
             return found
 
         question = ReadBlocks(0, height, max_bytes, bodies)
@@ -177,12 +173,16 @@ class LedgerReader:
                 return _NOTHING
             case Remains():
                 try:
-                    return None, None, check_remains(encode(body), digest, self._chain)
+                    return (
+                        None,
+                        None,
+                        check_remains(encode(body), digest, self._quorum.reader.trust.genesis.chain),
+                    )
                 except RemainsError as error:
                     raise ProofError(f"what it shows of erased batch {digest.hex()[:16]}: {error}") from None
             case _:
                 try:
-                    found, batch = open_batch(body, self._chain)
+                    found, batch = open_batch(body, self._quorum.reader.trust.genesis.chain)
                 except Refused as refused:
                     raise ProofError(
                         f"the body of batch {digest.hex()[:16]} is no batch: {refused}"
@@ -215,11 +215,6 @@ class LedgerReader:
         request = Request("reading bodies of batches", ReadBodies(0, digests), Bodies, read, _united)
         needed = min(quorum.faults + 1, len(quorum.candidates()))
         return await quorum.ask(request, needed=needed)
-
-    def _require_fresh(self, certified: Certified) -> None:
-        if not is_fresh(certified, self._clock(), self._quorum.timeouts.freshness):
-            age = self._clock() - certified.time
-            raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
 
 
 def _with_bodies(block: VerifiedBlock, checked: Sequence[_Checked]) -> VerifiedBlock:

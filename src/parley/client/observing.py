@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import VerifiedView, check_entries
-from parley.client.history import History
 from parley.client.quorum import QuorumClient, Request
 from parley.crypto import merkle
 from parley.ledger.proofs import ProofError, history_leaf
@@ -31,12 +30,11 @@ class BlockName:
     epoch: int
 
 
+@dataclass(frozen=True)
 class Observer:
     """Everything it says was certified, and was so a moment ago."""
 
-    def __init__(self, quorum: QuorumClient, history: History) -> None:
-        self._quorum = quorum
-        self._history = history
+    _quorum: QuorumClient
 
     async def entries(self, keys: Sequence[bytes], floor: int = 0, *, skip: int = 0) -> Observation:
         """As of a fresh header whose results reach up to `floor` at least.
@@ -48,7 +46,7 @@ class Observer:
 
         def read(view: VerifiedView, answer: Proven) -> Observation:
             values = check_entries(view, answer, keys, floor)
-            self._history.require_fresh(view)
+            self._quorum.require_fresh(view)
             return Observation(view.height, values)
 
         return await self._quorum.ask(
@@ -60,19 +58,20 @@ class Observer:
 
         None: f+1 brokers, one of which is honest, do not reach so far; a single one may just be behind.
         """
-        enough = self._quorum.faults + 1
 
         def read(view: VerifiedView, answer: ShownHeader) -> tuple[BlockName | None]:
             found = _checked(view, answer, height, proven=self._quorum.reader.level == "certified")
             if height == 0 or found is None:
-                self._history.require_fresh(view)
+                self._quorum.require_fresh(view)
             return (found,)
 
         def combine(
             answers: Sequence[tuple[BlockName | None]], needed: int
         ) -> tuple[BlockName | None] | None:
             for answer in answers:
-                if answers.count(answer) >= (max(needed, enough) if answer == (None,) else needed):
+                if answers.count(answer) >= (
+                    max(needed, self._quorum.faults + 1) if answer == (None,) else needed
+                ):
                     return answer
             return None
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from parley.client.beliefs import Ordered, Reader, Stale, VerifiedView, check_receipts, shown_receipt
-from parley.client.brokers import Brokers
+from parley.client.beliefs import (
+    Ordered,
+    Reader,
+    Stale,
+    VerifiedView,
+    check_receipts,
+    is_fresh,
+    shown_receipt,
+)
+from parley.client.brokers import FAILURES, Brokers
 from parley.client.connection import ClientQuestion, Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
 from parley.ledger.proofs import ProofError
@@ -76,35 +84,28 @@ class Request(Generic[A, R]):
     judge: Callable[[Connection, Declined], Awaitable[None]] | None = None
 
 
+@dataclass(eq=False)
 class QuorumClient:
-    """Asks brokers until `needed` of the `eligible` ones agree; `height` is the highest certified one that they have shown."""
+    """Asks brokers until `needed` of the `eligible` ones agree; `height` is the highest certified one that they have shown.
 
-    def __init__(
-        self,
-        brokers: Brokers,
-        reader: Reader,
-        timeouts: Timeouts,
-        *,
-        needed: int,
-        faults: int,
-        eligible: Sequence[str],
-        timeout: float | None,
-        on_stalled: Callable[[ParleyError], None],
-    ) -> None:
-        self.brokers = brokers
-        self.reader = reader
-        self.timeouts = timeouts
-        self.needed = needed
-        self.faults = faults
-        self.timeout = timeout
-        self.height = 0
-        self._eligible = frozenset(eligible)
-        self._on_stalled = on_stalled
-        self._checked: tuple[Receipted | None, dict[bytes, Ordered]] = (None, {})
+    `clock` is in ms since 1970. `report` is called when the network stalls.
+    """
+
+    brokers: Brokers
+    reader: Reader
+    timeouts: Timeouts
+    clock: Callable[[], int]
+    needed: int
+    faults: int
+    eligible: Container[str]
+    timeout: float | None
+    report: Callable[[ParleyError], None]
+    height: int = 0
+    _checked: tuple[Receipted, dict[bytes, Ordered]] | None = None
 
     def candidates(self, skip: int = 0) -> list[str]:
         """The brokers to ask, in this order; `skip` moves the first ones to the end."""
-        names = [name for name in self.brokers.preferred() if name in self._eligible]
+        names = [name for name in self.brokers.preferred() if name in self.eligible]
         skip %= max(1, len(names))
         return names[skip:] + names[:skip]
 
@@ -113,8 +114,12 @@ class QuorumClient:
         """How many must refuse alike to be believed without proof."""
         return self.needed if self.reader.level == "trusted" else self.faults + 1
 
-    def report(self, trouble: ParleyError) -> None:
-        self._on_stalled(trouble)
+    def require_fresh(self, view: VerifiedView) -> None:
+        """Raises `Stale` for what may not be so any more."""
+        now = self.clock()
+        if not is_fresh(view, now, self.timeouts.freshness):
+            age = now - view.time
+            raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
 
     def post(self, batch: bytes, on_answer: Callable[[str, Answer | Exception], None]) -> str:
         """Hand a batch to the broker that comes first, without waiting: its name; empty if that is not enough or not
@@ -128,32 +133,27 @@ class QuorumClient:
 
     def receipt(self, broker: str, answer: Answer | Exception, digest: bytes) -> Ordered | None:
         """The receipt of a batch that was posted; None if the answer is anything else, which may tell of the broker."""
-        distrust = self.brokers.distrust
         match answer:
             case Receipted():
                 try:
                     return shown_receipt(self._receipts(answer), digest)
                 except ProofError as error:
-                    distrust(broker, str(error))
-            case ProofError():
-                distrust(broker, str(answer))
-            case Gone():
-                self.brokers.failed(broker)
+                    self.brokers.note(broker, error)
+            case ProofError() | Gone():
+                self.brokers.note(broker, answer)
             case Failure():
                 pass  # one broker's word; others may have another
             case _:
-                distrust(broker, f"it answered a Submit with a {type(answer).__name__}")
+                self.brokers.distrust(broker, f"it answered a Submit with a {type(answer).__name__}")
         return None
 
     def _receipts(self, answer: Receipted) -> dict[bytes, Ordered]:
         """An answer to many batches is checked once, when the first of them is looked at."""
-        shown, receipts = self._checked
-        if shown is not answer:
+        if self._checked is None or self._checked[0] is not answer:
             view = self.reader.view(answer.anchor)
-            receipts = check_receipts(view, answer)
-            self._checked = (answer, receipts)
+            self._checked = (answer, check_receipts(view, answer))
             self.height = max(self.height, view.height)
-        return receipts
+        return self._checked[1]
 
     async def ask(
         self,
@@ -177,6 +177,25 @@ class QuorumClient:
             if limit.expired():
                 raise call.problem() from None
             raise
+
+    async def ask_each(self, names: Sequence[str], ask: Callable[[str], Awaitable[R]]) -> dict[str, R]:
+        """The answers of those of these brokers that give one. Raises a refusal, or `Unreachable`, if none does."""
+        answers = await asyncio.gather(*map(ask, names), return_exceptions=True)
+        found: dict[str, R] = {}
+        reasons: dict[str, str] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, FAILURES):
+                reasons[name] = self.brokers.note(name, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[name] = answer
+        if not found:
+            raise next(
+                (answer.refusal.error() for answer in answers if isinstance(answer, Declined)),
+                Unreachable(reasons, self.brokers.addresses),
+            )
+        return found
 
 
 class _QuorumCall(Generic[A, R]):
@@ -288,23 +307,15 @@ class _QuorumCall(Generic[A, R]):
         return request.read(view, answer), view.height
 
     def _note(self, name: str, task: asyncio.Task[tuple[R, int]]) -> None:
-        brokers = self._quorum.brokers
         try:
             self._answers[name] = task.result()
-        except ProofError as error:
-            brokers.distrust(name, str(error))
-            self._reasons[name] = f"it lies: {error}"
-        except Stale as error:
-            self._reasons[name] = str(error)
-        except Declined as declined:
-            self._reasons[name] = str(declined)
-            if declined.kind is Busy:
-                self._busy.add(name)
-            if not declined.kind.passing:
-                self._denials[declined.refusal.code][name] = declined.refusal
-        except (Gone, TimeoutError) as error:
-            brokers.failed(name)
-            self._reasons[name] = str(error) or "it does not answer"
+        except FAILURES as error:
+            self._reasons[name] = self._quorum.brokers.note(name, error)
+            if isinstance(error, Declined):
+                if error.kind is Busy:
+                    self._busy.add(name)
+                if not error.kind.passing:
+                    self._denials[error.refusal.code][name] = error.refusal
 
     def _found(self) -> R | None:
         for said in self._denials.values():

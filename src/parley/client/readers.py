@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parley.client.administration import BrokerStatus
-from parley.client.connection import Declined, Gone
-from parley.client.errors import Malformed, ParleyError, Refused, Unreachable
+from parley.client.errors import Malformed, Refused
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.crypto.ed25519 import SecretKey
-from parley.ledger.proofs import ProofError
 from parley.model.advisories import MAX_ADVISORY, Advisory, Standpoint, open_advisory, sign_advisory
 from parley.model.genesis import Genesis
 from parley.net.messages import Advise, Advised
@@ -39,34 +37,13 @@ async def advise(quorum: QuorumClient, advisory: Advisory, key: SecretKey) -> No
     data, signature = sign_advisory(advisory, key)
     if len(data) > MAX_ADVISORY:
         raise Malformed("advisory_size", size=len(data), limit=MAX_ADVISORY)
-    names = quorum.candidates()[: quorum.faults + 1]
     question = Advise(0, data, signature)
-    problems = await asyncio.gather(*(_tell(quorum, name, question) for name in names))
-    if all(problem is not None for problem in problems):
-        raise _no_answer(quorum, dict(zip(names, problems, strict=True)))
 
-
-async def _tell(quorum: QuorumClient, name: str, question: Advise) -> Exception | None:
-    try:
+    async def tell(name: str) -> None:
         async with asyncio.timeout(ANSWER_SECONDS):
             await (await quorum.brokers.connection(name)).ask(question, Advised)
-    except Declined as declined:
-        return declined
-    except ProofError as error:
-        quorum.brokers.distrust(name, str(error))
-        return error
-    except (Gone, TimeoutError) as error:
-        quorum.brokers.failed(name)
-        return error
-    return None
 
-
-def _no_answer(quorum: QuorumClient, problems: Mapping[str, Exception | None]) -> ParleyError:
-    for problem in problems.values():
-        if isinstance(problem, Declined):
-            return problem.refusal.error()
-    said = {name: str(problem) or "it does not answer" for name, problem in problems.items()}
-    return Unreachable(said, quorum.brokers.addresses)
+    await quorum.ask_each(quorum.candidates()[: quorum.faults + 1], tell)
 
 
 def readers_of(answers: Iterable[BrokerStatus], genesis: Genesis, now: int) -> list[ReaderStatus]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from parley.application.tables import K, R, Table
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.connection import Declined, Gone
 from parley.client.errors import Unreachable
-from parley.client.history import History
 from parley.client.proofs import EntryProof
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request
 from parley.ledger.proofs import ProofError
@@ -18,12 +18,11 @@ from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 MAX_LISTED = 100_000  # keys that are taken from one broker
 
 
+@dataclass(frozen=True)
 class StateReader:
     """Reads entries as they are now. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
 
-    def __init__(self, quorum: QuorumClient, history: History) -> None:
-        self._quorum = quorum
-        self._history = history
+    _quorum: QuorumClient
 
     async def entry(self, table: Table[R, *K], *key: *K) -> R | None:
         """The record under a key, None if there is certainly none."""
@@ -51,7 +50,7 @@ class StateReader:
             # Whatever the level of this client: only what is certified proves anything to others.
             certified = trust.certified(answer.anchor)
             check_entries(certified, answer, [packed], floor)
-            self._history.require_fresh(certified)
+            self._quorum.require_fresh(certified)
             return EntryProof.of(table, answer.entries[0], answer.anchor)
 
         request = Request("looking at the state", Prove(0, (packed,)), Proven, read)
@@ -67,7 +66,7 @@ class StateReader:
         def read(view: VerifiedView, answer: Proven) -> tuple[bytes | None, ...]:
             values = check_entries(view, answer, keys, floor)
             if fresh:
-                self._history.require_fresh(view)
+                self._quorum.require_fresh(view)
             return values
 
         return Request("looking at the state", Prove(0, tuple(keys)), Proven, read)
@@ -76,8 +75,7 @@ class StateReader:
         """The values under these keys as they are now."""
         values: list[bytes | None] = []
         for first in range(0, len(keys), MAX_KEYS):
-            request = self._request(keys[first : first + MAX_KEYS], fresh=True)
-            found = await self._quorum.ask(request)
+            found = await self._quorum.ask(self._request(keys[first : first + MAX_KEYS], fresh=True))
             values += found
         return values
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from itertools import count, islice, pairwise
 from operator import lt
+from typing import Generic, NamedTuple, TypeVar
 
 from parley.client.beliefs import Reader, VerifiedView, record_of, require_hidden, require_recent
 from parley.client.errors import Refused
@@ -21,7 +23,6 @@ from parley.consensus.types import Header
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
 from parley.model import batches
 from parley.model.batches import (
-    BatchHeader,
     MessageHeader,
     Withheld,
     batch_digest,
@@ -36,65 +37,71 @@ from parley.modules.publishing.receipts import published
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.modules.topics.tables import HEADS, PartitionRecord
-from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, Skipped
+from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, PackedBatch, Skipped
+
+B = TypeVar("B", FetchedBatch, PackedBatch)
 
 NOTHING = MessageHeader()  # of what is hidden
 
 
-class _Contents:
+@dataclass(eq=False)
+class Contents:
     """Turns the contents of one answer into messages; redacted only where this reader's own attributes call for it."""
 
-    def __init__(
-        self,
-        view: VerifiedView,
-        reader: Reader,
-        answer: Fetched | Delivery,
-        floor: int,
-        constraint: Constraint | None = None,
-    ) -> None:
-        self._view = view
-        self._reader = reader
-        self._entry = answer.reader
-        self._floor = floor
-        self._constraint = constraint
-        self._attributes: list[
-            Mapping[str, Value] | None
-        ] = []  # looked up when the first message is withheld
-        self._headers: dict[bytes, MessageHeader] = {}
+    view: VerifiedView
+    reader: Reader
+    entry: StateEntry | None  # of the reader
+    floor: int
+    constraint: Constraint | None = None
+    known: dict[bytes, MessageHeader] = field(default_factory=dict)  # headers that were read
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, Value] | None:
+        return self.reader.attributes(self.view, self.entry, self.floor)
+
+    def evidence(
+        self, placed: Placed[FetchedBatch] | Placed[PackedBatch], leaves: tuple[bytes, ...]
+    ) -> Evidence:
+        """That a batch with these leaves is the one that its receipt names."""
+        batch, receipt = placed.batch, placed.receipt
+        header, signature = batch.header, batch.signature
+        if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
+            raise ProofError("a batch is not the one that its receipt names")
+        if not is_signed(header, receipt.digest, signature):
+            raise ProofError("a batch is not signed by its publisher")
+        return Evidence(self.reader.trust, header, leaves, signature, receipt, placed.proof, self.view.anchor)
 
     def origin(self, receipt: BatchReceipt, block: Header) -> Origin:
         return Origin(
-            receipt.topic, receipt.partition, receipt.client, block.height, block.time, self._reader.level
+            receipt.topic, receipt.partition, receipt.client, block.height, block.time, self.reader.level
         )
 
     def headers(self, contents: Sequence[batches.Message | Withheld]) -> list[MessageHeader]:
         """What each of them says of itself, `NOTHING` for the redacted. Many say the same, and each header is read once."""
-        found = self._headers
+        found = self.known
         if set(map(type, contents)) == {batches.Message}:
-            return [found.get(content.header) or self._header(content.header) for content in contents]
-        self._require_hidden(contents)
+            return [found.get(content.header) or self.header(content.header) for content in contents]
+        self.require_hidden(contents)
         return [
-            found.get(content.header) or self._header(content.header)
+            found.get(content.header) or self.header(content.header)
             if type(content) is batches.Message
             else NOTHING
             for content in contents
         ]
 
-    def _header(self, data: bytes) -> MessageHeader:
+    def header(self, data: bytes) -> MessageHeader:
         try:
-            header = self._headers[data] = decode_message_header(data)
+            header = self.known[data] = decode_message_header(data)
         except Refused as refused:
             raise ProofError(f"a message's header cannot be read: {refused.detail}") from None
-        if self._constraint is not None and not self._constraint.matches(dict(header.tags)):
-            raise ProofError(f"the tags of a message do not match {self._constraint.text}")
+        if self.constraint is not None and not self.constraint.matches(dict(header.tags)):
+            raise ProofError(f"the tags of a message do not match {self.constraint.text}")
         return header
 
-    def _require_hidden(self, contents: Iterable[batches.Message | Withheld]) -> None:
+    def require_hidden(self, contents: Iterable[batches.Message | Withheld]) -> None:
         """That the rules of all redacted messages among them hide them from this reader indeed."""
         for content in {one.rule: one for one in contents if isinstance(one, Withheld)}.values():
-            if not self._attributes:
-                self._attributes.append(self._reader.attributes(self._view, self._entry, self._floor))
-            require_hidden(content, self._attributes[0])
+            require_hidden(content, self._attributes)
 
 
 # -- reading by offset -------------------------------------------------------------------------------------------------
@@ -118,30 +125,58 @@ class Page:
     head: PartitionRecord
 
 
+class Placed(NamedTuple, Generic[B]):
+    """A batch, its receipt, the offset of its first message, and what proves the receipt."""
+
+    batch: B
+    receipt: BatchReceipt
+    first: int
+    proof: tuple[BlockProof, int]
+
+
 def check_fetched(view: VerifiedView, answer: Fetched, reader: Reader, question: Question) -> Page:
     """The messages, each as its publisher signed it and where its receipt puts it."""
-    head = record_of(HEADS, view.value(answer.head, HEADS.key(question.topic, question.partition)))
-    if head is None:
-        raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
-    contents = _Contents(view, reader, answer, question.floor)
+    shown = ((block.proof, block.batches) for block in answer.blocks)
+    head, found = check_places(view, answer.head, shown, question)
+    contents = Contents(view, reader, answer.reader, question.floor)
     messages: list[Message] = []
-    for block in answer.blocks:
-        leaves = view.leaves(block.proof)
-        if len(leaves) != len(block.batches):
+    for placed in found:
+        messages += _fetched(contents, placed, question.offset)
+    return Page(tuple(messages), head)
+
+
+def check_places(
+    view: VerifiedView,
+    head: StateEntry,
+    blocks: Iterable[tuple[BlockProof, Sequence[B]]],
+    question: Question,
+) -> tuple[PartitionRecord, list[Placed[B]]]:
+    """The limits of the partition, and its batches from the asked offset on, where their receipts put them."""
+    record = record_of(HEADS, view.value(head, HEADS.key(question.topic, question.partition)))
+    if record is None:
+        raise ProofError(f"partition {question.partition} does not exist, yet the broker reads from it")
+    found: list[Placed[B]] = []
+    expected = question.offset
+    for proof, shown in blocks:
+        leaves = view.leaves(proof)
+        if len(leaves) != len(shown):
             raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
-        for at, batch in enumerate(block.batches):
-            receipt, first = published_in(leaves[at], question.topic, question.partition)
-            signed = (batch.header, tuple(leaves_of(batch.contents)), batch.signature)
-            evidence = evidence_of(view, reader, signed, receipt, (block.proof, at))
-            require_next(first, receipt.count, question.offset, question.offset + len(messages))
-            messages += _fetched(contents, evidence, batch, first, question.offset)
-    if not messages:
-        if question.offset < head.next_offset:
+        for at, (leaf, batch) in enumerate(zip(leaves, shown, strict=True)):
+            receipt, first = published_in(leaf, question.topic, question.partition)
+            # Batches follow on one another; only the first may begin before the offset that was asked for.
+            if first != expected and (found or not first < expected < first + receipt.count):
+                raise ProofError(
+                    f"offset {expected} was to come next, not a batch of {receipt.count} from {first} on"
+                )
+            found.append(Placed(batch, receipt, first, (proof, at)))
+            expected = first + receipt.count
+    if not found:
+        if question.offset < record.next_offset:
             raise ProofError(
-                f"there are offsets up to {head.next_offset}, and none from {question.offset} on is shown"
+                f"there are offsets up to {record.next_offset}, and none from {question.offset} on is shown"
             )
         require_recent(view, question.floor)
-    return Page(tuple(messages), head)
+    return record, found
 
 
 def published_in(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, int]:
@@ -154,31 +189,9 @@ def published_in(leaf: Leaf, topic: str, partition: int) -> tuple[BatchReceipt, 
     return found
 
 
-def evidence_of(
-    view: VerifiedView,
-    reader: Reader,
-    batch: tuple[BatchHeader, tuple[bytes, ...], bytes],
-    receipt: BatchReceipt,
-    proof: tuple[BlockProof, int],
-) -> Evidence:
-    """That (header, leaves, signature) are of the batch that a receipt names."""
-    header, leaves, signature = batch
-    if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
-        raise ProofError("a batch is not the one that its receipt names")
-    if not is_signed(header, receipt.digest, signature):
-        raise ProofError("a batch is not signed by its publisher")
-    return Evidence(reader.trust, header, leaves, signature, receipt, proof, view.anchor)
-
-
-def require_next(first: int, count: int, asked: int, expected: int) -> None:
-    """Batches follow on one another; only the first may begin before the offset that was asked for."""
-    if first != expected and not (expected == asked and first < expected < first + count):
-        raise ProofError(f"offset {expected} was to come next, not a batch of {count} from {first} on")
-
-
-def _fetched(
-    contents: _Contents, evidence: Evidence, batch: FetchedBatch, first: int, asked: int
-) -> Iterator[Message]:
+def _fetched(contents: Contents, placed: Placed[FetchedBatch], asked: int) -> Iterator[Message]:
+    batch, first = placed.batch, placed.first
+    evidence = contents.evidence(placed, tuple(leaves_of(batch.contents)))
     skipped = max(0, asked - first)
     shown: list[batches.Message | Withheld] = []
     for index, content in enumerate(batch.contents[skipped:], skipped):
@@ -236,7 +249,7 @@ class Order:
 
     def delivered(self, view: VerifiedView, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
         """The messages that each block added, or the end that it put to an order."""
-        contents = _Contents(view, self._reader, delivery, self.floor, self._constraint)
+        contents = Contents(view, self._reader, delivery.reader, self.floor, self._constraint)
         shown: list[tuple[Message, ...] | Ended] = []
         for block in delivery.blocks:
             *receipts, last = view.leaves(block.proof)
@@ -273,7 +286,7 @@ class Order:
         return Completeness.MISSING if record.next_ps > place.next_ps else Completeness.BEHIND
 
     def _matched(
-        self, contents: _Contents, block: DeliveredBlock, receipts: list[Leaf], match: Match
+        self, contents: Contents, block: DeliveredBlock, receipts: list[Leaf], match: Match
     ) -> tuple[Message, ...]:
         """Many messages at a time: every step is one pass over all of them."""
         place, shown = self._place(match), block.contents
@@ -333,7 +346,7 @@ def _require_ascending(offsets: list[int], place: Place, before: int) -> None:
 
 
 def _origins(
-    contents: _Contents, block: Header, receipts: list[tuple[BatchReceipt, int]], offsets: list[int]
+    contents: Contents, block: Header, receipts: list[tuple[BatchReceipt, int]], offsets: list[int]
 ) -> list[Origin]:
     """Of each of the ascending offsets, as the receipt that covers it has it."""
     origins: list[Origin] = []
