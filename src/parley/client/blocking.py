@@ -15,9 +15,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 from parley.application.application import Application
 from parley.client.client import Client, connect
@@ -41,6 +43,7 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=AbstractAsyncContextManager[object])
 
 
 def connect_blocking(
@@ -57,19 +60,20 @@ def connect_blocking(
     application: Application | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
-    client = connect(
-        context,
-        directory=directory,
-        genesis=genesis,
-        identity=identity,
-        brokers=brokers,
-        verify=verify,
-        trusted=trusted,
-        timeout=timeout,
-        on_stalled=on_stalled,
-        application=application,
+    return BlockingClient(
+        connect(
+            context,
+            directory=directory,
+            genesis=genesis,
+            identity=identity,
+            brokers=brokers,
+            verify=verify,
+            trusted=trusted,
+            timeout=timeout,
+            on_stalled=on_stalled,
+            application=application,
+        )
     )
-    return BlockingClient(client)
 
 
 class Thread:
@@ -171,6 +175,10 @@ class BlockingClient:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.thread = Thread()
+        self.name = client.name
+        self.organisation = client.organisation
+        self.genesis = client.genesis
+        self.application = client.application
 
     def __enter__(self) -> Self:
         self.thread.start()
@@ -198,22 +206,6 @@ class BlockingClient:
             self.thread.stop()
 
     @property
-    def name(self) -> str:
-        return self.client.name
-
-    @property
-    def organisation(self) -> str:
-        return self.client.organisation
-
-    @property
-    def genesis(self) -> Genesis:
-        return self.client.genesis
-
-    @property
-    def application(self) -> Application:
-        return self.client.application
-
-    @property
     def height(self) -> int:
         return self.client.height
 
@@ -230,10 +222,12 @@ class BlockingClient:
         max_bytes: int = MAX_CONTENT,
         in_flight: int = 16,
     ) -> BlockingPublisher:
-        made = self.client.publisher(
-            topic, linger=linger, batch_size=batch_size, max_bytes=max_bytes, in_flight=in_flight
+        return BlockingPublisher(
+            self.thread,
+            self.client.publisher(
+                topic, linger=linger, batch_size=batch_size, max_bytes=max_bytes, in_flight=in_flight
+            ),
         )
-        return BlockingPublisher(self.thread, made)
 
     def subscribe(
         self, topic: str, where: str = "", start: Start = "latest", *, keep: bool = False
@@ -253,27 +247,27 @@ class BlockingClient:
         return _iterate(self.thread, messages)
 
 
+@dataclass(frozen=True, eq=False)
 class BlockingPending:
     """A message on its way."""
 
-    def __init__(self, thread: Thread, pending: Pending) -> None:
-        self._thread = thread
-        self._pending = pending
+    _thread: Thread
+    _pending: Pending
 
     def receipt(self) -> Receipt:
         """Wait for the receipt, or raise why there is none."""
         return self._thread.run(self._pending)
 
 
-class BlockingPublisher:
-    """Messages for one topic, in batches: use it with `with`."""
+@dataclass(frozen=True, eq=False)
+class _Blocking(Generic[E]):
+    """A part of the client that is entered and left with `with`."""
 
-    def __init__(self, thread: Thread, publisher: Publisher) -> None:
-        self._thread = thread
-        self._publisher = publisher
+    _thread: Thread
+    _part: E
 
     def __enter__(self) -> Self:
-        self._thread.run(self._publisher.__aenter__())
+        self._thread.run(self._part.__aenter__())
         return self
 
     def __exit__(
@@ -282,7 +276,11 @@ class BlockingPublisher:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._thread.run(self._publisher.__aexit__(kind, error, traceback))
+        self._thread.run(self._part.__aexit__(kind, error, traceback))
+
+
+class BlockingPublisher(_Blocking[Publisher]):
+    """Messages for one topic, in batches: use it with `with`."""
 
     def send(
         self,
@@ -294,9 +292,7 @@ class BlockingPublisher:
         rule: str = "",
         partition: int | None = None,
     ) -> BlockingPending:
-        work = self._publisher.send(
-            value, key=key, tags=tags, headers=headers, rule=rule, partition=partition
-        )
+        work = self._part.send(value, key=key, tags=tags, headers=headers, rule=rule, partition=partition)
         return BlockingPending(self._thread, self._thread.run(work))
 
     def publish_many(
@@ -309,54 +305,39 @@ class BlockingPublisher:
         rule: str = "",
         partition: int | None = None,
     ) -> list[Receipts]:
-        work = self._publisher.publish_many(
-            values, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+        return self._thread.run(
+            self._part.publish_many(
+                values, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+            )
         )
-        return self._thread.run(work)
 
     def flush(self) -> None:
-        self._thread.run(self._publisher.flush())
+        self._thread.run(self._part.flush())
 
 
-class BlockingSubscription:
+class BlockingSubscription(_Blocking[Subscription]):
     """A plain iterator over messages: use it with `with`."""
-
-    def __init__(self, thread: Thread, subscription: Subscription) -> None:
-        self._thread = thread
-        self._subscription = subscription
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._subscription.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._thread.run(self._subscription.__aexit__(kind, error, traceback))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        return self._thread.run(self._subscription.__anext__())
+        return self._thread.run(self._part.__anext__())
 
     def batches(self) -> Iterator[list[Message]]:
         """The same messages, as many at a time as are here."""
         while True:
-            yield self._thread.run(self._subscription.take())
+            yield self._thread.run(self._part.take())
 
     @property
     def waiting(self) -> int:
-        return self._subscription.waiting
+        return self._part.waiting
 
     def position(self) -> Position:
         """Where to resume after all that was handed out so far."""
 
         async def ask() -> Position:
-            return self._subscription.position()
+            return self._part.position()
 
         return self._thread.run(ask())
 

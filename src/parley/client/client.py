@@ -25,7 +25,15 @@ from parley.client.beliefs import Reader
 from parley.client.brokers import Brokers
 from parley.client.columns import PAGE_BYTES as COLUMN_BYTES
 from parley.client.columns import ColumnPage, Columns
-from parley.client.compose import MAX_CONTENT, canonical_rule, compose, constraint, partition_of
+from parley.client.compose import (
+    EMPTY_HEADER,
+    MAX_CONTENT,
+    SALT_SIZE,
+    canonical_rule,
+    compose,
+    constraint,
+    partition_of,
+)
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, renewed, resolve
 from parley.client.errors import ContextError, LyingBroker, ParleyError
@@ -42,13 +50,13 @@ from parley.client.publisher import Publisher, Publishing, publish_one
 from parley.client.quorum import QuorumClient
 from parley.client.readers import ReaderStatus, advise, readers_of
 from parley.client.sequences import Applied, Author, ProducerSequence
-from parley.client.staging import VALID, StagedBatch, Stager, Staging
+from parley.client.staging import VALID, StagedBatch, Stager, Staging, writer_id
 from parley.client.state import StateReader
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import faults
 from parley.ledger.proofs import Trust
 from parley.model.advisories import Advisory, Standpoint
-from parley.model.batches import CONTROL, PUBLISH, MessageHeader, encode
+from parley.model.batches import CONTROL, PUBLISH
 from parley.model.batches import Message as BatchMessage
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
@@ -68,7 +76,6 @@ from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopi
 __all__ = ["Client", "connect"]
 
 MAX_SEQUENCES = 10_000  # partitions that one client publishes to at a time
-SALT_SIZE = 16
 
 log = logging.getLogger("parley.client")
 
@@ -93,19 +100,14 @@ def connect(
     `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
     hears of it. `application` is what the network's brokers run, if it is not the one that this package brings.
     """
-    found = resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers)
     return Client(
-        found,
+        resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers),
         verify=verify,
         trusted=trusted,
         timeout=timeout,
         on_stalled=on_stalled,
         application=application,
     )
-
-
-def _log_stalled(trouble: ParleyError) -> None:
-    log.warning("%s", trouble)
 
 
 def _clock() -> int:
@@ -137,31 +139,26 @@ class Client(
         self.credential_ends = (
             context.identity.credential.not_after
         )  # ms since 1970, as it was at the beginning
-        self._key = context.identity.key()
+        self._author = Author(self.genesis.chain, context.identity.key(), rng)
         self._identity = partial(renewed, context.identity, context.file)
-        self._rng = rng
-        self._clock = clock
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
         self._sequences: dict[tuple[str, int], ProducerSequence] = {}
         self._subscriptions: Counter[tuple[str, bytes]] = Counter()
         preference = _preference(context, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
         f = faults(len(self.genesis.brokers))
-        needed = _needed(verify, f, trusted, len(own), self.organisation)
-        self._brokers = Brokers(
-            Dialler(self.genesis, context.identity, clock, context.file), context.brokers, preference
-        )
+        dialler = Dialler(self.genesis, context.identity, clock, context.file)
         trust = Trust(self.genesis, self.application.decode_leaf)
         self._quorum = QuorumClient(
-            self._brokers,
-            Reader(trust, self._key.public, verify, self.organisation, self.name),
+            Brokers(dialler, context.brokers, preference),
+            Reader(trust, self.key, verify, self.organisation, self.name),
             self.genesis.timeouts,
             clock,
-            needed=needed,
+            needed=_needed(verify, f, trusted, len(own), self.organisation),
             faults=f,
             eligible=frozenset(own if verify == "trusted" else preference),
             timeout=timeout,
-            report=on_stalled or _log_stalled,
+            report=on_stalled or partial(log.warning, "%s"),
         )
         self._history = History(self._quorum)
         self._state = StateReader(self._quorum)
@@ -169,7 +166,6 @@ class Client(
         self._ledger = LedgerReader(self._quorum)
         self._columns = Columns(self._quorum)
         self.observer = Observer(self._quorum)
-        self._author = Author(self.genesis.chain, self._key, rng)
         self._control = ProducerSequence(self._quorum, self._author, CONTROL)
         self._publishing = Publishing(self._quorum, rng, self._sequence, self._records.partitions)
         self._staging = Staging(self._quorum, self._author, self._state, self._operate)
@@ -178,7 +174,7 @@ class Client(
     async def __aenter__(self) -> Self:
         try:
             # Batches are signed for a range of heights, so one certified height has to be known first.
-            await self._state.greet(CLIENTS, self._key.public)
+            await self._state.greet(CLIENTS, self.key)
         except BaseException:
             await self.close()
             raise
@@ -196,7 +192,7 @@ class Client(
         """Cut all connections; whatever has no receipt yet fails with `ClientClosed`."""
         for sequence in (self._control, *self._sequences.values()):
             sequence.close()
-        await self._brokers.close()
+        await self._quorum.brokers.close()
 
     @property
     def height(self) -> int:
@@ -206,7 +202,7 @@ class Client(
     @property
     def key(self) -> bytes:
         """The public key that the registry knows this client by."""
-        return self._key.public
+        return self._author.key.public
 
     @property
     def verify(self) -> Level:
@@ -215,7 +211,7 @@ class Client(
     @property
     def misbehaviour(self) -> tuple[LyingBroker, ...]:
         """The lies that brokers were caught at, oldest first; only the newest are kept."""
-        return tuple(self._brokers.misbehaviour)
+        return tuple(self._quorum.brokers.misbehaviour)
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -235,7 +231,7 @@ class Client(
         A message with a key goes to the key's partition, one without goes to each partition in turn. If waiting is given
         up, the message may be published all the same.
         """
-        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._rng)
+        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
         if partition is None:
             partitions = await self._records.partitions(topic)
             if key is None:
@@ -256,9 +252,14 @@ class Client(
         partition: int | None = None,
     ) -> Receipt:
         """Publish a value as JSON."""
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return await self.publish(
-            topic, text, key=key, tags=tags, headers=headers, rule=rule, partition=partition
+            topic,
+            json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+            key=key,
+            tags=tags,
+            headers=headers,
+            rule=rule,
+            partition=partition,
         )
 
     def publisher(
@@ -288,7 +289,7 @@ class Client(
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
-        return self._staging.writer(topic, name)
+        return writer_id(self.key, topic, name)
 
     async def stage(
         self,
@@ -424,14 +425,13 @@ class Client(
         It is kept for two minutes, and is no acknowledgement: nothing depends on it.
         """
         standpoints = tuple(Standpoint(partition, *place) for partition, place in sorted(positions.items()))
-        credential = self._identity().credential
-        await advise(
-            self._quorum, Advisory(credential, query, run, topic, standpoints, self._clock()), self._key
-        )
+        now = self._quorum.clock()
+        advisory = Advisory(self._identity().credential, query, run, topic, standpoints, now)
+        await advise(self._quorum, advisory, self._author.key)
 
     def readers(self, answers: Iterable[BrokerStatus]) -> list[ReaderStatus]:
         """What readers say of themselves in the answers to `status`, as far as they signed it."""
-        return readers_of(answers, self.genesis, self._clock())
+        return readers_of(answers, self.genesis, self._quorum.clock())
 
     # -- administration: each returns the height at which it took effect -----------------------------------------------
 
@@ -447,8 +447,9 @@ class Client(
     ) -> int:
         """A topic of one's own organisation; `publish` and `subscribe` are rules over attributes, empty for any client."""
         policy = policy or Policy(retention=retention)
-        rules = canonical_rule(publish), canonical_rule(subscribe)
-        return await self._done(CreateTopic(name, partitions, policy, *rules))
+        return await self._done(
+            CreateTopic(name, partitions, policy, canonical_rule(publish), canonical_rule(subscribe))
+        )
 
     async def alter_topic(
         self,
@@ -525,7 +526,7 @@ class Client(
         """Order an operation and wait for its certified receipt."""
         payload = encode_operation(operation)
         self.application.decode_operation(payload)  # brokers would refuse what cannot be read
-        message = BatchMessage(self._rng(SALT_SIZE), _EMPTY_HEADER, "", payload)
+        message = BatchMessage(self._author.rng(SALT_SIZE), EMPTY_HEADER, "", payload)
         what = _words(operation)
         done = self._control.submit((message,), what, repeats=repeats)
         finished, _ = await asyncio.wait([done], timeout=self._quorum.timeout)
@@ -552,9 +553,6 @@ class Client(
         if last:
             del self._subscriptions[subscription]
         return last
-
-
-_EMPTY_HEADER = encode(MessageHeader())
 
 
 def _words(operation: Operation) -> str:

@@ -20,6 +20,7 @@ MAX_TEXT = 256  # characters of a tag's value
 MAX_HEADERS = 64
 MAX_HEADER_NAME = 256  # characters
 MAX_HEADER_VALUE = 65_536
+EMPTY_HEADER = encode(MessageHeader())
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
 
@@ -39,9 +40,11 @@ class Composer:
         self.key = None if key is None else _bytes("key", key, MAX_KEY)
         self.rule = canonical_rule(rule)
         if key is None and not tags and not headers:
-            self._header = _EMPTY_HEADER
+            self._header = EMPTY_HEADER
         else:
-            self._header = encode(MessageHeader(self.key, sorted_pairs(_tags(tags)), _headers(headers)))
+            self._header = encode(
+                MessageHeader(self.key, sorted_pairs(_tags(tags or {})), _headers(headers or {}))
+            )
             try:
                 decode_message_header(self._header)
             except Refused as refused:
@@ -49,7 +52,7 @@ class Composer:
         self._overhead = OVERHEAD + len(self._header) + len(self.rule.encode())
 
     def message(self, value: bytes | str) -> Message:
-        payload = _payload(value)
+        payload = _bytes("value", value)
         self._require_small(payload)
         return Message(self._rng(SALT_SIZE), self._header, self.rule, payload)
 
@@ -60,7 +63,7 @@ class Composer:
         coming, group = iter(values), list[bytes]()
         while True:
             more = islice(coming, max(0, count() - len(group)))
-            group += [value if type(value) is bytes else _payload(value) for value in more]
+            group += [value if type(value) is bytes else _bytes("value", value) for value in more]
             if not group:
                 return
             fitting = len(group)
@@ -135,9 +138,7 @@ def constraint(text: str) -> Constraint:
         raise InvalidConstraint(text, error.position, error.message) from None
 
 
-def _tags(tags: Mapping[str, Value] | None) -> dict[str, Value]:
-    if not tags:
-        return {}
+def _tags(tags: Mapping[str, Value]) -> dict[str, Value]:
     if len(tags) > MAX_PAIRS:
         raise InvalidMessage(f"A message has at most {MAX_PAIRS} tags, not {len(tags)}.")
     for name, value in tags.items():
@@ -158,9 +159,7 @@ def _is_value(value: object) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
-def _headers(headers: Mapping[str, bytes | str] | None) -> tuple[tuple[str, bytes], ...]:
-    if not headers:
-        return ()
+def _headers(headers: Mapping[str, bytes | str]) -> tuple[tuple[str, bytes], ...]:
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(f"A message has at most {MAX_HEADERS} headers, not {len(headers)}.")
     for name in headers:
@@ -171,15 +170,8 @@ def _headers(headers: Mapping[str, bytes | str] | None) -> tuple[tuple[str, byte
     )
 
 
-def _payload(value: bytes | str) -> bytes:
-    return _bytes("value", value, None)
-
-
-def _bytes(what: str, value: bytes | str, limit: int | None) -> bytes:
+def _bytes(what: str, value: bytes | str, limit: int | None = None) -> bytes:
     data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
     if limit is not None and len(data) > limit:
         raise InvalidMessage(f"The {what} has {len(data)} bytes; {limit} are allowed.")
     return data
-
-
-_EMPTY_HEADER = encode(MessageHeader())

@@ -60,8 +60,8 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """That a message was published, and where. `time` is the block's, in ms since 1970."""
+class _Place:
+    """Where and by whom something was published. `time` is the block's, in ms since 1970."""
 
     topic: str
     partition: int
@@ -70,6 +70,12 @@ class Receipt:
     time: int
     publisher: str
     verified: Level
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(_Place):
+    """That a message was published, and where. `time` is the block's, in ms since 1970."""
+
     _message: batches.Message = field(repr=False, compare=False)
     _index: int = field(repr=False, compare=False)
     _evidence: Callable[[], Evidence] = field(repr=False, compare=False)
@@ -84,19 +90,12 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipts:
+class Receipts(_Place):
     """That the messages of one batch were published, from `offset` on in the order of their sending.
 
     It is as long as the batch, and `receipts[index]` is the receipt of one message, made when it is asked for.
     """
 
-    topic: str
-    partition: int
-    offset: int
-    height: int
-    time: int
-    publisher: str
-    verified: Level
     _messages: tuple[batches.Message, ...] = field(repr=False, compare=False)
     _evidence: Callable[[], Evidence] = field(repr=False, compare=False)
 

@@ -65,36 +65,30 @@ class _Batch:
         assert self.done is not None, "it was sent"
         if not self.done.done():
             raise self.sequence.unanswered("publishing (what was sent may still be published)")
-        return _receipts(quorum, self.done.result())
+        applied = self.done.result()
+        receipt = applied.ordered.receipt
+        offset = first_offset(receipt)
+        assert offset is not None, "a batch of messages is published or refused"
+        return Receipts(
+            receipt.topic,
+            receipt.partition,
+            offset,
+            applied.ordered.height,
+            applied.ordered.time,
+            receipt.client,
+            quorum.reader.level,
+            applied.messages,
+            partial(applied.evidence, quorum),
+        )
 
 
-def _receipts(quorum: QuorumClient, applied: Applied) -> Receipts:
-    ordered = applied.ordered
-    receipt = ordered.receipt
-    offset = first_offset(receipt)
-    assert offset is not None, "a batch of messages is published or refused"
-    return Receipts(
-        receipt.topic,
-        receipt.partition,
-        offset,
-        ordered.height,
-        ordered.time,
-        receipt.client,
-        quorum.reader.level,
-        applied.messages,
-        partial(applied.evidence, quorum),
-    )
-
-
+@dataclass(eq=False, slots=True)
 class Pending:
     """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
 
-    __slots__ = ("_batch", "_index", "_quorum")
-
-    def __init__(self, quorum: QuorumClient, batch: _Batch, index: int) -> None:
-        self._quorum = quorum
-        self._batch = batch
-        self._index = index
+    _quorum: QuorumClient
+    _batch: _Batch
+    _index: int
 
     def __await__(self) -> Generator[object, None, Receipt]:
         return self._receipt().__await__()
@@ -216,7 +210,11 @@ class Publisher:
             batch = _Batch(list(messages), seen=True)
             self._submit(at, batch)
             sent.append(batch)
-        return await self._all(sent)
+        waiting = [batch.done for batch in sent if batch.done is not None]
+        quorum = self._publishing.quorum
+        if waiting:
+            await asyncio.wait(waiting, timeout=quorum.timeout)
+        return [batch.receipts(quorum) for batch in sent]
 
     async def flush(self) -> None:
         """Send what is gathered and wait for all receipts; raises the first failure that was not waited for."""
@@ -226,16 +224,9 @@ class Publisher:
             await asyncio.wait(list(self._unsettled), timeout=self._publishing.quorum.timeout)
             self._require_settled()
         failed, self._failed = self._failed, []
-        for done in (batch.done for batch in failed if not batch.seen):
-            assert done is not None, "only what was sent can have failed"
-            done.result()
-
-    async def _all(self, batches: list[_Batch]) -> list[Receipts]:
-        quorum = self._publishing.quorum
-        waiting = [batch.done for batch in batches if batch.done is not None]
-        if waiting:
-            await asyncio.wait(waiting, timeout=quorum.timeout)
-        return [batch.receipts(quorum) for batch in batches]
+        for batch in failed:
+            if not batch.seen:
+                batch.receipts(self._publishing.quorum)
 
     async def _partition(self, key: bytes | str | None) -> int:
         if key is None and self._turn in self._open:  # one batch at a time
@@ -255,10 +246,9 @@ class Publisher:
             if partition in self._open:  # another sender was here first
                 self._room.release()
             else:
-                loop = asyncio.get_running_loop()
-                made = self._open[partition] = _Batch()
-                made.timer = loop.call_later(self._linger, self._dispatch, partition)
-                return made
+                timer = asyncio.get_running_loop().call_later(self._linger, self._dispatch, partition)
+                batch = self._open[partition] = _Batch(timer=timer)
+                break
         return batch
 
     async def _acquire(self) -> None:
@@ -284,10 +274,10 @@ class Publisher:
             return
         if batch.timer is not None:
             batch.timer.cancel()
-        if not batch.messages:
+        if batch.messages:
+            self._submit(partition, batch)
+        else:
             self._room.release()
-            return
-        self._submit(partition, batch)
 
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:

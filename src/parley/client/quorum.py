@@ -19,6 +19,7 @@ from parley.client.beliefs import (
     Reader,
     Stale,
     VerifiedView,
+    check_receipt,
     check_receipts,
     is_fresh,
     shown_receipt,
@@ -82,6 +83,11 @@ class Request(Generic[A, R]):
     read: Callable[[VerifiedView, A], R]
     combine: Callable[[Sequence[R], int], R | None] = agreed
     judge: Callable[[Connection, Declined], Awaitable[None]] | None = None
+
+
+def submission(what: str, batch: bytes, digest: bytes) -> Request[Receipted, Ordered]:
+    """To order a batch, and to show its receipt."""
+    return Request(what, Submit(0, batch), Receipted, partial(check_receipt, digest=digest))
 
 
 @dataclass(eq=False)

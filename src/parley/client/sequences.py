@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
 from parley.application.application import Application
-from parley.client.beliefs import Ordered, VerifiedView, check_receipt
+from parley.client.beliefs import Ordered
 from parley.client.errors import (
     ClientClosed,
     Expired,
@@ -26,13 +26,13 @@ from parley.client.errors import (
 )
 from parley.client.messages import Evidence
 from parley.client.proofs import OperationProof, narrowed
-from parley.client.quorum import PATIENCE, QuorumClient, Request, pause
+from parley.client.quorum import PATIENCE, QuorumClient, Request, pause, submission
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.ledger.proofs import ProofError, Trust
 from parley.model.batches import FORMAT, BatchHeader, Message, leaves_of, sign_batch
 from parley.model.receipts import Rejected
 from parley.model.refusals import DUPLICATE, is_final
-from parley.net.messages import Answer, Receipted, Submit
+from parley.net.messages import Answer, Receipted
 
 SESSION_SIZE = 16
 VALID = 10_000  # heights that a batch is given to be applied
@@ -46,6 +46,14 @@ class Author:
     key: SecretKey
     rng: Callable[[int], bytes]
 
+    def header(
+        self, place: tuple[int, str, int], session: bytes, sequence: int, messages: int, not_after: int
+    ) -> BatchHeader:
+        """Of a batch at a place: its kind, topic and partition."""
+        return BatchHeader(
+            FORMAT, self.chain, *place, self.key.public, session, sequence, messages, not_after
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -58,11 +66,15 @@ class Applied:
 
     def evidence(self, quorum: QuorumClient) -> Evidence:
         """What proves the batch, if it was published."""
-        leaves = tuple(leaves_of(self.messages))
         ordered = self.ordered
-        proof = (ordered.block, ordered.at)
         return Evidence(
-            quorum.reader.trust, self.header, leaves, self.signature, ordered.receipt, proof, ordered.anchor
+            quorum.reader.trust,
+            self.header,
+            tuple(leaves_of(self.messages)),
+            self.signature,
+            ordered.receipt,
+            (ordered.block, ordered.at),
+            ordered.anchor,
         )
 
     def operation_proof(self, trust: Trust, application: Application) -> OperationProof:
@@ -144,13 +156,9 @@ class ProducerSequence:
 
     def close(self) -> None:
         self._closed = True
-        self._unsent.clear()
         if self._timer is not None:
             self._timer.cancel()
-        while self._entries:
-            entry = self._entries[0]
-            _stop(entry)
-            self._settle(entry, ClientClosed("The client was closed before the receipt came."))
+        self._fail_all(ClientClosed("The client was closed before the receipt came."))
 
     def _begin_session(self) -> None:
         self._session = self._author.rng(SESSION_SIZE)
@@ -158,21 +166,9 @@ class ProducerSequence:
         self._reached = 0  # the height at which the last batch of this session was settled
 
     def _header(self, messages: int) -> BatchHeader:
-        kind, topic, partition = self._place
         first, self._next = self._next, self._next + messages
-        author = self._author
-        return BatchHeader(
-            FORMAT,
-            author.chain,
-            kind,
-            topic,
-            partition,
-            author.key.public,
-            self._session,
-            first,
-            messages,
-            self._quorum.height + VALID,
-        )
+        not_after = self._quorum.height + VALID
+        return self._author.header(self._place, self._session, first, messages, not_after)
 
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
@@ -265,14 +261,9 @@ class ProducerSequence:
             ordered = None
 
     def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
-        digest = entry.digest
-
-        def read(view: VerifiedView, answer: Receipted) -> Ordered:
-            return check_receipt(view, answer, digest)
-
         _, topic, partition = self._place
         what = entry.what or f"publishing to partition {partition} of {topic}"
-        return Request(what, Submit(0, entry.data), Receipted, read)
+        return submission(what, entry.data, entry.digest)
 
     def _refuse(self, entry: _Entry, height: int, rejected: Rejected) -> None:
         """A refusal is final and, where the network has the sequence, uses the entry's numbers up."""
@@ -302,15 +293,14 @@ class ProducerSequence:
         return False
 
     async def _was_never_applied(self, entry: _Entry) -> bool:
-        request = self._request(entry)
-
         def combine(answers: Sequence[Ordered], needed: int) -> Ordered | None:
             other = [one for one in answers if one.receipt.code != Expired.code]
             return other[0] if other else (answers[0] if len(answers) >= needed else None)
 
-        strict = Request(request.what, request.question, request.kind, request.read, combine)
         found = await self._quorum.ask(
-            strict, needed=max(self._quorum.needed, self._quorum.faults + 1), trouble=self._trouble(entry)
+            replace(self._request(entry), combine=combine),
+            needed=max(self._quorum.needed, self._quorum.faults + 1),
+            trouble=self._trouble(entry),
         )
         return found.receipt.code == Expired.code
 
@@ -325,14 +315,18 @@ class ProducerSequence:
 
     def _give_up(self, refusal: Refused) -> None:
         """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed again."""
+        self._fail_all(refusal)
+        self._begin_session()
+
+    def _fail_all(self, error: ParleyError) -> None:
         self._unsent.clear()
         while self._entries:
             entry = self._entries[0]
             _stop(entry)
-            self._settle(entry, refusal)
-        self._begin_session()
+            self._settle(entry, error)
 
     def _apply(self, entry: _Entry, ordered: Ordered) -> None:
+        self._reached = max(self._reached, ordered.height)
         signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
         self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
 
@@ -342,8 +336,6 @@ class ProducerSequence:
         entry.settled.set()
         if self._unsent:  # the caller may have other plans for what waits
             asyncio.get_running_loop().call_soon(self._send_waiting)
-        if isinstance(result, Applied):
-            self._reached = max(self._reached, result.ordered.height)
         if entry.done.done():
             return
         if isinstance(result, Applied):
@@ -373,8 +365,7 @@ class ProducerSequence:
 
 
 def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
-    receipt = ordered.receipt
-    return receipt.is_done or (entry.repeats and receipt.code == DUPLICATE)
+    return ordered.receipt.is_done or (entry.repeats and ordered.receipt.code == DUPLICATE)
 
 
 def _stop(entry: _Entry) -> None:

@@ -12,17 +12,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.beliefs import Ordered, VerifiedView, check_receipt
 from parley.client.errors import NotStaged, Stalled
-from parley.client.quorum import QuorumClient, Request, pause
+from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
 from parley.crypto.hashing import digest
-from parley.model.batches import FORMAT, MAX_NOT_AFTER, STAGED, BatchHeader, Message, sign_batch
+from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
 from parley.modules.staging.operations import CommitStage, digests_hash
 from parley.modules.staging.tables import STAGES, StageRecord
-from parley.net.messages import Receipted, Submit
 
 WRITER_SIZE = 16
 VALID = 50_000  # heights for which what is staged waits for its commit
@@ -47,23 +45,14 @@ class _Operate(Protocol):
     def __call__(self, operation: CommitStage, *, repeats: bool) -> Awaitable[Applied]: ...
 
 
+@dataclass(frozen=True)
 class Staging:
     """What one client stages and commits."""
 
-    def __init__(
-        self,
-        quorum: QuorumClient,
-        author: Author,
-        state: StateReader,
-        operate: _Operate,
-    ) -> None:
-        self._quorum = quorum
-        self._author = author
-        self._state = state
-        self._operate = operate
-
-    def writer(self, topic: str, name: str) -> bytes:
-        return writer_id(self._author.key.public, topic, name)
+    _quorum: QuorumClient
+    _author: Author
+    _state: StateReader
+    _operate: _Operate
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""
@@ -82,16 +71,18 @@ class Staging:
         """Sign one batch and send the same bytes until its receipt is certified."""
         if not 1 <= valid <= MAX_VALID:
             raise ValueError(f"valid must be 1 to {MAX_VALID} heights, not {valid}")
-        place, content = (topic, partition, writer, stage), tuple(messages)
+        content = tuple(messages)
         what = f"staging for partition {partition} of {topic}"
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
         digest = data = b""
         until = 0
         for number in count():
             if until <= self._quorum.height:  # none yet, or it came too late
-                header = self._header(place, len(content), valid)
-                until, (digest, data) = header.not_after, sign_batch(header, content, self._author.key)
-            ordered = await self._quorum.ask(_request(what, digest, data), skip=number)
+                until = self._quorum.height + valid
+                place = (STAGED, topic, partition)
+                header = self._author.header(place, writer, stage, len(content), until)
+                digest, data = sign_batch(header, content, self._author.key)
+            ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
             rejected = ordered.receipt.rejected
             if rejected is None:  # staged; or a duplicate of itself, which only what is staged can be
                 return StagedBatch(digest, len(content), until)
@@ -118,29 +109,6 @@ class Staging:
             raise NotStaged("stage", topic=topic, stage=stage)
         return record.at[0]
 
-    def _header(self, place: tuple[str, int, bytes, int], messages: int, valid: int) -> BatchHeader:
-        topic, partition, writer, stage = place
-        author, until = self._author, self._quorum.height + valid
-        return BatchHeader(
-            FORMAT,
-            author.chain,
-            STAGED,
-            topic,
-            partition,
-            author.key.public,
-            writer,
-            stage,
-            messages,
-            until,
-        )
-
-
-def _request(what: str, digest: bytes, data: bytes) -> Request[Receipted, Ordered]:
-    def read(view: VerifiedView, answer: Receipted) -> Ordered:
-        return check_receipt(view, answer, digest)
-
-    return Request(what, Submit(0, data), Receipted, read)
-
 
 class Stager:
     """The batches of one stage of one writer, of which at most `in_flight` are on their way at a time."""
@@ -163,8 +131,9 @@ class Stager:
         if self._failed:
             await self.finish()
         topic, writer, stage = self._place
-        work = self._staging.stage(topic, partition, messages, writer, stage, valid=self._valid)
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(
+            self._staging.stage(topic, partition, messages, writer, stage, valid=self._valid)
+        )
         task.add_done_callback(self._settled)
         self._sent.append(task)
 
