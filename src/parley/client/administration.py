@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parley.client.connection import Declined, Gone
 from parley.client.errors import ParleyError, PermissionDenied, UnknownClient, UnknownTopic
@@ -76,14 +76,14 @@ class BrokerStatus:
     certificate_ends: int | None = None
 
 
+@dataclass(eq=False)
 class Records:
     """Topics and clients as the certified state has them."""
 
-    def __init__(self, quorum: QuorumClient, state: StateReader, history: History) -> None:
-        self._quorum = quorum
-        self._state = state
-        self._history = history
-        self._partitions: dict[str, tuple[int, float]] = {}
+    _quorum: QuorumClient
+    _state: StateReader
+    _history: History
+    _partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -99,8 +99,7 @@ class Records:
         )
 
     async def topics(self) -> list[TopicInfo]:
-        records = await self._state.entries(TOPICS)
-        return [_topic_info(record) for _, record in records if not record.deleted]
+        return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
 
     async def partitions(self, topic: str) -> int:
         """How many there are, as of not long ago; they only grow."""
@@ -145,8 +144,7 @@ class Records:
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     async def status(self) -> list[BrokerStatus]:
-        brokers = self._quorum.brokers
-        return list(await asyncio.gather(*(self._status(name) for name in brokers.addresses)))
+        return list(await asyncio.gather(*map(self._status, self._quorum.brokers.addresses)))
 
     async def _status(self, name: str) -> BrokerStatus:
         brokers = self._quorum.brokers
@@ -155,24 +153,21 @@ class Records:
             async with asyncio.timeout(ANSWER_SECONDS):
                 connection = await brokers.connection(name)
                 answer = await connection.ask(StatusRequest(0), Status)
-        except (Gone, Declined, ProofError, ParleyError) as error:
-            return BrokerStatus(name, organisation, address, None, str(error))
-        except TimeoutError:
-            return BrokerStatus(name, organisation, address, None, "it does not answer")
+        except (Gone, Declined, ProofError, ParleyError, TimeoutError) as error:
+            return BrokerStatus(name, organisation, address, None, str(error) or "it does not answer")
         return BrokerStatus(name, organisation, address, answer, "", connection.certificate_ends)
 
 
 def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = ()) -> TopicInfo:
-    policy = record.policy
     return TopicInfo(
         record.name,
         record.organisation,
         record.partitions,
         record.publish,
         record.subscribe,
-        policy.matching,
-        policy.payload,
-        policy.retention,
+        record.policy.matching,
+        record.policy.payload,
+        record.policy.retention,
         heads,
     )
 

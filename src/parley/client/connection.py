@@ -134,8 +134,9 @@ class Dialler:
         assert organisation is not None, "a genesis file is consistent"
         name = tls.tls_name(broker.name, broker.organisation)
         try:
-            context = tls.client_context(organisation.tls_ca)
-            stream = await tls.connect(address, context, name, timeout=CONNECT_SECONDS)
+            stream = await tls.connect(
+                address, tls.client_context(organisation.tls_ca), name, timeout=CONNECT_SECONDS
+            )
         except tls.ConnectError as error:
             raise Gone(error.problem) from error  # the caller names the broker and its address
         except tls.ContextError as error:
@@ -224,7 +225,10 @@ class Connection:
         if isinstance(answer, Failure):
             raise Declined.of(answer)
         if kind is Fetched and isinstance(answer, PackedFetched):
-            answer = _opened(answer)
+            try:
+                answer = answer.opened()
+            except WireError as error:
+                raise ProofError(f"it sent bytes that are no answer: {error}") from None
         if not isinstance(answer, kind):
             raise ProofError(f"it answered a {type(question).__name__} with a {type(answer).__name__}")
         return answer
@@ -317,13 +321,6 @@ class Connection:
         for stream in self._streams.values():
             stream.lose(reason)
         self._stream.close()
-
-
-def _opened(answer: PackedFetched) -> Fetched:
-    try:
-        return answer.opened()
-    except WireError as error:
-        raise ProofError(f"it sent bytes that are no answer: {error}") from None
 
 
 def _resolve(waiting: asyncio.Future[Answer], said: Answer | Exception) -> None:

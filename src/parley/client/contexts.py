@@ -119,15 +119,14 @@ def read_context(path: Path) -> ContextFile:
     for key in table:
         if key not in KEYS:
             raise ContextError(f"{path}: there is no key {key!r}; allowed are {', '.join(KEYS)}.")
-    found = {key: _path(path, table, key) for key in KEYS[:3]}
-    genesis, identity = found["genesis"], found["identity"]
+    genesis, identity, admin = (_path(path, table, key) for key in KEYS[:3])
     if genesis is None or identity is None:
         missing = "genesis" if genesis is None else "identity"
         raise ContextError(f"{path}: {missing} is missing; give the path of the {missing} file.")
     brokers = table.get("brokers", {})
     if not isinstance(brokers, dict) or not all(isinstance(value, str) for value in brokers.values()):
         raise ContextError(f'{path}: brokers must be a table of name = "host:port".')
-    return ContextFile(path, genesis, identity, found["admin"], brokers)
+    return ContextFile(path, genesis, identity, admin, brokers)
 
 
 def read_genesis(path: Path) -> Genesis:

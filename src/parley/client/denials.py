@@ -33,9 +33,9 @@ class Judge:
         reader = self.quorum.reader
         if reader.level != "certified" or not declined.kind.provable:
             return
-        keys = [CLIENTS.key(reader.key), TOPICS.key(self.topic), HEADS.key(self.topic, self.partition)]
-        if declined.kind is not Pruned:
-            keys.pop()
+        keys = [CLIENTS.key(reader.key), TOPICS.key(self.topic)]
+        if declined.kind is Pruned:
+            keys.append(HEADS.key(self.topic, self.partition))
         freshness = self.quorum.timeouts.freshness
         try:
             async with asyncio.timeout(freshness / 1_000):

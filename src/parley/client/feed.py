@@ -66,7 +66,7 @@ class Feed:
         self._ready: deque[tuple[tuple[Message, ...], list[_Source]]] = deque()
         self._failed: dict[str, str] = {}  # brokers that were tried in this round, and why they did not do
         self._denials: defaultdict[str, dict[str, Refusal]] = defaultdict(dict)  # by code and broker
-        self._reached = False
+        self.reached = False  # whether any broker was
         self._round = 0
         self._extra = 0
         self._undecided: float | None = None  # since when brokers disagree, or some have not said anything
@@ -132,12 +132,9 @@ class Feed:
 
     def offer(self, source: _Source, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            if isinstance(piece, Ended):
-                self._vote(source, piece.partition, piece.ps, piece)
-            else:
-                first = piece[0]
-                assert first.ps is not None, "a feed is in the order of ps"
-                self._vote(source, first.partition, first.ps, piece)
+            first = piece if isinstance(piece, Ended) else piece[0]
+            assert first.ps is not None, "a feed is in the order of ps"
+            self._vote(source, first.partition, first.ps, piece)
 
     def show_fresh(self) -> None:
         """Some broker has proved that nothing is missing."""
@@ -146,12 +143,9 @@ class Feed:
         self._failed.clear()
         self._denials.clear()
 
-    def reach(self) -> None:
-        self._reached = True
-
     def _vote(self, source: _Source, partition: int, ps: int, piece: Piece) -> None:
         if ps < self._expected[partition]:
-            source.taken(_size(piece))  # others were faster
+            source.taken(0 if isinstance(piece, Ended) else len(piece))  # others were faster
             return
         if self._subject.quorum.needed == 1 and ps == self._expected[partition]:
             self._accept(partition, piece, [source])  # its word is enough, and there is nothing to compare
@@ -181,14 +175,10 @@ class Feed:
             return False
         self._expected[partition] += len(piece)
         self._ready.append((piece, sources))
-        self._forget_votes(partition)
-        return True
-
-    def _forget_votes(self, partition: int) -> None:
-        """Drop the votes for numbers that were given to others: a broker lied about how many come together."""
-        passed = [key for key in self._votes if key[0] == partition and key[1] < self._expected[partition]]
-        for key in passed:
+        # Votes for numbers that were given to others: a broker lied about how many come together.
+        for key in [one for one in self._votes if one[0] == partition and one[1] < self._expected[partition]]:
             del self._votes[key]
+        return True
 
     # -- who pushes --------------------------------------------------------------------------------------------------
 
@@ -267,13 +257,9 @@ class Feed:
         return max(self._fresh_at, self._asked_at)
 
     def _trouble(self) -> ParleyError:
-        if not self._reached and self._failed:
+        if not self.reached and self._failed:
             return Unreachable(self._failed, self._subject.quorum.brokers.addresses)
         return Stalled(f"following {self._subject.topic}", self._failed)
-
-
-def _size(piece: Piece) -> int:
-    return 0 if isinstance(piece, Ended) else len(piece)
 
 
 class _Source:
@@ -316,7 +302,7 @@ class _Source:
         try:
             async with asyncio.timeout_at(self._due):
                 connection = await quorum.brokers.connection(self.name)
-                feed.reach()
+                feed.reached = True
                 self._stream = await connection.open(question)
         except TimeoutError:
             raise Stale(f"it has not opened a stream within {self._patience:g} s") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 from parley.client.beliefs import VerifiedView, require_recent
@@ -83,7 +83,6 @@ class VerifiedBlock:
 
 
 _Checked = tuple[bytes | None, Batch | None, Remains | None]  # of one batch; only one of body and remains
-_NOTHING: _Checked = (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -160,29 +159,30 @@ class LedgerReader:
             raise ProofError(f"block {header.height} has {len(batches)} batches and {len(raw.bodies)} bodies")
         if not bodies and any(body is not None for body in raw.bodies):
             raise ProofError(f"it shows bodies of block {header.height} that were not asked for")
-        checked = [self._body(body, digest) for body, digest in zip(raw.bodies, batches, strict=True)]
         decode_leaf = self._quorum.reader.trust.decode_leaf
         return _with_bodies(
-            VerifiedBlock(header, name, batches, raw.leaves, (), (), (), decode_leaf), checked
+            VerifiedBlock(header, name, batches, raw.leaves, (), (), (), decode_leaf),
+            [self._body(body, digest) for body, digest in zip(raw.bodies, batches, strict=True)],
         )
 
     def _body(self, body: Body, digest: bytes) -> _Checked:
         """The digest does not cover the signature, so that both are checked."""
+        chain = self._quorum.reader.trust.genesis.chain
         match body:
             case None:
-                return _NOTHING
+                return None, None, None
             case Remains():
                 try:
                     return (
                         None,
                         None,
-                        check_remains(encode(body), digest, self._quorum.reader.trust.genesis.chain),
+                        check_remains(encode(body), digest, chain),
                     )
                 except RemainsError as error:
                     raise ProofError(f"what it shows of erased batch {digest.hex()[:16]}: {error}") from None
             case _:
                 try:
-                    found, batch = open_batch(body, self._quorum.reader.trust.genesis.chain)
+                    found, batch = open_batch(body, chain)
                 except Refused as refused:
                     raise ProofError(
                         f"the body of batch {digest.hex()[:16]} is no batch: {refused}"
@@ -213,8 +213,7 @@ class LedgerReader:
             return [self._body(body, name) for body, name in zip(answer.bodies, digests, strict=False)]
 
         request = Request("reading bodies of batches", ReadBodies(0, digests), Bodies, read, _united)
-        needed = min(quorum.faults + 1, len(quorum.candidates()))
-        return await quorum.ask(request, needed=needed)
+        return await quorum.ask(request, needed=min(quorum.faults + 1, len(quorum.candidates())))
 
 
 def _with_bodies(block: VerifiedBlock, checked: Sequence[_Checked]) -> VerifiedBlock:
@@ -247,7 +246,4 @@ def _united(answers: Sequence[list[_Checked]], needed: int) -> list[_Checked] | 
         return whole
     if len(answers) < needed:
         return None
-    united = answers[0]
-    for answer in answers[1:]:
-        united = [_better(known, one) for known, one in zip(united, answer, strict=False)]
-    return united
+    return [reduce(_better, said) for said in zip(*answers, strict=False)]

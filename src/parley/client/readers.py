@@ -56,13 +56,10 @@ def readers_of(answers: Iterable[BrokerStatus], genesis: Genesis, now: int) -> l
             except Refused:
                 continue
             place = (advisory.credential.key, advisory.query, advisory.topic)
-            known = newest.get(place)
-            if known is None or known.time < advisory.time:
+            if place not in newest or newest[place].time < advisory.time:
                 newest[place] = advisory
-    return sorted(map(_status, newest.values()), key=lambda one: (one.reader, one.query, one.topic))
-
-
-def _status(advisory: Advisory) -> ReaderStatus:
-    return ReaderStatus(
-        advisory.reader, advisory.query, advisory.run, advisory.topic, advisory.positions, advisory.time
+    found = (
+        ReaderStatus(one.reader, one.query, one.run, one.topic, one.positions, one.time)
+        for one in newest.values()
     )
+    return sorted(found, key=lambda one: (one.reader, one.query, one.topic))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parley.client.errors import Invalid
 from parley.client.messages import Message
@@ -25,18 +25,17 @@ class Bridge:
     stop: int
 
 
+@dataclass(eq=False)
 class ReadingState:
     """`waiting` are the messages that are here and were not handed out yet; what comes next is read only after them."""
 
-    def __init__(self) -> None:
-        self.places: dict[int, Place] = {}
-        self.bridges: deque[Bridge] = deque()
-        self.waiting: deque[Message] = deque()
+    places: dict[int, Place] = field(default_factory=dict)
+    bridges: deque[Bridge] = field(default_factory=deque)
+    waiting: deque[Message] = field(default_factory=deque)
 
     def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
         """At the orders' present ends, after what lies between them and these offsets."""
-        for start in starts:
-            self.places[start.partition] = _place(start)
+        self.places |= {start.partition: _place(start) for start in starts}
         for partition, offset in offsets.items():
             self._bridge(partition, offset, self.places[partition].next_offset)
 
@@ -69,14 +68,12 @@ class ReadingState:
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self.places.get(partition)
-            if old is not None and old.incarnation == incarnation:
-                continue
             if old is None and incarnation in incarnations:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
-                continue
-            self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
-            self.places[partition] = _place(start)
+            elif old is None or old.incarnation != incarnation:
+                self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
+                self.places[partition] = _place(start)
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""

@@ -31,8 +31,7 @@ class StateReader:
 
     async def records(self, table: Table[R, *K], keys: Sequence[tuple[*K]]) -> list[R | None]:
         """The records under several keys of a table, in their order."""
-        values = await self._prove([table.key(*key) for key in keys])
-        return [record_of(table, value) for value in values]
+        return [record_of(table, value) for value in await self._prove([table.key(*key) for key in keys])]
 
     async def entries(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
         """All entries of a table whose key begins with these values, in the order of their keys."""

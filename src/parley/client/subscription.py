@@ -252,10 +252,8 @@ class Subscription:
         starts = await self._subscribe()
         if self._reading.changes(starts):
             self._news = starts
-            return
-        if over.suspect is not None:
+        else:
             self._doubt(feed, over.suspect, "it says that an order has ended, and it goes on")
-        feed.resume()
 
     async def _skip_pruned(self, feed: Feed, suspect: str | None) -> None:
         """What the order has next is not kept any more: say so once, and go on by offset with what is left."""
@@ -263,7 +261,6 @@ class Subscription:
         log_starts = dict(zip(self._reading.places, (head.log_start_offset for head in heads), strict=True))
         if suspect is not None and not any(log_starts.values()):
             self._doubt(feed, suspect, "it says that messages were pruned, and none was")
-            feed.resume()
             return
         starts = await self._subscribe()
         if suspect is not None:
@@ -276,9 +273,12 @@ class Subscription:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
-    def _doubt(self, feed: Feed, suspect: str, lie: str) -> None:
-        self._subject.quorum.brokers.distrust(suspect, lie)
-        feed.avoid(suspect, lie)
+    def _doubt(self, feed: Feed, suspect: str | None, lie: str) -> None:
+        """The order goes on after all; a broker that says otherwise is avoided."""
+        if suspect is not None:
+            self._subject.quorum.brokers.distrust(suspect, lie)
+            feed.avoid(suspect, lie)
+        feed.resume()
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None

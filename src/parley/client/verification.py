@@ -267,10 +267,8 @@ class Order:
         entries = {entry.key: entry for entry in head.entries}
         found = {self._head(view, entries, place) for place in self._places.values()}
         self.floor = max(self.floor, view.height)
-        for worst in (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED):
-            if worst in found:
-                return worst
-        return Completeness.COMPLETE
+        worst_first = (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED)
+        return next((one for one in worst_first if one in found), Completeness.COMPLETE)
 
     def _head(self, view: VerifiedView, entries: Mapping[bytes, StateEntry], place: Place) -> Completeness:
         key = ORDER_HEADS.key(self._topic, place.partition, self._constraint.id)
