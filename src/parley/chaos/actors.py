@@ -100,13 +100,6 @@ class Publishing:
     rules: bool = False
 
 
-def one_by_one(client: Client, topic: str) -> Send:
-    async def send(value: bytes, *, key: str | None, tags: Mapping[str, Value], rule: str) -> Receipt:
-        return await client.publish(topic, value, key=key, tags=tags, rule=rule)
-
-    return send
-
-
 def in_batches(publisher: Publisher) -> Send:
     async def send(value: bytes, *, key: str | None, tags: Mapping[str, Value], rule: str) -> Receipt:
         return await (await publisher.send(value, key=key, tags=tags, rule=rule))

@@ -159,5 +159,4 @@ class Facts:
         """The publications that were submitted when everything was well again."""
         if self.healed is None:
             return []
-        begin = self.healed.at
-        return [one for one in self.invoked.values() if one.at >= begin]
+        return [one for one in self.invoked.values() if one.at >= self.healed.at]

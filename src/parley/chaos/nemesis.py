@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from parley.chaos.history import Full, History, Span
@@ -114,14 +114,14 @@ def _deck(chance: random.Random, cards: Sequence[str]) -> Callable[[], str]:
     return draw
 
 
+@dataclass(eq=False)
 class Nemesis:
     """Carries a plan out and records what was wrong when. `victim` is the client that censors choose."""
 
-    def __init__(self, network: Network, history: History, victim: str) -> None:
-        self._network = network
-        self._history = history
-        self._victim = victim
-        self.doomed: set[str] = set()  # brokers that are meant to end by themselves
+    _network: Network
+    _history: History
+    _victim: str
+    doomed: set[str] = field(default_factory=set)  # brokers that are meant to end by themselves
 
     async def run(self, faults: Sequence[Fault]) -> None:
         begin = asyncio.get_running_loop().time()

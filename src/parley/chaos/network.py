@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,6 @@ from parley.chaos.proxy import Proxy
 from parley.crypto.ed25519 import SecretKey
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import Genesis, Timeouts
-from parley.node import config
 from parley.node.keys import read_key
 from parley.node.processes import free_addresses, local_brokers, stop
 from parley.node.provision import identity_path, provision_network
@@ -29,6 +28,16 @@ TIMEOUTS = Timeouts(
 CREDENTIAL_MS = 7 * 86_400_000
 LISTENING_SECONDS = 20.0
 POLL_SECONDS = 0.05
+
+
+async def until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether it holds in time. What processes and clients do is not told to us, so this looks again and again."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return True
 
 
 class Network:
@@ -121,12 +130,8 @@ class Network:
     async def until_ended(self, name: str, seconds: float) -> bool:
         """Whether a broker's process ends by itself in this time; it is forgotten then."""
         process = self._processes.get(name)
-        deadline = time.monotonic() + seconds
-        while process is not None and process.poll() is None:
-            if time.monotonic() >= deadline:
-                return False
-            await asyncio.sleep(POLL_SECONDS)
-        return self._processes.pop(name, None) is not None
+        ended = await until(lambda: process is None or process.poll() is not None, seconds)
+        return ended and self._processes.pop(name, None) is not None
 
     async def stop(self) -> None:
         """End all processes, in order if they can, and close all proxies."""
@@ -165,11 +170,6 @@ class Network:
         else:
             self._room[name] = max_bytes
         self._configure(name)
-
-    @staticmethod
-    def has_limit() -> bool:
-        """Whether this version of brokers knows a limit of its store."""
-        return any(field.name == "max_bytes" for field in msgspec.structs.fields(config.Storage))
 
     def size(self, name: str) -> int:
         """Bytes of a broker's store."""
@@ -211,10 +211,12 @@ class Network:
         key = SecretKey.generate()
         anchor = read_key(self.directory / "organisations" / organisation / "anchor.key")
         not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
-        credential = issue_credential(
-            self.genesis.chain, organisation, name, key.public, not_after=not_after, anchor=anchor
+        return Identity(
+            issue_credential(
+                self.genesis.chain, organisation, name, key.public, not_after=not_after, anchor=anchor
+            ),
+            key.seed(),
         )
-        return Identity(credential, key.seed())
 
     def administrator(self, organisation: str) -> Identity:
         data = identity_path(self.directory, organisation, "admin").read_bytes()

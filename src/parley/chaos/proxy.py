@@ -128,10 +128,6 @@ class _Connection:
                 continue
             writer.write(data)
             await writer.drain()  # who does not read is not read from
-        await _flushed(writer)
-
-
-async def _flushed(writer: asyncio.StreamWriter) -> None:
-    """Until the system has everything, so that closing does not cut off the last words."""
-    writer.transport.set_write_buffer_limits(0)
-    await writer.drain()
+        # Until the system has everything, so that closing does not cut off the last words.
+        writer.transport.set_write_buffer_limits(0)
+        await writer.drain()

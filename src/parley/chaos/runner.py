@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.chaos.history import Acknowledged, Began, Died, Ended, Healed, History, Record, write_history
-from parley.chaos.nemesis import DISK, Nemesis, plan
+from parley.chaos.nemesis import Nemesis, plan
 from parley.chaos.network import Network
 from parley.chaos.stores import examine
 from parley.chaos.workload import CENSORED, Workload
@@ -31,10 +31,7 @@ Say = Callable[[str, float], None]  # the phase, and how much of it is done
 
 
 class Unavailable(Exception):  # noqa: N818 - it names the condition
-    """The run cannot be made: a fault that this version cannot show, or brokers that did not start.
-
-    `keeps`: what lies in the folder says why.
-    """
+    """The run cannot be made, because the brokers did not start. `keeps`: what lies in the folder says why."""
 
     def __init__(self, problem: str, *, keeps: bool = False) -> None:
         super().__init__(problem)
@@ -52,8 +49,6 @@ class Settings:
 
 def run(settings: Settings, say: Say = lambda _phase, _done: None) -> list[Record]:
     """Everything, on brokers of its own; its history. All processes have ended when this returns or raises."""
-    if DISK in settings.faults and not Network.has_limit():
-        raise Unavailable("Brokers of this version have no storage.max_bytes, so their disks cannot be full.")
     history = History()
     history.add(Began(0.0, settings.seed, settings.faults, settings.brokers, settings.seconds))
     network = Network(settings.directory, settings.brokers)

@@ -28,15 +28,14 @@ def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[C
         for name, path in data.items():
             try:
                 store = closing.enter_context(Store.open(path, create=False))
-                heads[name] = _heads.decode(store.get(layout.HEAD) or b"").height
+                heads[name] = msgspec.msgpack.decode(store.get(layout.HEAD) or b"", type=Head).height
                 stores[name] = store
             except (StoreError, msgspec.DecodeError) as error:
                 yield Audited(at, name, 0, str(error))
         common = min(heads.values(), default=0)
         for name, store in stores.items():
             blocks = tuple(_block(store, height) for height in range(heads[name] + 1))
-            roots = store.get(layout.roots(common))
-            state, history = ("", "") if roots is None else _shown(_roots.decode(roots))
+            state, history = _roots(store, common)
             yield Chain(at, name, blocks, common, state, history)
             if heads[name] <= MAX_AUDITED:
                 verdict = verify_store(store, genesis, application_of(genesis).mount(genesis))
@@ -48,10 +47,12 @@ def _block(store: Store, height: int) -> str:
     return "" if data is None else _blocks.decode(data).block().id.hex()
 
 
-def _shown(roots: Roots) -> tuple[str, str]:
+def _roots(store: Store, height: int) -> tuple[str, str]:
+    data = store.get(layout.roots(height))
+    if data is None:
+        return "", ""
+    roots = msgspec.msgpack.decode(data, type=Roots)
     return roots.state.hex(), roots.history.hex()
 
 
-_heads = msgspec.msgpack.Decoder(Head)
 _blocks = msgspec.msgpack.Decoder(StoredBlock)
-_roots = msgspec.msgpack.Decoder(Roots)

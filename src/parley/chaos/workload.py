@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 
 from parley.chaos import actors
 from parley.chaos.actors import Person, Publishing, Scene
 from parley.chaos.facts import Facts
 from parley.chaos.history import Caught, Granted, History, Revoked
-from parley.chaos.network import Network
+from parley.chaos.network import Network, until
 from parley.client import Client, connect, errors
 from parley.client.errors import ParleyError
 from parley.model.credentials import Identity
@@ -30,8 +30,6 @@ PEOPLE = {
     "guest": "doctor",
 }
 CENSORED = "alpha/anna"
-PAUSE = 0.3  # seconds before something that failed is tried again
-POLL = 0.05
 GOODBYE = 2.0  # seconds that a revoked client goes on trying
 
 
@@ -117,7 +115,7 @@ class Workload:
     async def settle(self, seconds: float) -> bool:
         """Begin nothing new, and wait for the publications under way; whether all of them were answered in time."""
         self._scene.stop.set()
-        return await self._until(lambda: not self._scene.flights, seconds)
+        return await until(lambda: not self._scene.flights, seconds)
 
     async def read_all(self) -> None:
         """The whole log, by somebody who may see everything."""
@@ -135,14 +133,13 @@ class Workload:
             for one in facts.subscriptions.values()
             if facts.is_entitled(one)
         }
-        return await self._until(lambda: all(wanted[name] <= got[name] for name in wanted), seconds)
+        return await until(lambda: all(wanted[name] <= got[name] for name in wanted), seconds)
 
     async def heights(self) -> dict[str, int]:
         """How far each broker says it is; -1 if it is not ready."""
-        found = await self._client("rita").status()
         return {
             one.name: one.status.height if one.status is not None and one.status.state == "ready" else -1
-            for one in found
+            for one in await self._client("rita").status()
         }
 
     async def finish(self) -> None:
@@ -180,7 +177,10 @@ class Workload:
             self._history.add(Caught(self._history.now, title, lie.broker, lie.problem))
 
     async def _publish(self, name: str, how: Publishing) -> None:
-        send = actors.one_by_one(self._client(name), how.topic)
+        await self._publish_as(name, self._client(name), how)
+
+    async def _publish_as(self, name: str, client: Client, how: Publishing) -> None:
+        send = partial(client.publish, how.topic)
         await actors.publish(self._scene, self._people[name], how, send)
 
     async def _publish_in_batches(self, name: str, how: Publishing) -> None:
@@ -188,10 +188,9 @@ class Workload:
         await actors.publish(self._scene, self._people[name], how, actors.in_batches(publisher))
 
     async def _subscribe(self, name: str, topic: str, where: str, *, wanders: bool = False) -> None:
-        person = self._people[name]
-        title = f"{name}: {topic} {where or 'all'}"
+        title, client = f"{name}: {topic} {where or 'all'}", self._client(name)
         await actors.subscribe(
-            self._scene, person, self._client(name), (topic, where), name=title, wanders=wanders
+            self._scene, self._people[name], client, (topic, where), name=title, wanders=wanders
         )
 
     async def _register(self, person: Person) -> None:
@@ -219,7 +218,7 @@ class Workload:
                     actors.subscribe(
                         self._scene, person, client, ("orders", RED), name=f"guest, life {life}: orders {RED}"
                     ),
-                    self._publish_as_guest(client),
+                    self._publish_as("guest", client, Publishing("orders", every=0.5)),
                 )
                 try:
                     await self._barred.wait()
@@ -229,10 +228,6 @@ class Workload:
                     await asyncio.gather(visit, return_exceptions=True)
                     self._note_lies(person.title, client)
             self._gone.set()
-
-    async def _publish_as_guest(self, client: Client) -> None:
-        how = Publishing("orders", every=0.5)
-        await actors.publish(self._scene, self._people["guest"], how, actors.one_by_one(client, how.topic))
 
     async def _entered(self, stack: AsyncExitStack, title: str, identity: Identity) -> Client:
         """A connected client; a network that is down is tried again."""
@@ -248,7 +243,7 @@ class Workload:
                 return await stack.enter_async_context(client)
             except ParleyError as error:
                 self._history.trouble(title, error)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(actors.PAUSE)
 
     async def _surely(self, operation: Callable[[], Awaitable[int]]) -> int:
         """Until it is done or refused, whatever the network does meanwhile."""
@@ -259,13 +254,4 @@ class Workload:
                 raise
             except ParleyError as error:
                 self._history.trouble("administration", error)
-                await asyncio.sleep(PAUSE)
-
-    async def _until(self, holds: Callable[[], bool], seconds: float) -> bool:
-        """Whether it holds in time. Nobody is told of single deliveries, so this looks again and again."""
-        deadline = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() >= deadline:
-                return False
-            await asyncio.sleep(POLL)
-        return True
+                await asyncio.sleep(actors.PAUSE)

@@ -173,11 +173,7 @@ class LedgerReader:
                 return None, None, None
             case Remains():
                 try:
-                    return (
-                        None,
-                        None,
-                        check_remains(encode(body), digest, chain),
-                    )
+                    return None, None, check_remains(encode(body), digest, chain)
                 except RemainsError as error:
                     raise ProofError(f"what it shows of erased batch {digest.hex()[:16]}: {error}") from None
             case _:
