@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from parley.client.compose import (
     MAX_CONTENT,
+    Composer,
     canonical_rule,
-    compose,
     constraint,
     partition_of,
     size_of,
@@ -44,7 +44,7 @@ def made(
     headers: dict[str, bytes | str] | None = None,
     rule: str = "",
 ) -> Message:
-    return compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=os.urandom)
+    return Composer(key=key, tags=tags, headers=headers, rule=rule, rng=os.urandom).message(value)
 
 
 def in_batch(*messages: Message) -> bytes:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from parley.chaos.history import (
     Acknowledged,
     Audited,
-    Began,
     Caught,
     Chain,
     Delivered,
     Died,
     Ended,
     Failed,
-    Full,
     Granted,
     Healed,
     Invoked,
@@ -25,10 +24,11 @@ from parley.chaos.history import (
     Revoked,
     Span,
     Subscribed,
-    Trouble,
     Unknown,
 )
 from parley.model.expressions import parse_constraint, parse_rule
+
+T = TypeVar("T")
 
 Place = tuple[str, int]  # topic and partition
 Group = tuple[str, str]  # topic and canonical constraint: those who share one order
@@ -38,61 +38,38 @@ class Facts:
     """What is known of publications, subscriptions, rights and brokers. The log is what the final read found."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.invoked: dict[str, Invoked] = {}
-        self.acknowledged: list[Acknowledged] = []
-        self.failed: dict[str, Failed] = {}
-        self.unknown = 0
-        self.subscriptions: dict[str, Subscribed] = {}
+        everything = list(records)
+
+        def all_of(kind: type[T]) -> list[T]:
+            return [record for record in everything if isinstance(record, kind)]
+
+        self.invoked = {one.id: one for one in all_of(Invoked)}
+        self.acknowledged = all_of(Acknowledged)
+        self.failed = {one.id: one for one in all_of(Failed)}
+        self.unknown = len(all_of(Unknown))
+        self.subscriptions = {one.subscription: one for one in all_of(Subscribed)}
+        self.reads = [one for one in all_of(Read) if not one.final]
+        self.healed = next(reversed(all_of(Healed)), None)
+        self.caught = all_of(Caught)
+        # Brokers that were told to lie at some time.
+        self.liars = {span.broker for span in all_of(Span) if span.state == "lying"}
+        self.deaths = all_of(Died)
+        self.chains = all_of(Chain)
+        self.audits = all_of(Audited)
+        self.ended = bool(all_of(Ended))
         self.sessions: defaultdict[str, list[Delivered | Resumed]] = defaultdict(list)
-        self.reads: list[Read] = []
         self.log: defaultdict[Place, dict[int, Read]] = defaultdict(dict)
         self.rights: defaultdict[str, list[Granted | Revoked]] = defaultdict(list)
-        self.healed: Healed | None = None
-        self.caught: list[Caught] = []
-        self.liars: set[str] = set()  # brokers that were told to lie at some time
-        self.deaths: list[Died] = []
-        self.chains: list[Chain] = []
-        self.audits: list[Audited] = []
-        self.ended = False
-        for record in records:
-            self._sort(record)
-
-    def _sort(self, record: Record) -> None:  # noqa: C901, PLR0912 - one case for each kind of record
-        match record:
-            case Invoked():
-                self.invoked[record.id] = record
-            case Acknowledged():
-                self.acknowledged.append(record)
-            case Failed():
-                self.failed[record.id] = record
-            case Unknown():
-                self.unknown += 1
-            case Subscribed():
-                self.subscriptions[record.subscription] = record
-            case Delivered() | Resumed():
-                self.sessions[record.subscription].append(record)
-            case Read(final=False):
-                self.reads.append(record)
-            case Read():
-                self.log[record.topic, record.partition][record.offset] = record
-            case Granted() | Revoked():
-                self.rights[record.client].append(record)
-            case Healed():
-                self.healed = record
-            case Died():
-                self.deaths.append(record)
-            case Chain():
-                self.chains.append(record)
-            case Audited():
-                self.audits.append(record)
-            case Ended():
-                self.ended = True
-            case Caught():
-                self.caught.append(record)
-            case Span(state="lying"):
-                self.liars.add(record.broker)
-            case Began() | Span() | Full() | Trouble():
-                pass  # told to people, not judged
+        for record in everything:
+            match record:
+                case Delivered() | Resumed():
+                    self.sessions[record.subscription].append(record)
+                case Read(final=True):
+                    self.log[record.topic, record.partition][record.offset] = record
+                case Granted() | Revoked():
+                    self.rights[record.client].append(record)
+                case _:
+                    pass
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,7 @@ class Network:
         self.names = list(self.brokers)
         self.links: dict[tuple[str, str], Proxy] = {}  # from one broker to another
         self.doors: dict[tuple[str, str], Proxy] = {}  # from a client to a broker
+        self._proxies = AsyncExitStack()
         self._plain = {name: broker.config.read_text() for name, broker in self.brokers.items()}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._faults: dict[str, tuple[str, ...]] = {}
@@ -72,8 +74,7 @@ class Network:
         for source in self.names:
             for target in self.names:
                 if source != target:
-                    proxy = self.links[source, target] = Proxy(self.brokers[target].address)
-                    await proxy.start()
+                    self.links[source, target] = await self._proxy(target)
         for name in self.names:
             self._configure(name)
 
@@ -81,9 +82,11 @@ class Network:
         """Addresses of all brokers for one client alone."""
         for name in self.names:
             if (client, name) not in self.doors:
-                proxy = self.doors[client, name] = Proxy(self.brokers[name].address)
-                await proxy.start()
+                self.doors[client, name] = await self._proxy(name)
         return {name: self.doors[client, name].address for name in self.names}
+
+    async def _proxy(self, target: str) -> Proxy:
+        return await self._proxies.enter_async_context(Proxy(self.brokers[target].address))
 
     def heal_links(self) -> None:
         for proxy in (*self.links.values(), *self.doors.values()):
@@ -141,8 +144,7 @@ class Network:
             await asyncio.to_thread(stop, list(self.brokers.values()))
         finally:
             self.kill_all()
-            for proxy in (*self.links.values(), *self.doors.values()):
-                await proxy.close()
+            await self._proxies.aclose()
 
     def kill_all(self) -> None:
         for name in list(self._processes):

@@ -25,7 +25,7 @@ class Flow(Enum):
 
 
 class Proxy:
-    """Listens at `address` from `start` to `close` and hands everything on to `target`."""
+    """Listens at `address` from when it is entered to `close`, and hands everything on to `target`."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -36,7 +36,8 @@ class Proxy:
         self.delay = 0.0  # seconds by which bytes are late
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        # Nobody else gets the port while the link is cut: it stays open, and who comes is turned away.
+        self._server = await asyncio.start_server(self._serve, HOST, 0, limit=CHUNK)
         return self
 
     async def __aexit__(
@@ -46,12 +47,8 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        assert self._server is not None, "it was started"
+        assert self._server is not None, "it was entered"
         return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
-
-    async def start(self) -> None:
-        # Nobody else gets the port while the link is cut: it stays open, and who comes is turned away.
-        self._server = await asyncio.start_server(self._serve, HOST, 0, limit=CHUNK)
 
     def cut(self, flow: Flow) -> None:
         self.flow = flow

@@ -31,11 +31,7 @@ Say = Callable[[str, float], None]  # the phase, and how much of it is done
 
 
 class Unavailable(Exception):  # noqa: N818 - it names the condition
-    """The run cannot be made, because the brokers did not start. `keeps`: what lies in the folder says why."""
-
-    def __init__(self, problem: str, *, keeps: bool = False) -> None:
-        super().__init__(problem)
-        self.keeps = keeps
+    """The run cannot be made, because the brokers did not start; what lies in the folder says why."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ async def _warm_up(workload: Workload, say: Say) -> None:
             await workload.prepare()
     except TimeoutError:
         raise Unavailable(
-            f"The brokers were not ready within {START_SECONDS:g} s; their logs say why.", keeps=True
+            f"The brokers were not ready within {START_SECONDS:g} s; their logs say why."
         ) from None
     workload.begin()
     await asyncio.sleep(WARM_UP)

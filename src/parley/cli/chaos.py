@@ -127,8 +127,8 @@ def _run(minutes: float, kinds: tuple[str, ...], seed: int, brokers: int, direct
             found = report(runner.run(settings, say))
         kept |= not found.holds
     except runner.Unavailable as error:
-        kept |= error.keeps
-        output.fail(f"{str(error).rstrip('.')}{f' ({home})' if kept else ''}", output.ExitCode.WRONG_USE)
+        kept = True
+        output.fail(f"{str(error).rstrip('.')} ({home})", output.ExitCode.WRONG_USE)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     finally:

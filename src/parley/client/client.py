@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -29,14 +29,14 @@ from parley.client.compose import (
     EMPTY_HEADER,
     MAX_CONTENT,
     SALT_SIZE,
+    Composer,
     canonical_rule,
-    compose,
     constraint,
     partition_of,
 )
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, renewed, resolve
-from parley.client.errors import ContextError, LyingBroker, ParleyError
+from parley.client.errors import ContextError, LyingBroker, NotFound, ParleyError
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
@@ -143,7 +143,6 @@ class Client(
         self._identity = partial(renewed, context.identity, context.file)
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
         self._sequences: dict[tuple[str, int], ProducerSequence] = {}
-        self._subscriptions: Counter[tuple[str, bytes]] = Counter()
         preference = _preference(context, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
         f = faults(len(self.genesis.brokers))
@@ -169,7 +168,7 @@ class Client(
         self._control = ProducerSequence(self._quorum, self._author, CONTROL)
         self._publishing = Publishing(self._quorum, rng, self._sequence, self._records.partitions)
         self._staging = Staging(self._quorum, self._author, self._state, self._operate)
-        self._subscribing = Subscribing(self._history, self._operate, self._enter, self._leave)
+        self._subscribing = Subscribing(self._history, self._operate)
 
     async def __aenter__(self) -> Self:
         try:
@@ -231,7 +230,8 @@ class Client(
         A message with a key goes to the key's partition, one without goes to each partition in turn. If waiting is given
         up, the message may be published all the same.
         """
-        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
+        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
+        message = composer.message(value)
         if partition is None:
             partitions = await self._records.partitions(topic)
             if key is None:
@@ -353,7 +353,10 @@ class Client(
 
     async def read(self, topic: str, offset: int, *, partition: int = 0) -> Message:
         """One publication with its proof; empty if its rule hides it from this client."""
-        return await self._history.read(topic, partition, offset)
+        page = await self._history.page(topic, partition, offset, max_bytes=1)
+        if not page.messages:
+            raise NotFound("offset", topic=topic, partition=partition, offset=offset)
+        return page.messages[0]
 
     async def page(
         self, topic: str, offset: int, *, partition: int = 0, floor: int = 0, max_bytes: int = COLUMN_BYTES
@@ -542,17 +545,6 @@ class Client(
             found = ProducerSequence(self._quorum, self._author, PUBLISH, topic, partition)
             self._sequences[topic, partition] = found
         return found
-
-    def _enter(self, subject: Subject) -> None:
-        self._subscriptions[subject.topic, subject.constraint.id] += 1
-
-    def _leave(self, subject: Subject) -> bool:
-        subscription = (subject.topic, subject.constraint.id)
-        self._subscriptions[subscription] -= 1
-        last = not self._subscriptions[subscription]
-        if last:
-            del self._subscriptions[subscription]
-        return last
 
 
 def _words(operation: Operation) -> str:

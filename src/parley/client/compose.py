@@ -98,19 +98,6 @@ class Composer:
             raise Oversized("message", size=size, limit=MAX_CONTENT)
 
 
-def compose(
-    value: bytes | str,
-    *,
-    key: bytes | str | None,
-    tags: Mapping[str, Value] | None,
-    headers: Mapping[str, bytes | str] | None,
-    rule: str,
-    rng: Callable[[int], bytes],
-) -> Message:
-    """One message."""
-    return Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng).message(value)
-
-
 def size_of(message: Message) -> int:
     """What it adds to a batch, at most."""
     return OVERHEAD + len(message.header) + len(message.rule.encode()) + len(message.payload)

@@ -7,7 +7,7 @@ import shlex
 import stat
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,10 @@ def current_context() -> str | None:
 
 
 def read_context(path: Path) -> ContextFile:
-    table = _toml(path)
+    try:
+        table = tomllib.loads(_read(path, MAX_CONTEXT).decode())
+    except (ValueError, RecursionError) as error:
+        raise ContextError(f"{path} is not TOML: {error}.") from error
     for key in table:
         if key not in KEYS:
             raise ContextError(f"{path}: there is no key {key!r}; allowed are {', '.join(KEYS)}.")
@@ -200,18 +203,14 @@ def _addresses(
         changes.update(given)
     elif given is not None:
         chosen = [given] if isinstance(given, str) else list(given)
-    _require_known([*changes, *chosen], texts)
+    for name in (*changes, *chosen):
+        if name not in texts:
+            raise ContextError(f"There is no broker {name!r} in this network; there are {', '.join(texts)}.")
     texts.update(changes)
     try:
         return {name: Address.parse(texts[name]) for name in chosen}
     except AddressError as error:
         raise ContextError(f"The address of a broker is wrong: {error}.") from error
-
-
-def _require_known(names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise ContextError(f"There is no broker {name!r} in this network; there are {', '.join(known)}.")
 
 
 def _path(path: Path, table: dict[str, Any], key: str) -> Path | None:
@@ -221,13 +220,6 @@ def _path(path: Path, table: dict[str, Any], key: str) -> Path | None:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ContextError(f"{path}: {key} must be the path of a file, as text; found {value!r}.")
     return path.parent / value
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_read(path, MAX_CONTEXT).decode())
-    except (ValueError, RecursionError) as error:
-        raise ContextError(f"{path} is not TOML: {error}.") from error
 
 
 def _read(path: Path, limit: int, *, private: bool = False) -> bytes:

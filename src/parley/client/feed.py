@@ -298,12 +298,13 @@ class _Source:
         places = list(feed.places.values())
         order = Order(quorum.reader, subject.topic, subject.constraint, places, feed.floor)
         positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
-        question = OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
         try:
             async with asyncio.timeout_at(self._due):
                 connection = await quorum.brokers.connection(self.name)
                 feed.reached = True
-                self._stream = await connection.open(question)
+                self._stream = await connection.open(
+                    OpenStream(0, subject.topic, subject.constraint.id, positions, CREDIT)
+                )
         except TimeoutError:
             raise Stale(f"it has not opened a stream within {self._patience:g} s") from None
         try:

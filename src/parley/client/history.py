@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
-from parley.client.errors import NotFound, UnknownPartition
+from parley.client.errors import UnknownPartition
 from parley.client.messages import Message
 from parley.client.quorum import QuorumClient, Request
 from parley.client.verification import Page, Question, check_fetched
@@ -71,12 +71,6 @@ class History:
             if record is None:
                 raise UnknownPartition("number", topic=topic, partition=partition)
         return tuple(record for record in found if record is not None)
-
-    async def read(self, topic: str, partition: int, offset: int) -> Message:
-        page = await self.page(topic, partition, offset, max_bytes=1)
-        if not page.messages:
-            raise NotFound("offset", topic=topic, partition=partition, offset=offset)
-        return page.messages[0]
 
     async def messages(
         self, topic: str, partition: int, start: int, limit: int | None, *, follow: bool

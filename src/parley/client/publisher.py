@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from parley.client.compose import MAX_CONTENT, Composer, compose, partition_of, size_of
+from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
 from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
@@ -171,7 +171,8 @@ class Publisher:
         """Put a message on its way. This waits only while too many batches are in flight."""
         if self._closed:
             raise ClientClosed("The publisher is closed.")
-        message = compose(value, key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        message = composer.message(value)
         if partition is None:
             partition = await self._partition(key)
         batch = await self._batch(partition, message)

@@ -355,10 +355,6 @@ class _QuorumCall(Generic[A, R]):
 
 def _seconds(question: ClientQuestion) -> float:
     """How long a broker may take to answer."""
-    match question:
-        case Submit():
-            return RECEIPT_SECONDS
-        case Fetch():
-            return ANSWER_SECONDS + question.wait / 1_000
-        case _:
-            return ANSWER_SECONDS
+    if isinstance(question, Submit):
+        return RECEIPT_SECONDS
+    return ANSWER_SECONDS + (question.wait / 1_000 if isinstance(question, Fetch) else 0)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
@@ -42,8 +43,19 @@ class Subscribing:
 
     history: History
     operate: Callable[[Subscribe | Unsubscribe], Awaitable[Applied]]
-    enter: Callable[[Subject], None]
-    leave: Callable[[Subject], bool]  # whether it was the last of its kind
+    _open: Counter[tuple[str, bytes]] = field(default_factory=Counter)  # by topic and constraint
+
+    def enter(self, subject: Subject) -> None:
+        self._open[subject.topic, subject.constraint.id] += 1
+
+    def leave(self, subject: Subject) -> bool:
+        """Whether it was the last of its kind."""
+        kind = (subject.topic, subject.constraint.id)
+        self._open[kind] -= 1
+        last = not self._open[kind]
+        if last:
+            del self._open[kind]
+        return last
 
 
 class Subscription:
@@ -319,11 +331,11 @@ class Subscription:
                 await self._subscribing.operate(Unsubscribe(subject.topic, subject.constraint.text))
 
 
+@dataclass(frozen=True, eq=False)
 class Batches:
     """An asynchronous iterator over what a subscription has at a time. Giving up a wait loses nothing."""
 
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
+    _subscription: Subscription
 
     def __aiter__(self) -> Self:
         return self
