@@ -169,7 +169,8 @@ class Nemesis:
                     network.limit(name, network.size(name) + LITTLE_ROOM)
                     network.start(name)
             case _:
-                await asyncio.gather(*(network.lie(name, [self._lie(fault)]) for name in fault.brokers))
+                lie = f"{fault.way}:{self._victim}" if fault.way == "censor" else fault.way
+                await asyncio.gather(*(network.lie(name, [lie]) for name in fault.brokers))
 
     async def _undo(self, fault: Fault) -> None:
         network = self._network
@@ -191,9 +192,6 @@ class Nemesis:
                     self.doomed.discard(name)
             case _:
                 await asyncio.gather(*(network.lie(name, ()) for name in fault.brokers))
-
-    def _lie(self, fault: Fault) -> str:
-        return f"{fault.way}:{self._victim}" if fault.way == "censor" else fault.way
 
     def _cut(self, fault: Fault) -> None:
         network, names = self._network, self._network.names

@@ -298,18 +298,13 @@ class Connection:
     def _take(self, answer: Answer) -> None:
         if (stream := self._streams.get(answer.id)) is not None:
             stream.put(answer)
-        elif isinstance(answer, Receipted):
-            for number in (answer.id, *answer.others):
-                self._tell(number, answer)
-        elif answer.id in self._pending:
-            self._tell(answer.id, answer)
         elif answer.id == 0 and isinstance(answer, Failure):
             self._word = str(Declined.of(answer))
-        # Anything else answers a question that was given up.
-
-    def _tell(self, number: int, answer: Answer) -> None:
-        if (on_answer := self._pending.pop(number, None)) is not None:
-            on_answer(answer)
+        else:
+            others = answer.others if isinstance(answer, Receipted) else ()
+            for number in (answer.id, *others):
+                if (on_answer := self._pending.pop(number, None)) is not None:
+                    on_answer(answer)  # without one it answers a question that was given up
 
     def _lose(self, reason: Exception) -> None:
         if self._lost is not None:

@@ -74,9 +74,13 @@ def resolve(
     except CredentialError as error:
         where = "" if source is None else f" in {source}"
         raise IdentityError(f"The credential{where} cannot be used: {error}.") from error
-    chosen = brokers is not None and not isinstance(brokers, Mapping)
-    file = None if source is None else source.absolute()
-    return Context(network, holder, _addresses(network, overrides, brokers), chosen, file)
+    return Context(
+        network,
+        holder,
+        _addresses(network, overrides, brokers),
+        chosen=brokers is not None and not isinstance(brokers, Mapping),
+        file=None if source is None else source.absolute(),
+    )
 
 
 def find_genesis(

@@ -112,13 +112,12 @@ class Feed:
         self._over = Over()
         self._wake.set()
 
-    def resume(self) -> None:
-        """The order goes on after all."""
+    def resume(self, suspect: str | None, lie: str) -> None:
+        """The order goes on after all; a broker that says otherwise is avoided."""
+        if suspect is not None:
+            self._subject.quorum.brokers.distrust(suspect, lie)
+            self._failed[suspect] = lie
         self._over = None
-
-    def avoid(self, name: str, reason: str) -> None:
-        """Try others first."""
-        self._failed[name] = reason
 
     async def close(self) -> None:
         sources = list(self._sources.values())

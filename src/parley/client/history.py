@@ -65,8 +65,16 @@ class History:
             quorum.require_fresh(view)
             return tuple(record_of(HEADS, value) for value in values)
 
-        what = f"asking for the ends of {topic}"
-        found = await quorum.ask(Request(what, Prove(0, keys), Proven, read, _lowest, Judge(quorum, topic)))
+        found = await quorum.ask(
+            Request(
+                f"asking for the ends of {topic}",
+                Prove(0, keys),
+                Proven,
+                read,
+                _lowest,
+                Judge(quorum, topic),
+            )
+        )
         for partition, record in zip(partitions, found, strict=True):
             if record is None:
                 raise UnknownPartition("number", topic=topic, partition=partition)

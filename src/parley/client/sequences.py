@@ -253,7 +253,8 @@ class ProducerSequence:
             if rejected is not None and is_final(rejected.code):
                 self._refuse(entry, ordered.height, rejected)
                 return
-            await self._predecessor(entry)
+            while self._entries[0] is not entry:  # nothing before it may be open
+                await self._entries[0].settled.wait()
             if rejected is not None and await self._is_void(entry, ordered, rejected):
                 self._renew()
                 return
@@ -271,11 +272,6 @@ class ProducerSequence:
         self._settle(entry, rejected.refusal.error())
         if rejected.next_sequence <= entry.header.sequence:
             self._renew()
-
-    async def _predecessor(self, entry: _Entry) -> None:
-        """Wait until nothing before the entry is open."""
-        while self._entries[0] is not entry:
-            await self._entries[0].settled.wait()
 
     async def _is_void(self, entry: _Entry, ordered: Ordered, rejected: Rejected) -> bool:
         """Whether the first open batch was certainly not applied and certainly never will be."""

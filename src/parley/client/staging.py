@@ -79,8 +79,7 @@ class Staging:
         for number in count():
             if until <= self._quorum.height:  # none yet, or it came too late
                 until = self._quorum.height + valid
-                place = (STAGED, topic, partition)
-                header = self._author.header(place, writer, stage, len(content), until)
+                header = self._author.header((STAGED, topic, partition), writer, stage, len(content), until)
                 digest, data = sign_batch(header, content, self._author.key)
             ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
             rejected = ordered.receipt.rejected

@@ -265,14 +265,14 @@ class Subscription:
         if self._reading.changes(starts):
             self._news = starts
         else:
-            self._doubt(feed, over.suspect, "it says that an order has ended, and it goes on")
+            feed.resume(over.suspect, "it says that an order has ended, and it goes on")
 
     async def _skip_pruned(self, feed: Feed, suspect: str | None) -> None:
         """What the order has next is not kept any more: say so once, and go on by offset with what is left."""
         heads = await self._subscribing.history.heads(self.topic, list(self._reading.places))
         log_starts = dict(zip(self._reading.places, (head.log_start_offset for head in heads), strict=True))
         if suspect is not None and not any(log_starts.values()):
-            self._doubt(feed, suspect, "it says that messages were pruned, and none was")
+            feed.resume(suspect, "it says that messages were pruned, and none was")
             return
         starts = await self._subscribe()
         if suspect is not None:
@@ -284,13 +284,6 @@ class Subscription:
         if lost:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
-
-    def _doubt(self, feed: Feed, suspect: str | None, lie: str) -> None:
-        """The order goes on after all; a broker that says otherwise is avoided."""
-        if suspect is not None:
-            self._subject.quorum.brokers.distrust(suspect, lie)
-            feed.avoid(suspect, lie)
-        feed.resume()
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from itertools import count, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from operator import lt
 from typing import Generic, NamedTuple, TypeVar
 
@@ -139,9 +139,7 @@ def check_fetched(view: VerifiedView, answer: Fetched, reader: Reader, question:
     shown = ((block.proof, block.batches) for block in answer.blocks)
     head, found = check_places(view, answer.head, shown, question)
     contents = Contents(view, reader, answer.reader, question.floor)
-    messages: list[Message] = []
-    for placed in found:
-        messages += _fetched(contents, placed, question.offset)
+    messages = chain.from_iterable(_fetched(contents, placed, question.offset) for placed in found)
     return Page(tuple(messages), head)
 
 
