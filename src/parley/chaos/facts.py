@@ -38,10 +38,24 @@ class Facts:
     """What is known of publications, subscriptions, rights and brokers. The log is what the final read found."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        everything = list(records)
+        self.sessions: defaultdict[str, list[Delivered | Resumed]] = defaultdict(list)
+        self.log: defaultdict[Place, dict[int, Read]] = defaultdict(dict)
+        self.rights: defaultdict[str, list[Granted | Revoked]] = defaultdict(list)
+        kinds: defaultdict[type, list[Record]] = defaultdict(list)
+        for record in records:
+            kinds[type(record)].append(record)
+            match record:
+                case Delivered() | Resumed():
+                    self.sessions[record.subscription].append(record)
+                case Read(final=True):
+                    self.log[record.topic, record.partition][record.offset] = record
+                case Granted() | Revoked():
+                    self.rights[record.client].append(record)
+                case _:
+                    pass
 
         def all_of(kind: type[T]) -> list[T]:
-            return [record for record in everything if isinstance(record, kind)]
+            return [record for record in kinds[kind] if isinstance(record, kind)]
 
         self.invoked = {one.id: one for one in all_of(Invoked)}
         self.acknowledged = all_of(Acknowledged)
@@ -57,19 +71,6 @@ class Facts:
         self.chains = all_of(Chain)
         self.audits = all_of(Audited)
         self.ended = bool(all_of(Ended))
-        self.sessions: defaultdict[str, list[Delivered | Resumed]] = defaultdict(list)
-        self.log: defaultdict[Place, dict[int, Read]] = defaultdict(dict)
-        self.rights: defaultdict[str, list[Granted | Revoked]] = defaultdict(list)
-        for record in everything:
-            match record:
-                case Delivered() | Resumed():
-                    self.sessions[record.subscription].append(record)
-                case Read(final=True):
-                    self.log[record.topic, record.partition][record.offset] = record
-                case Granted() | Revoked():
-                    self.rights[record.client].append(record)
-                case _:
-                    pass
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,8 @@ class Contents:
         """That a batch with these leaves is the one that its receipt names."""
         batch, receipt = placed.batch, placed.receipt
         header, signature = batch.header, batch.signature
-        if header.count != len(leaves) or batch_digest(header, leaves) != receipt.digest:
+        whole = header.count == len(leaves) == receipt.count  # the next batch is expected after so many
+        if not whole or batch_digest(header, leaves) != receipt.digest:
             raise ProofError("a batch is not the one that its receipt names")
         if not is_signed(header, receipt.digest, signature):
             raise ProofError("a batch is not signed by its publisher")
