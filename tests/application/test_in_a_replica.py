@@ -16,6 +16,7 @@ from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import layout, state_map
 from parley.ledger.application import Receipt
 from parley.ledger.erasure import check_remains
+from parley.ledger.layout import StateView
 from parley.model.refusals import Malformed, Refused
 from parley.modules.retention import rules as retention
 from parley.modules.staging.tables import PENDING_BATCHES
@@ -23,7 +24,6 @@ from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.replica.beginning import ReplicaConfig, provision
-from parley.replica.chain import StateView
 from parley.replica.ports import Applied, Certified, Effect, Write
 from parley.replica.replica import Replica
 

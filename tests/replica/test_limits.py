@@ -14,11 +14,11 @@ from tests.sync.laggard import Laggard
 from parley.consensus.errors import Reason
 from parley.consensus.events import ViewTimer
 from parley.ledger import layout
+from parley.ledger.layout import StateView
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import Limits, batch_digest
 from parley.model.refusals import BadSignature
 from parley.replica import wire
-from parley.replica.chain import StateView
 from parley.replica.ports import Halt, Intake, Refused, Submission, Write
 from parley.sim.counter import encode_batch, mounted
 

@@ -11,10 +11,10 @@ from tests.replica.driver import Cluster, Committee, MemoryStore, submitted
 from parley.consensus.types import QC, Header
 from parley.crypto.encoding import u64
 from parley.ledger import layout, state_map
-from parley.ledger.layout import Head
+from parley.ledger.layout import Head, StateNodes
 from parley.replica import snapshots, wire
 from parley.replica.ports import Certified, Send, Write
-from parley.replica.snapshots import FORGOTTEN, IN_USE, LIFETIME, MAX_AGE, MAX_PENDING, Nodes, Snapshots
+from parley.replica.snapshots import FORGOTTEN, IN_USE, LIFETIME, MAX_AGE, MAX_PENDING, Snapshots
 from parley.sync.messages import (
     EntriesRequest,
     NodesRequest,
@@ -219,7 +219,7 @@ ENTRIES = {b"key %04d" % number: b"value %d" % number for number in range(300)}
 @pytest.fixture(scope="module")
 def served() -> Snapshots:
     """With 300 entries and their map."""
-    _, nodes = state_map.update(Nodes(MemoryStore()), ENTRIES)
+    _, nodes = state_map.update(StateNodes(MemoryStore()), ENTRIES)
     store = view_of(4)
     del store.entries[layout.state(b"a")]
     store.entries.update((layout.state(key), value) for key, value in ENTRIES.items())
@@ -278,12 +278,12 @@ def test_an_answer_with_more_to_come_is_never_small_whatever_comes_next(
 def test_nodes_come_in_the_order_of_the_question_and_leaves_by_their_entries(served: Snapshots) -> None:
     root = served.nodes(ASKER, NodesRequest(4, (b"",)), 0)
     assert root is not None
-    contents = state_map.check(b"", state_map.root(Nodes(view(served))), root.nodes[0])
+    contents = state_map.check(b"", state_map.root(StateNodes(view(served))), root.nodes[0])
     assert contents is not None
     paths = tuple(bytes([nibble]) for nibble in range(16))
     answer = served.nodes(ASKER, NodesRequest(4, paths), 0)
     assert answer == SnapshotNodes(
-        4, paths[0], tuple(state_map.standing(Nodes(view(served)), p) or b"" for p in paths)
+        4, paths[0], tuple(state_map.standing(StateNodes(view(served)), p) or b"" for p in paths)
     )
     assert all(answer.nodes)
     leaf = next(path for path in deeper(view(served)) if len(path) > 1)
@@ -302,7 +302,7 @@ def deeper(store: MemoryStore) -> Iterator[bytes]:
     for key, _ in store.scan(layout.NODE):
         for nibble in range(16):
             path = key[len(layout.NODE) :] + bytes([nibble])
-            if store.get(layout.state_node(path)) is None and state_map.standing(Nodes(store), path):
+            if store.get(layout.state_node(path)) is None and state_map.standing(StateNodes(store), path):
                 yield path
 
 

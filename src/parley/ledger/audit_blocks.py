@@ -22,7 +22,6 @@ from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
 from parley.ledger.audit_entries import (
     Fault,
-    StateEntries,
     check_body,
     check_indices,
     check_rest,
@@ -33,7 +32,7 @@ from parley.ledger.audit_entries import (
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import Head, StoredBlock
+from parley.ledger.layout import Head, StateView
 from parley.ledger.proofs import history_leaf_of
 from parley.ledger.replay import Replay
 from parley.model.batches import CONTROL, Batch, BatchHeader
@@ -82,7 +81,7 @@ class Audit:
     ) -> None:
         instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
         self._store = store
-        self._state = StateEntries(store)
+        self._state = StateView(store)
         self._chain = genesis.chain
         self._instance = instance
         self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
@@ -116,11 +115,13 @@ class Audit:
     def begin(self) -> Head:
         """What everything else hangs on: the first fault here is the last, also for whoever collects them."""
         self._require_whole()
-        head = self._read(layout.HEAD, _heads)
+        head = self._read(layout.HEAD, layout.decode_head)
         self.highest = head.height
         if self._block(0).id != self._genesis.id:
             raise Fault(layout.committed(0), "is not the first block of this genesis file's network")
-        if self._read(layout.roots(0), _roots) != Roots(state_map.EMPTY_ROOT, MountainRange().root()):
+        if self._read(layout.roots(0), layout.decode_roots) != Roots(
+            state_map.EMPTY_ROOT, MountainRange().root()
+        ):
             raise Fault(layout.roots(0), "holds other roots than the genesis file gives")
         return head
 
@@ -172,12 +173,12 @@ class Audit:
         return bodies
 
     def _check_head(self, history: MountainRange) -> None:
-        if self._read(layout.HEAD, _heads).history != history.encode():
+        if self._read(layout.HEAD, layout.decode_head).history != history.encode():
             raise Fault(layout.HEAD, "holds another history than the blocks give")
 
     def state(self) -> None:
         self.check = Check.STATE
-        roots = self._tried(self._read, layout.roots(self.highest), _roots)
+        roots = self._tried(self._read, layout.roots(self.highest), layout.decode_roots)
         if roots is not None:
             check_state(self._store, roots.state, self._found)
 
@@ -253,7 +254,7 @@ class Audit:
 
     def _receipts(self, block: Block) -> tuple[bytes, ...]:
         key = layout.receipts(block.height)
-        leaves = self._read(key, _receipts)
+        leaves = self._read(key, layout.decode_receipts)
         try:
             receipts = [*filter(None, map(self._keeper.receipt, leaves))]
         except ValueError as error:
@@ -346,9 +347,9 @@ class Audit:
         outcome = self._replay.apply(block, bodies)
         if outcome.leaves != leaves:
             raise Fault(layout.receipts(block.height), "is not what executing the block gives")
-        stored = self._store.get(layout.roots(block.height))
         key = layout.roots(block.height)
-        if stored is not None and decoded(_roots, key, stored).state != outcome.state_root:
+        stored = self._store.get(key)
+        if stored is not None and decoded(layout.decode_roots, key, stored).state != outcome.state_root:
             raise Fault(key, "holds another state root than executing the block gives")
 
     def _check_history(self, block: Block, leaves: tuple[bytes, ...]) -> None:
@@ -384,13 +385,16 @@ class Audit:
         if stored is None:
             if self._is_named(block.height):
                 raise Fault(key, "is missing")
-        elif self._history is not None and decoded(_roots, key, stored).history != self._history.root():
+        elif (
+            self._history is not None
+            and decoded(layout.decode_roots, key, stored).history != self._history.root()
+        ):
             raise Fault(key, "holds another history root than the blocks give")
 
     def _check_named_roots(self, block: Block) -> None:
         header = block.header
         named = layout.roots(header.executed_height)
-        if self._read(named, _roots) != Roots(header.state_root, header.history_root):
+        if self._read(named, layout.decode_roots) != Roots(header.state_root, header.history_root):
             raise Fault(named, f"is not what block {block.height} says, and a quorum with it")
 
     def _is_named(self, height: int) -> bool:
@@ -401,20 +405,16 @@ class Audit:
         return height == self.highest and not self._shown
 
     def _block(self, height: int) -> Block:
-        block = self._read(layout.committed(height), _blocks).block()
+        block = self._read(layout.committed(height), layout.decode_block).block()
         if block.height != height:
             raise Fault(layout.committed(height), "is a block of another height")
         return block
 
-    def _read(self, key: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    def _read(self, key: bytes, decode: Callable[[bytes], T]) -> T:
         value = self._store.get(key)
         if value is None:
             raise Fault(key, "is missing")
-        return decoded(decoder, key, value)
+        return decoded(decode, key, value)
 
 
-_heads = msgspec.msgpack.Decoder(Head)
-_blocks = msgspec.msgpack.Decoder(StoredBlock)
 _batches = msgspec.msgpack.Decoder(Batch)
-_roots = msgspec.msgpack.Decoder(Roots)
-_receipts = msgspec.msgpack.Decoder(tuple[bytes, ...])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from parley.consensus.errors import Refused
 from parley.consensus.types import Block, Instance
 from parley.consensus.verify import Verifier
@@ -14,7 +12,6 @@ from parley.crypto.merkle import MountainRange
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
 from parley.ledger.audit_entries import Fault, decoded
-from parley.ledger.layout import Head, StoredBlock
 from parley.model.codec import DECODE_ERRORS
 
 
@@ -54,7 +51,7 @@ def require_certified(store: KeyValue, block: Block) -> None:
     """The next block names this one, so one that it does not name is not the one that a quorum certified."""
     above = store.get(layout.committed(block.height + 1))
     try:
-        named = block.id if above is None else _blocks.decode(above).header.parent
+        named = block.id if above is None else layout.decode_block(above).header.parent
     except DECODE_ERRORS:
         return  # its own fault, in a moment
     if named != block.id and _is_certified_above(store, block.height):
@@ -67,7 +64,7 @@ def _is_certified_above(store: KeyValue, height: int) -> bool:
     if blocks[0] is None or blocks[1] is None:
         return False
     try:
-        below, above = (_blocks.decode(data) for data in blocks if data is not None)
+        below, above = (layout.decode_block(data) for data in blocks if data is not None)
     except DECODE_ERRORS:
         return False
     return above.header.parent == below.block().id
@@ -77,7 +74,7 @@ def is_listed(store: KeyValue, block: Block) -> bool:
     """Whether the block is what a quorum certified, whatever else is wrong with it: then the rest can be looked at."""
     above = store.get(layout.committed(block.height + 1))
     try:
-        named = above is not None and _blocks.decode(above).header.parent == block.id
+        named = above is not None and layout.decode_block(above).header.parent == block.id
     except DECODE_ERRORS:
         return False
     return named and merkle.root(block.batches) == block.header.batches_root
@@ -99,14 +96,11 @@ def fits(store: KeyValue, index: int) -> bool:
     """Whether the stored leaf leads to the head's root: then it is right, and what was hashed is not."""
     stored = store.get(layout.history_node(0, index))
     try:
-        head = MountainRange.decode(decoded(_heads, layout.HEAD, store.get(layout.HEAD) or b"").history)
+        head = MountainRange.decode(
+            decoded(layout.decode_head, layout.HEAD, store.get(layout.HEAD) or b"").history
+        )
         if stored is None or len(stored) != len(head.root()):
             return False
-        get = lambda key: store.get(b"h/" + key)  # noqa: E731 - a name for what is passed on
-        return history.climb(get, (0, index), head.size, stored) == head.root()
+        return history.climb(layout.history_nodes(store), (0, index), head.size, stored) == head.root()
     except (history.MissingNode, EncodingError):
         return False
-
-
-_heads = msgspec.msgpack.Decoder(Head)
-_blocks = msgspec.msgpack.Decoder(StoredBlock)

@@ -15,7 +15,7 @@ from parley.ledger import layout, state_map
 from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import Joins, StoredBlock
+from parley.ledger.layout import StateNodes, StateView
 from parley.ledger.state_map import Contents, DamagedMap, StrayNode
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
@@ -43,40 +43,16 @@ def stop(fault: Fault) -> NoReturn:
     raise fault
 
 
-class StateEntries:
-    """What the application writes."""
-
-    def __init__(self, store: KeyValue) -> None:
-        self._store = store
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._store.get(layout.APPLICATION + key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return (
-            (key.removeprefix(layout.APPLICATION), value)
-            for key, value in self._store.scan(layout.APPLICATION + prefix)
-        )
-
-
-class _Nodes:
-    def __init__(self, store: KeyValue) -> None:
-        self._store = store
-
-    def get(self, path: bytes, /) -> bytes | None:
-        return self._store.get(layout.state_node(path))
-
-
-def decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T:
+def decoded(decode: Callable[[bytes], T], key: bytes, value: bytes) -> T:
     try:
-        return decoder.decode(value)
+        return decode(value)
     except DECODE_ERRORS as error:
         raise Fault(key, f"cannot be read: {error}") from None
 
 
 def check_state(store: KeyValue, root: bytes, found: Found = stop) -> None:
     """Every node is what the one above it says, every entry has its leaf, and no leaf is without its entry."""
-    nodes = _Nodes(store)
+    nodes = StateNodes(store)
     whole = True
 
     def heard(fault: Fault) -> None:
@@ -94,7 +70,7 @@ def check_state(store: KeyValue, root: bytes, found: Found = stop) -> None:
         found(Fault(layout.STATE, f"lacks {leaves} entries that the state map has"))
 
 
-def _leaves(store: KeyValue, nodes: _Nodes, root: bytes, found: Found) -> int:
+def _leaves(store: KeyValue, nodes: StateNodes, root: bytes, found: Found) -> int:
     """How many entries the nodes of the state map have, which are all looked at."""
     leaves = 0
     if root != state_map.EMPTY_ROOT or nodes.get(b"") is not None:
@@ -109,7 +85,7 @@ def _leaves(store: KeyValue, nodes: _Nodes, root: bytes, found: Found) -> int:
     return leaves
 
 
-def _contents(nodes: _Nodes, path: bytes, root: bytes, found: Found) -> Contents | None:
+def _contents(nodes: StateNodes, path: bytes, root: bytes, found: Found) -> Contents | None:
     try:
         return state_map.check_node(nodes, path, root)
     except DamagedMap as damaged:
@@ -123,7 +99,7 @@ def check_indices(
     store: KeyValue, keeper: BodyKeeper, found: Found = stop, under: bytes = layout.INDEX
 ) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
-    derived = Derived(keeper, store, StateEntries(store))
+    derived = Derived(keeper, store, StateView(store))
     known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]] = OrderedDict()
     for key, value in store.scan(under):
         try:
@@ -172,10 +148,10 @@ def check_rest(
 def _rest(
     store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper
 ) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], None]]]:
-    state = StateEntries(store)
+    state = StateView(store)
 
     def waiting(key: bytes, value: bytes) -> None:
-        decoded(_marks, key, value)
+        decoded(_decode_mark, key, value)
         if store.get(layout.batch(key[len(layout.WAITING) :])) is None:
             raise Fault(key, "marks a batch that is not here")
 
@@ -206,12 +182,12 @@ def _rest(
 
 
 def _check_uncommitted(key: bytes, value: bytes) -> None:
-    if layout.uncommitted(decoded(_blocks, key, value).block().id) != key:
+    if layout.uncommitted(decoded(layout.decode_block, key, value).block().id) != key:
         raise Fault(key, "is not the block that it is named after")
 
 
 def _check_joins(key: bytes, value: bytes) -> None:
-    decoded(_joins, key, value)
+    decoded(layout.decode_joins, key, value)
 
 
 def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
@@ -225,7 +201,7 @@ def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
 
 
 def _check_evidence(key: bytes, value: bytes, verifier: Verifier) -> None:
-    _, first, second = decoded(_evidence, key, value)
+    _, first, second = decoded(_decode_evidence, key, value)
     try:
         verifier.message(first)
         verifier.message(second)
@@ -233,7 +209,7 @@ def _check_evidence(key: bytes, value: bytes, verifier: Verifier) -> None:
         raise Fault(key, f"proves nothing: {refused}") from None
 
 
-_blocks = msgspec.msgpack.Decoder(StoredBlock)
-_joins = msgspec.msgpack.Decoder(Joins)
-_marks = msgspec.msgpack.Decoder(tuple[U16, U64, bytes])
-_evidence = msgspec.msgpack.Decoder(tuple[Literal["proposals", "votes", "timeouts"], _Signed, _Signed])
+_decode_mark = msgspec.msgpack.Decoder(tuple[U16, U64, bytes]).decode
+_decode_evidence = msgspec.msgpack.Decoder(
+    tuple[Literal["proposals", "votes", "timeouts"], _Signed, _Signed]
+).decode

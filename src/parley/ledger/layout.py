@@ -13,13 +13,15 @@ s/<key>      what the application writes: its state, the nodes of the state map,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header
+from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header, Roots
 from parley.crypto.encoding import u32, u64
+from parley.ledger.application import KeyValue
 from parley.ledger.history import node_key
 
 HEAD = b"m/head"
@@ -27,6 +29,7 @@ JOINING = b"m/joining"
 JOINS = b"m/joins"
 BACKFILL = b"m/backfill"
 EVIDENCE = b"v/"
+HISTORY = b"h/"
 UNCOMMITTED = b"u/"
 WAITING = b"p/"
 APPLICATION = b"s/"
@@ -80,7 +83,7 @@ def receipts(height: int) -> bytes:
 
 
 def history_node(level: int, index: int) -> bytes:
-    return b"h/" + node_key(level, index)
+    return HISTORY + node_key(level, index)
 
 
 def batch(digest: bytes) -> bytes:
@@ -124,8 +127,42 @@ def name(entry: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in entry)
 
 
-def decode_receipts(data: bytes) -> tuple[bytes, ...]:
-    return _receipts.decode(data)
+encode = msgspec.msgpack.Encoder().encode
+decode_block = msgspec.msgpack.Decoder(StoredBlock).decode
+decode_head = msgspec.msgpack.Decoder(Head).decode
+decode_joins = msgspec.msgpack.Decoder(Joins).decode
+decode_receipts = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
+decode_roots = msgspec.msgpack.Decoder(Roots).decode
 
 
-_receipts = msgspec.msgpack.Decoder(tuple[bytes, ...])
+# -- parts of a store under their own keys -----------------------------------------------------------------------------
+
+
+class StateView:
+    """What the application writes."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._store = store
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._store.get(APPLICATION + key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return (
+            (key.removeprefix(APPLICATION), value) for key, value in self._store.scan(APPLICATION + prefix)
+        )
+
+
+class StateNodes:
+    """The nodes of the state map, by path."""
+
+    def __init__(self, store: KeyValue) -> None:
+        self._store = store
+
+    def get(self, path: bytes, /) -> bytes | None:
+        return self._store.get(NODE + path)
+
+
+def history_nodes(store: KeyValue) -> Callable[[bytes], bytes | None]:
+    """The nodes of the history range, by `history.node_key`."""
+    return lambda key: store.get(HISTORY + key)

@@ -16,7 +16,7 @@ from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
 from parley.ledger.erasure import Remains
-from parley.ledger.layout import StoredBlock
+from parley.ledger.layout import StateView, StoredBlock
 from parley.ledger.proofs import BlockProof
 from parley.model.batches import Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
@@ -27,7 +27,6 @@ from parley.modules.publishing.tables import OFFSETS, BatchPlace
 from parley.modules.registry.tables import NAMES
 from parley.modules.subscriptions.tables import ORDER_LEAVES, LeafPlace
 from parley.node.cache import Cache
-from parley.replica.chain import StateView
 
 BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
 BATCH_BUDGET = 48 * 1024 * 1024
@@ -124,11 +123,11 @@ class Archive:
 
     def history(self, height: int, size: int) -> merkle.Proof:
         """That the block of this height stands in the history of the first `size` blocks."""
-        return history.prove(lambda key: self._store.get(b"h/" + key), height - 1, size)
+        return history.prove(layout.history_nodes(self._store), height - 1, size)
 
     def history_range(self, first: int, count: int, size: int) -> merkle.MultiProof:
         """That `count` blocks from the height `first` on stand in the history of the first `size` blocks."""
-        return history.prove_range(lambda key: self._store.get(b"h/" + key), first - 1, count, size)
+        return history.prove_range(layout.history_nodes(self._store), first - 1, count, size)
 
     def header(self, height: int) -> tuple[Header, bytes, int, int]:
         """Of an executed block, with root and number of its receipts, and what it took to compute that, in bytes."""

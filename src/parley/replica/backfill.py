@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-import msgspec
-
 from parley.consensus.types import Block, Roots
 from parley.crypto.encoding import u64
 from parley.ledger import history, layout
 from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import kept_batches, repeated
-from parley.replica.chain import Entries, StateView
+from parley.ledger.layout import StateView, encode, history_nodes
+from parley.replica.chain import Entries
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
-from parley.replica.records import Sound, Trusted, fits, history_nodes, leaf_node, read_block, read_leaves
+from parley.replica.records import Sound, Trusted, fits, leaf_node, read_block, read_leaves
 from parley.sync.messages import MAX_HEIGHTS
 
 WINDOW = 2 * MAX_HEIGHTS  # blocks whose bodies are still awaited
@@ -94,7 +93,7 @@ class Backfill:
         header = block.header
         if header.executed_height and self._store.get(layout.roots(header.executed_height)) is None:
             roots = Roots(header.state_root, header.history_root)
-            entries.append((layout.roots(header.executed_height), _encode(roots)))
+            entries.append((layout.roots(header.executed_height), encode(roots)))
         indices = self._keeper.indices(block.height, leaves, self._state)
         entries += [(layout.APPLICATION + key, value) for key, value in indices]
         self._store.write(entries)
@@ -134,6 +133,3 @@ class Backfill:
     def _missing(self, filled: _Filled) -> tuple[bytes, ...]:
         filled.missing = tuple(name for name in filled.missing if self._store.get(layout.batch(name)) is None)
         return filled.missing
-
-
-_encode = msgspec.msgpack.Encoder().encode

@@ -12,6 +12,7 @@ from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import Mounted
+from parley.ledger.layout import StateNodes
 from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.backfill import Backfill
 from parley.replica.chain import Entries, Unusable
@@ -24,7 +25,6 @@ from parley.replica.ports import Found, Write
 from parley.replica.rebuild import Rebuild
 from parley.replica.records import Gathering, Sound, Trusted, answer_records, answer_values
 from parley.replica.scrub import Scrub
-from parley.replica.snapshots import Nodes
 from parley.sync.messages import MAX_HEIGHTS, MAX_KEYS, Records, RecordsRequest, Values, ValuesRequest
 from parley.sync.timers import CareTimer
 
@@ -295,7 +295,7 @@ class Caretaker:
         """What the map says is right, whoever sent it; an entry may also have changed or gone since."""
         entry, root = layout.state(key), self._state_root()
         try:
-            proof = state_map.prove(Nodes(self._store), key)
+            proof = state_map.prove(StateNodes(self._store), key)
         except DamagedMap:
             return []
         for candidate in (self._store.get(entry), value, None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from parley.consensus.types import U16, U64, Block, Roots
 from parley.crypto.encoding import EncodingError, u64
 from parley.crypto.merkle import MountainRange, Tree, leaf_hash, root
 from parley.ledger import layout
-from parley.ledger.layout import Head, StoredBlock
+from parley.ledger.layout import Head, StoredBlock, encode
 from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Results
@@ -45,9 +45,8 @@ class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     height: U64
     author: bytes
 
-    @classmethod
-    def of(cls, pending: Pending) -> Mark:
-        return cls(pending.entry, pending.height, pending.author)
+
+decode_mark = msgspec.msgpack.Decoder(Mark).decode
 
 
 class Chain:
@@ -85,7 +84,7 @@ class Chain:
         if history.size != height:
             raise _damaged(layout.HEAD, "holds the history of another height")
         key = layout.roots(height)
-        if _decoded(_roots, key, self._required(key)).history != history.root():
+        if _decoded(layout.decode_roots, key, self._required(key)).history != history.root():
             raise _damaged(layout.HEAD, "and the roots of its height contradict each other")
         block = self._committed(height)
         receipts = self._store.get(layout.receipts(height))
@@ -102,7 +101,7 @@ class Chain:
             )
 
     def head(self) -> Head:
-        return _decoded(_heads, layout.HEAD, self._required(layout.HEAD))
+        return _decoded(layout.decode_head, layout.HEAD, self._required(layout.HEAD))
 
     def history_range(self) -> MountainRange:
         try:
@@ -134,13 +133,12 @@ class Chain:
         header that names one of them after all, and nothing worse.
         """
         head = self._committed(self.head().height)
-        found = {}
-        for height in range(head.header.executed_height, head.height + 1):
-            key = layout.roots(height)
-            value = self._store.get(key)
-            if value is not None:
-                found[height] = _decoded(_roots, key, value)
-        return found
+        heights = range(head.header.executed_height, head.height + 1)
+        return {
+            height: _decoded(layout.decode_roots, layout.roots(height), value)
+            for height in heights
+            if (value := self._store.get(layout.roots(height))) is not None
+        }
 
     def uncommitted_block(self, id_: bytes) -> Block | None:
         """None also for one that cannot be read: if it is certified, others have it."""
@@ -169,7 +167,7 @@ class Chain:
             name = key[len(layout.WAITING) :]
             body = self.batch(name)
             try:
-                mark = _decoded(_marks, key, value)
+                mark = _decoded(decode_mark, key, value)
             except Unusable:  # the caretaker's business
                 continue
             if body is not None:
@@ -177,7 +175,7 @@ class Chain:
 
     def _committed(self, height: int) -> Block:
         key = layout.committed(height)
-        block = _decoded(_blocks, key, self._required(key)).block()
+        block = _decoded(layout.decode_block, key, self._required(key)).block()
         if block.height != height:
             raise _damaged(key, "is a block of another height")
         return block
@@ -189,30 +187,17 @@ class Chain:
         return value
 
 
-class StateView:
-    """The application's part of the store."""
-
-    def __init__(self, store: KeyValue) -> None:
-        self._store = store
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._store.get(layout.APPLICATION + key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return (
-            (key.removeprefix(layout.APPLICATION), value)
-            for key, value in self._store.scan(layout.APPLICATION + prefix)
-        )
-
-
 def store_block(block: Block) -> Entries:
-    return [(layout.uncommitted(block.id), _encode(StoredBlock.of(block)))]
+    return [(layout.uncommitted(block.id), encode(StoredBlock.of(block)))]
 
 
 def store_batch(effect: StoreBatch) -> Entries:
-    entries: Entries = [(layout.batch(effect.digest), effect.pending.data)]
+    pending = effect.pending
+    entries: Entries = [(layout.batch(effect.digest), pending.data)]
     if effect.waits:
-        entries.append((layout.waiting(effect.digest), _encode(Mark.of(effect.pending))))
+        entries.append(
+            (layout.waiting(effect.digest), encode(Mark(pending.entry, pending.height, pending.author)))
+        )
     return entries
 
 
@@ -230,7 +215,7 @@ def applied_entries(
     nodes = history.append(history_leaf(block.height, block.id, tree.root, tree.size))
     entries, roots = _results(block, results, history)
     entries += [(layout.history_node(level, index), node) for level, index, node in nodes]
-    entries += [(layout.receipts(block.height), _encode(results.leaves))]
+    entries += [(layout.receipts(block.height), encode(results.leaves))]
     entries += [(layout.uncommitted(block.id), None)]
     entries += [(layout.waiting(name), None) for name in done]
     return entries, roots
@@ -242,26 +227,26 @@ def joined_entries(genesis: Block, offer: SnapshotOffer, blocks: Sequence[Block]
     headers = [block.header for block in blocks if block.height >= height] + [offer.header]
     roots = {h.executed_height: Roots(h.state_root, h.history_root) for h in headers}
     roots[0] = Roots(genesis.header.state_root, genesis.header.history_root)
-    entries: Entries = [(layout.committed(0), _encode(StoredBlock.of(genesis)))]
+    entries: Entries = [(layout.committed(0), encode(StoredBlock.of(genesis)))]
     for block in blocks:
         key = layout.committed(block.height) if block.height <= height else layout.uncommitted(block.id)
-        entries.append((key, _encode(StoredBlock.of(block))))
-    entries += [(layout.roots(h), _encode(named)) for h, named in roots.items() if h <= height]
-    entries.append((layout.HEAD, _encode(Head(height, offer.history))))
+        entries.append((key, encode(StoredBlock.of(block))))
+    entries += [(layout.roots(h), encode(named)) for h, named in roots.items() if h <= height]
+    entries.append((layout.HEAD, encode(Head(height, offer.history))))
     # No receipts and no indices came with the state, so the records of all blocks up to here are to be filled in.
     entries.append((layout.BACKFILL, u64(height + 1)))
     return entries
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], key: bytes, value: bytes) -> T:
+def _decoded(decode: Callable[[bytes], T], key: bytes, value: bytes) -> T:
     try:
-        return decoder.decode(value)
+        return decode(value)
     except msgspec.MsgspecError:
         raise _damaged(key, "cannot be read") from None
 
 
 def _uncommitted(key: bytes, value: bytes) -> Block:
-    block = _decoded(_blocks, key, value).block()
+    block = _decoded(layout.decode_block, key, value).block()
     # The id is the header's alone: other batches than it commits to would be executed, and fail the others' checks.
     if layout.uncommitted(block.id) != key or root(block.batches) != block.header.batches_root:
         raise _damaged(key, "is another block")
@@ -277,16 +262,9 @@ def _damaged(key: bytes, what: str) -> Unusable:
 def _results(block: Block, results: Results, history: MountainRange) -> tuple[Entries, Roots]:
     roots = Roots(results.state_root, history.root())
     entries: Entries = [
-        (layout.committed(block.height), _encode(StoredBlock.of(block))),
-        (layout.roots(block.height), _encode(roots)),
-        (layout.HEAD, _encode(Head(block.height, history.encode()))),
+        (layout.committed(block.height), encode(StoredBlock.of(block))),
+        (layout.roots(block.height), encode(roots)),
+        (layout.HEAD, encode(Head(block.height, history.encode()))),
     ]
     entries += [(layout.APPLICATION + key, value) for key, value in results.writes]
     return entries, roots
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_blocks = msgspec.msgpack.Decoder(StoredBlock)
-_heads = msgspec.msgpack.Decoder(Head)
-_marks = msgspec.msgpack.Decoder(Mark)
-_roots = msgspec.msgpack.Decoder(Roots)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from parley.ledger import layout
 from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import GRACE
-from parley.ledger.layout import StoredBlock
+from parley.ledger.layout import StateView
 from parley.model.codec import DECODE_ERRORS
-from parley.replica.chain import Entries, StateView
+from parley.replica.chain import Entries
 from parley.replica.findings import Finding, Put
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
@@ -104,7 +102,7 @@ class Eraser:
 
     def _stored(self, key: bytes) -> tuple[bytes, ...]:
         try:
-            return _blocks.decode(self._store.get(key) or b"").batches
+            return layout.decode_block(self._store.get(key) or b"").batches
         except DECODE_ERRORS:
             return ()
 
@@ -121,6 +119,3 @@ class Eraser:
     def _write(self, entries: Entries) -> Write:
         self._store.write(entries)
         return Write(tuple(entries), sync=False)
-
-
-_blocks = msgspec.msgpack.Decoder(StoredBlock)

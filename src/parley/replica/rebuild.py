@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 
 from parley.ledger import layout, state_map
+from parley.ledger.layout import StateNodes
 from parley.ledger.state_map import DamagedMap
 from parley.replica.overlay import Overlay
-from parley.replica.snapshots import Nodes
 
 SLICE = 2_048  # entries of the state that are looked at in one go
 ATTEMPTS = 3  # because the state may change between two slices
@@ -18,7 +18,7 @@ class Rebuild:
 
     def __init__(self, store: Overlay) -> None:
         self._store = store
-        self._nodes = Nodes(store)
+        self._nodes = StateNodes(store)
         self._path: bytes | None = None
         self._after = layout.STATE
         self._leaves: dict[int, bytes] = {}
@@ -68,7 +68,7 @@ class Rebuild:
 class _With:
     """The nodes with one of them replaced."""
 
-    def __init__(self, nodes: Nodes, path: bytes, node: bytes) -> None:
+    def __init__(self, nodes: StateNodes, path: bytes, node: bytes) -> None:
         self._nodes = nodes
         self._path = path
         self._node = node

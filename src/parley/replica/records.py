@@ -5,17 +5,15 @@ A record is right if it stands in the history that this replica has itself; whoe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import msgspec
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Block
 from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
-from parley.ledger.layout import StoredBlock
+from parley.ledger.layout import StoredBlock, encode, history_nodes
 from parley.ledger.proofs import history_leaf_of
 from parley.model.codec import DECODE_ERRORS
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
@@ -49,8 +47,8 @@ class Sound:
         block = self.block
         nodes = history.proven_nodes(self.proof, leaf_node(block, self.leaves))
         return {
-            layout.committed(block.height): _encode(StoredBlock.of(block)),
-            layout.receipts(block.height): _encode(self.leaves),
+            layout.committed(block.height): encode(StoredBlock.of(block)),
+            layout.receipts(block.height): encode(self.leaves),
             **{layout.history_node(level, index): node for level, index, node in nodes},
         }
 
@@ -61,7 +59,7 @@ class Sound:
 def read_block(store: KeyValue, height: int) -> Block | None:
     """The committed block; None if it is missing, or is not one that could stand there."""
     try:
-        block = _blocks.decode(store.get(layout.committed(height)) or b"").block()
+        block = layout.decode_block(store.get(layout.committed(height)) or b"").block()
     except DECODE_ERRORS:
         return None
     fits_itself = block.height == height and merkle.root(block.batches) == block.header.batches_root
@@ -73,10 +71,6 @@ def read_leaves(store: KeyValue, height: int) -> tuple[bytes, ...] | None:
         return layout.decode_receipts(store.get(layout.receipts(height)) or b"")
     except DECODE_ERRORS:
         return None
-
-
-def history_nodes(store: KeyValue) -> Callable[[bytes], bytes | None]:
-    return lambda key: store.get(b"h/" + key)
 
 
 def leaf_node(block: Block, leaves: Iterable[bytes]) -> bytes:
@@ -220,7 +214,3 @@ class Gathering:
         if not merkle.verify(self._trusted.root, leaf, proof):
             raise Refused(Reason.BAD_ANSWER, f"a record of block {height} that is not in the history")
         return Sound(block, leaves, proof)
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_blocks = msgspec.msgpack.Decoder(StoredBlock)

@@ -97,14 +97,11 @@ def joins_after(store: KeyValue, patience: Patience, height: int) -> bytes:
     """What to note about a snapshot of this height."""
     joins = _joins(store)
     in_a_row = joins.count > 0 and height < joins.height + patience.apart
-    return msgspec.msgpack.encode(Joins(joins.count + 1 if in_a_row else 1, height))
+    return layout.encode(Joins(joins.count + 1 if in_a_row else 1, height))
 
 
 def _joins(store: KeyValue) -> Joins:
     try:
-        return _decoder.decode(store.get(layout.JOINS) or b"")
+        return layout.decode_joins(store.get(layout.JOINS) or b"")
     except msgspec.MsgspecError:  # none so far, or damaged: nothing but the count is lost
         return Joins(0, 0)
-
-
-_decoder = msgspec.msgpack.Decoder(Joins)

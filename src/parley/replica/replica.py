@@ -28,6 +28,7 @@ from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger import layout
+from parley.ledger.layout import StateView
 from parley.ledger.state_map import DamagedMap
 from parley.mempool import pool
 from parley.mempool.messages import BatchMessage
@@ -40,7 +41,6 @@ from parley.replica.caretaker import Effect as CareEffect
 from parley.replica.chain import (
     Chain,
     Entries,
-    StateView,
     Unusable,
     applied_entries,
     store_batch,

@@ -6,22 +6,20 @@ disk has to agree with that. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
-
-import msgspec
 
 from parley.consensus.errors import Refused
 from parley.consensus.types import Block
 from parley.crypto.merkle import root
 from parley.ledger import layout, state_map
 from parley.ledger.application import Mounted
-from parley.ledger.layout import Head, Joins, StoredBlock
+from parley.ledger.layout import Head, StoredBlock, encode
 from parley.model.codec import DECODE_ERRORS
 from parley.replica import evidence
-from parley.replica.chain import Mark
+from parley.replica.chain import Mark, decode_mark
 from parley.replica.findings import Finding, Put
 from parley.replica.memory import Memory
 from parley.replica.overlay import Overlay
@@ -128,11 +126,11 @@ class Scrub:
 
     def _marks(self) -> Iterator[Item | int]:
         memory = self._memory
-        head = _encode(Head(memory.executed(), memory.history().encode()))
+        head = encode(Head(memory.executed(), memory.history().encode()))
         if self._store.get(layout.HEAD) != head:
             yield Finding(layout.HEAD, "is not what was executed last", Put(head))
         joins = self._store.get(layout.JOINS)
-        if joins is not None and _decoded(_joins, joins) is None:
+        if joins is not None and _decoded(layout.decode_joins, joins) is None:
             yield Finding(layout.JOINS, "cannot be read", Put(None))
         yield from self._blocks.genesis()
         yield ENTRY_COST
@@ -150,9 +148,9 @@ class Scrub:
                 yield Finding(layout.batch(name), what, Put(kept))
                 if kept is None:
                     yield Finding(key, "marks a batch that is not here", Put(None))
-            elif _decoded(_waiting, mark) is None:
+            elif _decoded(decode_mark, mark) is None:
                 author = self._machine.admit(body).author
-                renewed = _encode(Mark(self._index, self._memory.executed(), author))
+                renewed = encode(Mark(self._index, self._memory.executed(), author))
                 yield Finding(key, "cannot be read", Put(renewed))
 
     def _uncommitted(self) -> Iterator[Item | int]:
@@ -160,7 +158,7 @@ class Scrub:
             id_, value = key[len(layout.UNCOMMITTED) :], self._store.get(key)
             if value is None:
                 continue
-            stored = _decoded(_blocks, value)
+            stored = _decoded(layout.decode_block, value)
             if (
                 stored is None
                 or stored.block().id != id_
@@ -168,7 +166,7 @@ class Scrub:
             ):
                 # What was voted for is on other disks, too, if it is certified; whoever needs it asks for it (decision 1).
                 known = self._memory.block(id_)
-                mend = None if known is None else _encode(StoredBlock.of(known))
+                mend = None if known is None else encode(StoredBlock.of(known))
                 yield Finding(key, "is not the block that it is named after", Put(mend))
             yield ENTRY_COST + len(value)
 
@@ -241,14 +239,8 @@ class Scrub:
             yield ENTRY_COST
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], value: bytes) -> T | None:
+def _decoded(decode: Callable[[bytes], T], value: bytes) -> T | None:
     try:
-        return decoder.decode(value)
+        return decode(value)
     except DECODE_ERRORS:
         return None
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_waiting = msgspec.msgpack.Decoder(Mark)
-_joins = msgspec.msgpack.Decoder(Joins)
-_blocks = msgspec.msgpack.Decoder(StoredBlock)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange, node_hash
@@ -15,12 +13,11 @@ from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.bodies import GRACE, kept_batches, unfinished
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import StoredBlock
+from parley.ledger.layout import StateView, StoredBlock, encode, history_nodes
 from parley.model.codec import DECODE_ERRORS
-from parley.replica.chain import StateView
 from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
-from parley.replica.records import Trusted, fits, history_nodes, leaf_node, read_block, read_leaves
+from parley.replica.records import Trusted, fits, leaf_node, read_block, read_leaves
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
 
@@ -45,8 +42,8 @@ class BlockScrub:
     def genesis(self) -> Iterator[Finding]:
         """Block 0 is known by heart."""
         memory = self._memory
-        block = _encode(StoredBlock.of(memory.genesis))
-        roots = _encode(Roots(memory.genesis_root, MountainRange().root()))
+        block = encode(StoredBlock.of(memory.genesis))
+        roots = encode(Roots(memory.genesis_root, MountainRange().root()))
         for key, value in ((layout.committed(0), block), (layout.roots(0), roots)):
             if self._store.get(key) != value:
                 yield Finding(key, "is not what the genesis file gives", Put(value))
@@ -117,8 +114,8 @@ class BlockScrub:
             header = named.header
             known = Roots(header.state_root, header.history_root)
         if known is not None:
-            if value != _encode(known) and (named is None or self._is_sound(named)):
-                yield Finding(key, "is not what a quorum certified", Put(_encode(known)))
+            if value != encode(known) and (named is None or self._is_sound(named)):
+                yield Finding(key, "is not what a quorum certified", Put(encode(known)))
         elif value is not None and not self._may_be(value, height):
             # No header names it, so nobody can say what it was, and nobody will ask.
             yield Finding(key, "cannot be right, and no header names it", Put(None))
@@ -139,7 +136,7 @@ class BlockScrub:
 
     def _may_be(self, value: bytes, height: int) -> bool:
         try:
-            return _roots.decode(value).history == history.root(history_nodes(self._store), height)
+            return layout.decode_roots(value).history == history.root(history_nodes(self._store), height)
         except history.MissingNode:
             return True
         except DECODE_ERRORS:
@@ -189,7 +186,7 @@ class BlockScrub:
     def _uncommitted(self) -> Iterator[Block]:
         for _, value in self._store.scan(layout.UNCOMMITTED):
             try:
-                yield _blocks.decode(value).block()
+                yield layout.decode_block(value).block()
             except DECODE_ERRORS:
                 continue
 
@@ -219,8 +216,3 @@ class BlockScrub:
     def _indices(self, height: int, leaves: tuple[bytes, ...]) -> Iterator[Finding]:
         for key, value in self._derived.wrong(height, leaves):
             yield Finding(layout.APPLICATION + key, "does not lead to what it should", Put(value))
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_roots = msgspec.msgpack.Decoder(Roots)
-_blocks = msgspec.msgpack.Decoder(StoredBlock)

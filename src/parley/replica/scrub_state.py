@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue
+from parley.ledger.layout import StateNodes
 from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.findings import Finding, FromMap, FromPeers, Put
-from parley.replica.snapshots import Nodes
 
 
 class StateScrub:
     """`root` is that of the state in the store."""
 
     def __init__(self, store: KeyValue) -> None:
-        self._nodes = Nodes(store)
+        self._nodes = StateNodes(store)
 
     def node(self, path: bytes, root: bytes) -> Iterator[Finding]:
         if self._nodes.get(path) is None and (path or root == state_map.EMPTY_ROOT):

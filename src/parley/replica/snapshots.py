@@ -8,7 +8,7 @@ import msgspec
 
 from parley.consensus.types import QC, Header
 from parley.ledger import layout, state_map
-from parley.ledger.layout import Head
+from parley.ledger.layout import Head, StateNodes
 from parley.ledger.state_map import MAX_NODE, DamagedMap
 from parley.replica.ports import Frozen, KeyValue
 from parley.sync.messages import (
@@ -47,16 +47,6 @@ class _Use:
 def least() -> int:
     """Bytes that an answer has if more entries are to come: by single entries a liar could keep a joiner for ever."""
     return MAX_ANSWER // 8
-
-
-class Nodes:
-    """The state map's nodes in a broker's store."""
-
-    def __init__(self, store: KeyValue) -> None:
-        self._store = store
-
-    def get(self, path: bytes, /) -> bytes | None:
-        return self._store.get(layout.state_node(path))
 
 
 class Snapshots:
@@ -125,7 +115,7 @@ class Snapshots:
         view = self._used(sender, request.height, now)
         if view is None:
             return None
-        nodes = Nodes(view)
+        nodes = StateNodes(view)
         found = tuple(_node(nodes, path) for path in request.paths)
         return SnapshotNodes(request.height, request.paths[0], found)
 
@@ -164,7 +154,7 @@ class Snapshots:
         }
 
 
-def _node(nodes: Nodes, path: bytes) -> bytes:
+def _node(nodes: StateNodes, path: bytes) -> bytes:
     """Empty if there is none, or if it is damaged: the asker turns to another member."""
     try:
         found = state_map.standing(nodes, path)
@@ -176,9 +166,6 @@ def _node(nodes: Nodes, path: bytes) -> bytes:
 def _head(view: KeyValue) -> Head | None:
     """The height and the history that belong to the view."""
     try:
-        return _heads.decode(view.get(layout.HEAD) or b"")
+        return layout.decode_head(view.get(layout.HEAD) or b"")
     except msgspec.MsgspecError:
         return None
-
-
-_heads = msgspec.msgpack.Decoder(Head)

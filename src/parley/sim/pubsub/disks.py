@@ -13,7 +13,7 @@ from parley.application.tables import Table
 from parley.consensus.types import Roots
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout, state_map
-from parley.ledger.layout import Head, StoredBlock, decode_receipts
+from parley.ledger.layout import Head, StateView, StoredBlock, decode_receipts
 from parley.ledger.proofs import history_leaf_of
 from parley.model.batches import Batch
 from parley.model.codec import DECODE_ERRORS
@@ -24,7 +24,6 @@ from parley.modules.publishing.tables import OFFSETS, BatchPlace
 from parley.modules.staging.receipts import is_staged
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of, order_leaf
 from parley.modules.subscriptions.tables import ORDER_HEADS, ORDER_LEAVES
-from parley.replica.chain import StateView
 from parley.replica.ports import KeyValue
 from parley.sim.observations import Observation, Opened
 from parley.sim.pubsub.checkers import Agreed, Order, log_start, order_of
