@@ -22,7 +22,7 @@ from parley.ledger.layout import StoredBlock
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica.chain import Chain, Mark
 from parley.replica.eraser import Eraser
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Overlay
 from parley.replica.ports import Write
 from parley.replica.scrub_blocks import Outdated
 

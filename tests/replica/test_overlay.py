@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replica.driver import MemoryStore
 
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Overlay
 from parley.replica.ports import Write
 
 keys = st.binary(max_size=2)

@@ -16,10 +16,10 @@ from parley.consensus.types import QC, Block, Certificates, Proposal, Timeout, V
 from parley.consensus.verify import Verifier
 from parley.replica import recovery, wire
 from parley.replica.beginning import provision
-from parley.replica.budget import BATCHES_QUESTION, BURST
 from parley.replica.ports import Broadcast, Effect, Halt, PersistSafety, Send
 from parley.replica.recovery import Recovery
 from parley.replica.replica import Replica
+from parley.replica.serving import BATCHES_QUESTION, BURST
 from parley.sync.messages import RecoveryAnswer, RecoveryRequest
 from parley.sync.timers import RecoveryTimer
 

@@ -29,8 +29,8 @@ from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest
 from parley.mempool.pool import FIRST_HOLD, Limits, batch_digest
 from parley.replica import budget, wire
 from parley.replica.beginning import provision
-from parley.replica.budget import BLOCKS_QUESTION, BURST, RATE, Budget
 from parley.replica.ports import PersistSafety, Refused, Send
+from parley.replica.serving import BLOCKS_QUESTION, BURST, RATE, Budget
 from parley.sim.counter import Counter, encode_batch
 from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
 

@@ -15,8 +15,7 @@ from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import kept_batches, repeated
 from parley.ledger.layout import StateView, encode, history_nodes
 from parley.replica.chain import Entries
-from parley.replica.memory import Memory
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Memory, Overlay
 from parley.replica.records import Sound, Trusted, fits, leaf_node, read_block, read_leaves
 from parley.sync.messages import MAX_HEIGHTS
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from parley.consensus import events
+from parley.consensus import events, machine
 from parley.consensus.errors import Refused, SafetyRecordError
 from parley.consensus.record import SLOTS, SafetyState, encode_record
 from parley.consensus.safety import abstaining_state, initial_state
-from parley.consensus.types import Block, Instance, genesis_block, genesis_qc
+from parley.consensus.types import Block, genesis_block, genesis_qc
 from parley.consensus.verify import Verifier
 from parley.ledger.application import StateMachine
 from parley.mempool import pool
@@ -18,17 +18,9 @@ from parley.replica.rejoining import Patience
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaConfig:
+class ReplicaConfig(machine.Config):
     """One broker's settings; times in ms. All brokers of an instance share everything but `index`."""
 
-    instance: Instance
-    index: int
-    depth: int = 2
-    view_timeout: int = 2_000
-    longest_timeout: int = 20_000
-    heartbeat: int = 1_000
-    vote_grace: int = 0
-    pace: int = 0
     genesis_time: int = 0
     leaders: str = "round-robin"
     limits: pool.Limits = field(default_factory=pool.Limits)

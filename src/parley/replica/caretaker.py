@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Send, SetTimer
@@ -19,8 +20,7 @@ from parley.replica.chain import Entries, Unusable
 from parley.replica.eraser import Eraser
 from parley.replica.findings import Finding, Findings, FromBody, FromMap, FromPeers, FromRecord, Put
 from parley.replica.inquiry import About, Inquiry
-from parley.replica.memory import Memory
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Memory, Overlay
 from parley.replica.ports import Found, Write
 from parley.replica.rebuild import Rebuild
 from parley.replica.records import Gathering, Sound, Trusted, answer_records, answer_values
@@ -78,7 +78,7 @@ class Caretaker:
         if timer.round != self._round:
             return []
         self._round += 1
-        self._known = [*self._known[-1:], self._trusted()]
+        self._known = [*self._known[-1:], self._memory.trusted()]
         effects: list[Effect] = []
         if self._inquiry.is_late(now):
             effects += self._ask_next(now)
@@ -115,20 +115,18 @@ class Caretaker:
         effects: list[Effect] = []
         bodies: list[FromBody] = []
         for item in self._scrub.look(now):
-            if isinstance(item, Finding):
-                new = self._findings.note(item)
+            if not isinstance(item, Finding):
+                effects += self._eraser.meet(item, now, filling=self._backfill.is_needed)
+            elif new := self._findings.note(item):
                 effects += new
-                if new:
-                    self._scrub.alarm()
-                if new and isinstance(item.remedy, Put):
+                self._scrub.alarm()
+                if isinstance(item.remedy, Put):
                     effects += [
                         self._write([(item.entry, item.remedy.value)]),
                         *self._findings.mended(item.entry),
                     ]
-                elif new and isinstance(item.remedy, FromBody):
+                elif isinstance(item.remedy, FromBody):
                     bodies.append(item.remedy)
-            else:
-                effects += self._eraser.meet(item, now, filling=self._backfill.is_needed)
         return effects + self._fetch(bodies, now)
 
     def _fetch(self, bodies: list[FromBody], now: int) -> list[Effect]:
@@ -181,7 +179,7 @@ class Caretaker:
         if not paths:
             self._rebuild.stop()
             return []
-        path, root = min(paths, key=len), self._state_root()
+        path, root = min(paths, key=len), self._memory.state_root()
         key = layout.state_node(path)
         try:
             node = self._rebuild.go_on(path, root)
@@ -206,13 +204,11 @@ class Caretaker:
     def _go_on(self, now: int) -> list[Effect]:
         """All that can be done now without an answer, then the next question."""
         effects = [*self._arrived_bodies(now), *self._rebuilt()]
-        if self._inquiry.can_ask(now) and self._backfill.is_needed:
-            entries = self._backfill.found_here(self._trusted())
-            effects += [self._write(entries)] if entries else []
-        entries, blocks = self._backfill.settle() if self._backfill.is_needed else ([], [])
-        if entries:
-            effects.append(self._write(entries))
-        effects += [FetchBodies(block) for block in blocks]
+        if self._backfill.is_needed:
+            found = self._backfill.found_here(self._memory.trusted()) if self._inquiry.can_ask(now) else []
+            settled, blocks = self._backfill.settle()
+            effects += [self._write(entries) for entries in (found, settled) if entries]
+            effects += [FetchBodies(block) for block in blocks]
         return effects + self._ask(now)
 
     def _ask(self, now: int) -> list[Effect]:
@@ -235,7 +231,7 @@ class Caretaker:
     def _gathering(self, heights: Sequence[int]) -> Gathering:
         """Proven in a history that is a little older than the newest one: others may not have executed that far yet."""
         older = (known for known in self._known if known.size >= max(heights))
-        return Gathering(next(older, self._trusted()), heights)
+        return Gathering(next(older, self._memory.trusted()), heights)
 
     def _ask_next(self, now: int) -> list[Effect]:
         questions = self._inquiry.ask_next(now)
@@ -264,9 +260,8 @@ class Caretaker:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent values of other keys")
         if len(values.values) != len(values.keys):
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent another number of values than of keys")
-        effects: list[Effect] = []
-        for key, value in zip(values.keys, values.values, strict=True):
-            effects += self._mend_value(key, value)
+        pairs = zip(values.keys, values.values, strict=True)
+        effects = [effect for key, value in pairs for effect in self._mend_value(key, value)]
         if not effects:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has other values than the state map says")
         return [*effects, *self._inquiry.right(now)]
@@ -293,7 +288,7 @@ class Caretaker:
 
     def _mend_value(self, key: bytes, value: bytes | None) -> list[Effect]:
         """What the map says is right, whoever sent it; an entry may also have changed or gone since."""
-        entry, root = layout.state(key), self._state_root()
+        entry, root = layout.state(key), self._memory.state_root()
         try:
             proof = state_map.prove(StateNodes(self._store), key)
         except DamagedMap:
@@ -307,24 +302,12 @@ class Caretaker:
 
     def answer_records(self, request: RecordsRequest) -> tuple[Records, list[Effect]]:
         answer, unreadable = answer_records(self._store, request)
-        effects: list[Effect] = []
-        for entry in unreadable:
-            effects += self.suspect(entry, int.from_bytes(entry[2:], "big"))
-        return answer, effects
+        heights = [int.from_bytes(entry[2:], "big") for entry in unreadable]
+        return answer, [*chain.from_iterable(map(self.suspect, unreadable, heights))]
 
     def answer_values(self, request: ValuesRequest) -> Values:
         return answer_values(self._store, request)
 
-    # -- what is known ----------------------------------------------------------------------------------------------------
-
-    def _trusted(self) -> Trusted:
-        return Trusted(self._memory.executed(), self._memory.history().root())
-
-    def _state_root(self) -> bytes:
-        roots = self._memory.roots(self._memory.executed())
-        assert roots is not None, "the results of the last executed block are known"
-        return roots.state
-
-    def _write(self, entries: Entries, *, sync: bool = False) -> Write:
+    def _write(self, entries: Entries) -> Write:
         self._store.write(entries)
-        return Write(tuple(entries), sync)
+        return Write(tuple(entries), sync=False)

@@ -142,12 +142,12 @@ class Chain:
 
     def uncommitted_block(self, id_: bytes) -> Block | None:
         """None also for one that cannot be read: if it is certified, others have it."""
-        key = layout.uncommitted(id_)
-        value = self._store.get(key)
         try:
-            return None if value is None else _uncommitted(key, value)
-        except Unusable:
+            block = layout.decode_block(self._store.get(layout.uncommitted(id_)) or b"").block()
+        except msgspec.MsgspecError:
             return None
+        # The id is the header's alone: other batches than it commits to would be executed, and fail the others' checks.
+        return block if block.id == id_ and root(block.batches) == block.header.batches_root else None
 
     def uncommitted(self) -> list[Block]:
         """Those that can be read: what the others were, block sync finds if it is certified."""
@@ -243,14 +243,6 @@ def _decoded(decode: Callable[[bytes], T], key: bytes, value: bytes) -> T:
         return decode(value)
     except msgspec.MsgspecError:
         raise _damaged(key, "cannot be read") from None
-
-
-def _uncommitted(key: bytes, value: bytes) -> Block:
-    block = _decoded(layout.decode_block, key, value).block()
-    # The id is the header's alone: other batches than it commits to would be executed, and fail the others' checks.
-    if layout.uncommitted(block.id) != key or root(block.batches) != block.header.batches_root:
-        raise _damaged(key, "is another block")
-    return block
 
 
 def _damaged(key: bytes, what: str) -> Unusable:

@@ -12,8 +12,7 @@ from parley.ledger.layout import StateView
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.chain import Entries
 from parley.replica.findings import Finding, Put
-from parley.replica.memory import Memory
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Memory, Overlay
 from parley.replica.ports import Write
 from parley.replica.scrub import Orphan
 from parley.replica.scrub_blocks import Outdated

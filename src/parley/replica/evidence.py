@@ -6,7 +6,7 @@ Anybody with the committee's keys can check a record; nobody has to believe the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,7 +55,7 @@ class Shelf:
 
     def keep(self, evidence: Evidence) -> list[tuple[bytes, bytes | None]]:
         """What to write; nothing, if there is enough already."""
-        record = _record(evidence)
+        record = Record(_KINDS[type(evidence)], evidence.first, evidence.second)
         accused = accusation(record)
         views = self._views[accused.member]
         if accused.view in views or len(views) >= MAX_RECORDS:
@@ -77,33 +77,22 @@ def held(store: KeyValue) -> Iterator[Accusation]:
 
 def accusation(record: Record) -> Accusation:
     """What the record claims, unchecked."""
-    first = record.first
-    if isinstance(first, Proposal):
-        return Accusation(first.header.proposer, record.kind, first.header.view)
-    return Accusation(first.signer, record.kind, first.view)
+    member, view, _ = _said(record.first)
+    return Accusation(member, record.kind, view)
 
 
 def verify(record: Record, verifier: Verifier) -> Accusation:
     """What the record proves. Raises `Refused` unless both signatures hold and no honest member gives both."""
-    match record:
-        case Record("proposals", Proposal() as first, Proposal() as second):
-            said, again = _proposed(first), _proposed(second)
-        case Record("votes", Vote() as first, Vote() as second):
-            said, again = _voted(first), _voted(second)
-        case Record("timeouts", Timeout() as first, Timeout() as second):
-            said, again = _gave_up(first), _gave_up(second)
-        case _:
-            raise Refused(Reason.MALFORMED, f"two messages that are no {record.kind}")
+    signed = _SIGNED[record.kind]
+    if not (isinstance(record.first, signed) and isinstance(record.second, signed)):
+        raise Refused(Reason.MALFORMED, f"two messages that are no {record.kind}")
     verifier.message(record.first)
     verifier.message(record.second)
     # In one view a member proposes one block, votes for one, and gives up with one highest certificate.
+    said, again = _said(record.first), _said(record.second)
     if said[:2] != again[:2] or said[2] == again[2]:
         raise Refused(Reason.BAD_ANSWER, "two messages that do not contradict each other")
     return accusation(record)
-
-
-def encode(record: Record) -> bytes:
-    return _encode(record)
 
 
 def decode(data: bytes) -> Record:
@@ -112,34 +101,20 @@ def decode(data: bytes) -> Record:
         record = _records.decode(data)
     except DECODE_ERRORS as error:
         raise Refused(Reason.MALFORMED, f"a record of misbehaviour: {error}") from None
-    if _encode(record) != data:
+    if encode(record) != data:
         raise Refused(Reason.NOT_CANONICAL, "a record of misbehaviour")
     return record
 
 
-def _record(evidence: Evidence) -> Record:
-    match evidence:
-        case DoubleProposal():
-            return Record("proposals", evidence.first, evidence.second)
-        case DoubleVote():
-            return Record("votes", evidence.first, evidence.second)
-        case DoubleTimeout():
-            return Record("timeouts", evidence.first, evidence.second)
-
-
-_Said = tuple[int, int, object]  # who, in which view, what
-
-
-def _proposed(proposal: Proposal) -> _Said:
-    return proposal.header.proposer, proposal.header.view, proposal.header.id()
-
-
-def _voted(vote: Vote) -> _Said:
-    return vote.signer, vote.view, vote.block
-
-
-def _gave_up(timeout: Timeout) -> _Said:
-    return timeout.signer, timeout.view, timeout.high_qc.view
+def _said(message: Signed) -> tuple[int, int, object]:
+    """Who, in which view, what."""
+    match message:
+        case Proposal():
+            return message.header.proposer, message.header.view, message.header.id()
+        case Vote():
+            return message.signer, message.view, message.block
+        case Timeout():
+            return message.signer, message.view, message.high_qc.view
 
 
 def _place(key: bytes) -> tuple[int, int]:
@@ -147,5 +122,12 @@ def _place(key: bytes) -> tuple[int, int]:
     return int.from_bytes(place[:4], "big"), int.from_bytes(place[4:], "big")
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_KINDS: Mapping[type[Evidence], Kind] = {
+    DoubleProposal: "proposals",
+    DoubleVote: "votes",
+    DoubleTimeout: "timeouts",
+}
+_SIGNED: Mapping[Kind, type[Signed]] = {"proposals": Proposal, "votes": Vote, "timeouts": Timeout}
+
+encode: Callable[[Record], bytes] = msgspec.msgpack.Encoder().encode
 _records = msgspec.msgpack.Decoder(Record)

@@ -68,9 +68,6 @@ class Findings:
     def is_full(self) -> bool:
         return len(self._open) >= MAX_OPEN
 
-    def __contains__(self, entry: bytes) -> bool:
-        return entry in self._open
-
     def open(self) -> list[Finding]:
         return list(self._open.values())
 

@@ -16,7 +16,6 @@ from parley.consensus.errors import Reason
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.leader import schemes
 from parley.consensus.record import SafetyState
-from parley.consensus.types import genesis_block
 from parley.consensus.verify import Verifier
 from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme
@@ -25,10 +24,10 @@ from parley.ledger.application import AdmittedBatch, StateMachine
 from parley.ledger.state_map import DamagedMap
 from parley.mempool.pool import Intake
 from parley.replica import wire
-from parley.replica.beginning import ReplicaConfig
+from parley.replica.beginning import ReplicaConfig, genesis_of
 from parley.replica.chain import Chain, Entries, Unusable, joined_entries
 from parley.replica.fetching import BlocksFetch, EntriesFetch, NodesFetch
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Overlay
 from parley.replica.ports import (
     Broadcast,
     Effect,
@@ -80,13 +79,11 @@ class Joiner:
         self._config = config
         self._store = Overlay(store)
         self._reason = reason
-        self._genesis = genesis_block(
-            config.instance, state_machine.genesis().state_root, config.genesis_time
-        )
+        self._genesis = genesis_of(config, state_machine)
         self._verifier = Verifier(config.instance, scheme, self._genesis)
         self._memory = schemes.make(config.leaders, config.instance.size).memory
-        self._view = record[1].high_qc.view
-        self._height = _height(store)
+        self.view = record[1].high_qc.view
+        self.committed_height = self.executed_height = _height(store)
         self._above = _above(store)
         self._search = _Search()
         self._failed: Counter[int] = (
@@ -104,18 +101,6 @@ class Joiner:
         self._attempt = 0
         self._halted = False
         self.counters: Counter[Reason] = Counter()
-
-    @property
-    def view(self) -> int:
-        return self._view
-
-    @property
-    def committed_height(self) -> int:
-        return self._height
-
-    @property
-    def executed_height(self) -> int:
-        return self._height
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 

@@ -1,21 +1,51 @@
-"""What a replica knows without reading it from its disk, which may be wrong."""
+"""What a replica knows besides what is on its disk: writes that are on their way there, and what it has in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
+from operator import itemgetter
 
 from parley.consensus.types import Block, Roots
 from parley.consensus.verify import Verifier
 from parley.crypto.merkle import MountainRange
+from parley.replica.ports import LocalStore
+from parley.replica.records import Trusted
+
+
+class Overlay:
+    """The store as it will be once the effects of this step are executed; `clear` when they have been."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self._written: dict[bytes, bytes | None] = {}
+
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        self._written.update(entries)
+
+    def clear(self) -> None:
+        self._written.clear()
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._written[key] if key in self._written else self._store.get(key)
+
+    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Like `scan`, but only the entries from the key `start` on, read as they are asked for."""
+        new = {key: value for key, value in self._written.items() if key >= start and key.startswith(prefix)}
+        stored = (entry for entry in self._store.scan_from(prefix, start) if entry[0] not in new)
+        both = merge(sorted(new.items()), stored, key=itemgetter(0))
+        return ((key, value) for key, value in both if value is not None)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self.scan_from(prefix, prefix)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Fixed things, and questions that the replica answers as of now."""
+    """Fixed things, and questions that the replica answers as of now without its disk, which may be wrong."""
 
     genesis: Block
-    genesis_root: bytes
     verifier: Verifier
     executed: Callable[[], int]
     history: Callable[[], MountainRange]
@@ -23,3 +53,13 @@ class Memory:
     body: Callable[[bytes], bytes | None]  # of a batch that waits
     block: Callable[[bytes], Block | None]  # that is not executed yet
     all_near: Callable[[], bool]  # whether no member that may come back by blocks is far behind
+
+    def trusted(self) -> Trusted:
+        """The history as of now."""
+        return Trusted(self.executed(), self.history().root())
+
+    def state_root(self) -> bytes:
+        """Of the state after the last executed block."""
+        roots = self.roots(self.executed())
+        assert roots is not None, "the results of the last executed block are known"
+        return roots.state

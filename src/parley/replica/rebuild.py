@@ -7,7 +7,7 @@ from itertools import islice
 from parley.ledger import layout, state_map
 from parley.ledger.layout import StateNodes
 from parley.ledger.state_map import DamagedMap
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Overlay
 
 SLICE = 2_048  # entries of the state that are looked at in one go
 ATTEMPTS = 3  # because the state may change between two slices
@@ -60,9 +60,8 @@ class Rebuild:
             return
         below = way[: len(path) + 1]
         if self._nodes.get(below) is None:
-            entry = state_map.leaf_entry(key, value)
             # Two leaves where there should be one: the node below is missing as well, and the hash will not fit.
-            self._leaves.setdefault(below[-1], entry)
+            self._leaves.setdefault(below[-1], state_map.leaf_entry(key, value))
 
 
 class _With:

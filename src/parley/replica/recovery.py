@@ -43,10 +43,14 @@ class Recovery:
         return quorum(size) < size
 
     def start(self) -> list[Effect]:
-        return self._ask()
+        self._attempt += 1
+        return [
+            Broadcast(RecoveryRequest(self._nonce)),
+            SetTimer(RecoveryTimer(self._attempt), ASK_MS),
+        ]
 
     def on_timer(self, timer: RecoveryTimer) -> list[Effect]:
-        return [] if self._complete or timer.attempt != self._attempt else self._ask()
+        return [] if self._complete or timer.attempt != self._attempt else self.start()
 
     def receive(self, sender: int, answer: RecoveryAnswer) -> None:
         """Certificates are checked, so a liar can hide what it knows but not claim what nobody signed."""
@@ -76,10 +80,3 @@ class Recovery:
     @property
     def _highest(self) -> int:
         return max(self._views.values())
-
-    def _ask(self) -> list[Effect]:
-        self._attempt += 1
-        return [
-            Broadcast(RecoveryRequest(self._nonce)),
-            SetTimer(RecoveryTimer(self._attempt), ASK_MS),
-        ]

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from parley.consensus import events, machine
+from parley.consensus import events
 from parley.consensus.errors import Reason, SafetyViolation
 from parley.consensus.errors import Refused as Refusal
 from parley.consensus.leader import schemes
@@ -35,7 +35,6 @@ from parley.mempool.messages import BatchMessage
 from parley.model.refusals import Refused as InadmissibleError
 from parley.replica import wire
 from parley.replica.beginning import ReplicaConfig, certificates, genesis_of, require_own
-from parley.replica.budget import BATCHES_QUESTION, Budget
 from parley.replica.caretaker import Caretaker, FetchBodies
 from parley.replica.caretaker import Effect as CareEffect
 from parley.replica.chain import (
@@ -48,8 +47,7 @@ from parley.replica.chain import (
 )
 from parley.replica.commit_times import CommitTimes
 from parley.replica.evidence import Shelf
-from parley.replica.memory import Memory
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Memory, Overlay
 from parley.replica.ports import (
     AdmittedBatch,
     Applied,
@@ -74,7 +72,7 @@ from parley.replica.ports import (
 from parley.replica.progress import Progress
 from parley.replica.recovery import Recovery
 from parley.replica.rejoining import Lag, require_certified, too_often
-from parley.replica.serving import Serving
+from parley.replica.serving import BATCHES_QUESTION, Budget, Serving
 from parley.replica.snapshots import Snapshots
 from parley.sync import blocks as sync
 from parley.sync.messages import (
@@ -123,16 +121,7 @@ class Replica:
         high_qc, high_tc = certificates(self._verifier, state)
         self._chain.check(genesis)
         self._machine = Machine(
-            machine.Config(
-                config.instance,
-                config.index,
-                config.depth,
-                config.view_timeout,
-                config.longest_timeout,
-                config.heartbeat,
-                config.vote_grace,
-                config.pace,
-            ),
+            config,
             safety=SafetyRules(config.instance, signer, state),
             scheme=scheme,
             leaders=leaders,
@@ -155,9 +144,8 @@ class Replica:
         )
         memory = Memory(
             genesis,
-            mounted.machine.genesis().state_root,
             self._verifier,
-            executed=lambda: self._executed,
+            executed=lambda: self.executed_height,
             history=lambda: self._history,
             roots=self._roots.get,
             body=self._pool.body,
@@ -182,7 +170,7 @@ class Replica:
             snapshots=self._snapshots,
             unexecuted=self._unexecuted,
         )
-        self._executed = self._chain.head().height
+        self.executed_height = self._chain.head().height
         self._history = self._chain.history_range()
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
@@ -204,10 +192,6 @@ class Replica:
         return self._machine.root.height
 
     @property
-    def executed_height(self) -> int:
-        return self._executed
-
-    @property
     def behind(self) -> int:
         """How many blocks are final elsewhere and not executed here, as far as the newest certificate tells. Where its
         block is not here yet, views are counted instead: there are as many blocks at most.
@@ -215,7 +199,7 @@ class Replica:
         newest, root = self._machine.high_qc, self._machine.root
         block = self._machine.block(newest.block)
         certified = root.height + newest.view - root.view if block is None else block.height
-        return max(0, certified - self._config.depth + 1 - self._executed)
+        return max(0, certified - self._config.depth + 1 - self.executed_height)
 
     @property
     def given_up(self) -> int:
@@ -249,12 +233,11 @@ class Replica:
 
         def take() -> None:
             nonlocal intake
-            intake, effects = self._pool.submit(batch, self._executed)
+            intake, effects = self._pool.submit(batch, self.executed_height)
             if intake is Intake.TAKEN:
                 self._on_pool(effects)
             else:
-                reason = Reason.REPLAYED if intake is Intake.KNOWN else Reason.QUOTA
-                self._refuse(reason, intake.value)
+                self._refuse(Reason.REPLAYED if intake is Intake.KNOWN else Reason.QUOTA, intake.value)
 
         effects = self._step(now, None, take)
         return Submission(intake, effects)
@@ -273,8 +256,8 @@ class Replica:
 
     def _step(self, now: int, sender: int | None, action: Callable[[], None]) -> list[Effect]:
         self._store.clear()  # the effects of the step before have been executed
-        if self._snapshots.wants(self._executed, now):
-            self._snapshots.freeze(self._executed, self._disk.frozen())
+        if self._snapshots.wants(self.executed_height, now):
+            self._snapshots.freeze(self.executed_height, self._disk.frozen())
         self._now = now
         self._sender = sender
         try:
@@ -318,7 +301,7 @@ class Replica:
                 self._machine.screen(message)
                 self._inputs.append(self._verifier.message(message))
             case BatchMessage():
-                self._on_pool(self._pool.receive(sender, message.data, self._executed))
+                self._on_pool(self._pool.receive(sender, message.data, self.executed_height))
             case BlocksResponse():
                 self._on_blocks(sender, message)
             case Records():
@@ -481,7 +464,7 @@ class Replica:
         entries, roots = applied_entries(block, results, tree, self._history, done)
         # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
         self._write(entries, sync=False, applies=block.height)
-        self._executed = block.height
+        self.executed_height = block.height
         self._progress.executed(block)
         if results.urgent:
             self._urgent_height = block.height
@@ -530,7 +513,7 @@ class Replica:
         if qc.view <= self._certified_view:
             return
         block = self._machine.block(qc.block)
-        if block is not None and block.header.executed_height <= self._executed:
+        if block is not None and block.header.executed_height <= self.executed_height:
             self._certified_view = qc.view
             self._certified_height = max(self._certified_height, block.header.executed_height)
             self._snapshots.certified(block.header, qc)
@@ -548,29 +531,31 @@ class Replica:
     def _look_ahead(self) -> None:
         """Ask for a snapshot if blocks do not get this replica any further."""
         waiting = self._unexecuted[0].height if self._unexecuted else None
-        request = self._lag.ask(self._now, self._executed, waiting)
-        if request is not None and not too_often(self._store, self._config.patience, self._executed):
+        request = self._lag.ask(self._now, self.executed_height, waiting)
+        if request is not None and not too_often(self._store, self._config.patience, self.executed_height):
             self._emit(events.Broadcast(request))
 
     def _on_snapshot(self, sender: int, message: SnapshotOffer | SnapshotNodes | SnapshotEntries) -> None:
-        above = self._lag.above(self._now, self._executed)
+        above = self._lag.above(self._now, self.executed_height)
         if above is None or not isinstance(message, SnapshotOffer) or message.header.executed_height <= above:
             raise Refusal(Reason.UNSOLICITED, f"a snapshot from member {sender}")
         require_certified(message, self._config.instance, self._verifier)
-        if not too_often(self._store, self._config.patience, self._executed):
+        if not too_often(self._store, self._config.patience, self.executed_height):
             height = message.header.executed_height
-            self._rejoin(above, f"This broker is at height {self._executed}, and others are beyond {height}.")
+            self._rejoin(
+                above, f"This broker is at height {self.executed_height}, and others are beyond {height}."
+            )
 
     def _on_divergence(self, effect: events.Diverged) -> None:
         why = _diverged(effect)
-        if too_often(self._store, self._config.patience, self._executed):
+        if too_often(self._store, self._config.patience, self.executed_height):
             self._effects.append(Halt(why))
             return
         self._effects.append(Found(f"the state of height {effect.height}", why, mended=False))
         self._rejoin(max(effect.height - 1, 0), why)
 
     def _on_damage(self, damage: Unusable) -> None:
-        if too_often(self._store, self._config.patience, self._executed):
+        if too_often(self._store, self._config.patience, self.executed_height):
             self._halt(str(damage))
             return
         self._effects.append(Found(damage.entry, damage.what, mended=False))

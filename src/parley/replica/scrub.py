@@ -21,8 +21,7 @@ from parley.model.codec import DECODE_ERRORS
 from parley.replica import evidence
 from parley.replica.chain import Mark, decode_mark
 from parley.replica.findings import Finding, Put
-from parley.replica.memory import Memory
-from parley.replica.overlay import Overlay
+from parley.replica.memory import Memory, Overlay
 from parley.replica.scrub_blocks import BlockScrub, Outdated
 from parley.replica.scrub_state import StateScrub
 
@@ -92,12 +91,8 @@ class Scrub:
         return found
 
     def state_damage(self) -> Finding | None:
-        found = (
-            (step for step in self._state_entries() if isinstance(step, Finding))
-            if self._mapped
-            else iter(())
-        )
-        return next(found, None)
+        steps = self._state_entries() if self._mapped else ()
+        return next((step for step in steps if isinstance(step, Finding)), None)
 
     def needs(self, block: Block, name: bytes) -> bool:
         """Whether the body of this batch is still to be kept."""
@@ -122,6 +117,12 @@ class Scrub:
             yield from found
             start = found[-1] + b"\0"
 
+    def _entries(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Those that have not gone since their keys were listed."""
+        for key in self._keys(prefix):
+            if (value := self._store.get(key)) is not None:
+                yield key, value
+
     # -- single entries --------------------------------------------------------------------------------------------------
 
     def _marks(self) -> Iterator[Item | int]:
@@ -136,11 +137,9 @@ class Scrub:
         yield ENTRY_COST
 
     def _waiting(self) -> Iterator[Item | int]:
-        for key in self._keys(layout.WAITING):
+        for key, mark in self._entries(layout.WAITING):
             name = key[len(layout.WAITING) :]
-            mark, body = self._store.get(key), self._store.get(layout.batch(name))
-            if mark is None:
-                continue
+            body = self._store.get(layout.batch(name))
             yield ENTRY_COST + len(body or b"")
             if body is None or not self._keeper.is_body(body, name):
                 kept = self._memory.body(name)
@@ -149,16 +148,12 @@ class Scrub:
                 if kept is None:
                     yield Finding(key, "marks a batch that is not here", Put(None))
             elif _decoded(decode_mark, mark) is None:
-                author = self._machine.admit(body).author
-                renewed = encode(Mark(self._index, self._memory.executed(), author))
-                yield Finding(key, "cannot be read", Put(renewed))
+                renewed = Mark(self._index, self._memory.executed(), self._machine.admit(body).author)
+                yield Finding(key, "cannot be read", Put(encode(renewed)))
 
     def _uncommitted(self) -> Iterator[Item | int]:
-        for key in self._keys(layout.UNCOMMITTED):
-            id_, value = key[len(layout.UNCOMMITTED) :], self._store.get(key)
-            if value is None:
-                continue
-            stored = _decoded(layout.decode_block, value)
+        for key, value in self._entries(layout.UNCOMMITTED):
+            id_, stored = key[len(layout.UNCOMMITTED) :], _decoded(layout.decode_block, value)
             if (
                 stored is None
                 or stored.block().id != id_
@@ -171,10 +166,7 @@ class Scrub:
             yield ENTRY_COST + len(value)
 
     def _evidence(self) -> Iterator[Item | int]:
-        for key in self._keys(layout.EVIDENCE):
-            value = self._store.get(key)
-            if value is None:
-                continue
+        for key, value in self._entries(layout.EVIDENCE):
             try:
                 said = evidence.verify(evidence.decode(value), self._memory.verifier)
                 holds = layout.evidence(said.member, said.view) == key
@@ -188,18 +180,11 @@ class Scrub:
 
     def _state_entries(self) -> Iterator[Item | int]:
         for path in (b"", *(key[len(layout.NODE) :] for key in self._keys(layout.NODE))):
-            yield from self._state.node(path, self._state_root())
+            yield from self._state.node(path, self._memory.state_root())
             yield ENTRY_COST
-        for key in self._keys(layout.STATE):
-            value = self._store.get(key)
-            if value is not None:
-                yield from self._state.entry(key[len(layout.STATE) :], value, self._state_root())
-                yield ENTRY_COST + len(value)
-
-    def _state_root(self) -> bytes:
-        roots = self._memory.roots(self._memory.executed())
-        assert roots is not None, "the results of the last executed block are known"
-        return roots.state
+        for key, value in self._entries(layout.STATE):
+            yield from self._state.entry(key[len(layout.STATE) :], value, self._memory.state_root())
+            yield ENTRY_COST + len(value)
 
     def _executed(self) -> Iterator[Item | int]:
         height = self._lowest()

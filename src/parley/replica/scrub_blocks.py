@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
-from parley.crypto.merkle import MountainRange, node_hash
+from parley.crypto.merkle import node_hash
 from parley.ledger import history, layout
 from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.bodies import GRACE, kept_batches, unfinished
@@ -17,7 +17,7 @@ from parley.ledger.layout import StateView, StoredBlock, encode, history_nodes
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
-from parley.replica.records import Trusted, fits, leaf_node, read_block, read_leaves
+from parley.replica.records import fits, leaf_node, read_block, read_leaves
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
 
@@ -41,9 +41,9 @@ class BlockScrub:
 
     def genesis(self) -> Iterator[Finding]:
         """Block 0 is known by heart."""
-        memory = self._memory
-        block = encode(StoredBlock.of(memory.genesis))
-        roots = encode(Roots(memory.genesis_root, MountainRange().root()))
+        genesis = self._memory.genesis
+        block = encode(StoredBlock.of(genesis))
+        roots = encode(Roots(genesis.header.state_root, genesis.header.history_root))
         for key, value in ((layout.committed(0), block), (layout.roots(0), roots)):
             if self._store.get(key) != value:
                 yield Finding(key, "is not what the genesis file gives", Put(value))
@@ -52,7 +52,8 @@ class BlockScrub:
         block, leaves = read_block(self._store, height), read_leaves(self._store, height)
         for key, found in ((layout.committed(height), block), (layout.receipts(height), leaves)):
             if found is None:
-                yield Finding(key, self._why(key), FromRecord(height))
+                what = "is missing" if self._store.get(key) is None else "cannot be read"
+                yield Finding(key, what, FromRecord(height))
         if block is None or leaves is None:
             return
         yield sum(map(len, leaves))
@@ -65,10 +66,8 @@ class BlockScrub:
             yield from self._nodes(height)
         yield from self._roots(height)
         yield from self._bodies(block, leaves)
-        yield from self._indices(height, leaves)
-
-    def _why(self, key: bytes) -> str:
-        return "is missing" if self._store.get(key) is None else "cannot be read"
+        for key, value in self._derived.wrong(height, leaves):
+            yield Finding(layout.APPLICATION + key, "does not lead to what it should", Put(value))
 
     # -- history -----------------------------------------------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ class BlockScrub:
         node = leaf_node(block, leaves)
         if self._store.get(key) == node:
             return None
-        if fits(self._store, (0, height - 1), node, self._trusted()):
+        if fits(self._store, (0, height - 1), node, self._memory.trusted()):
             return Finding(key, "is not the history's node", Put(node))
         after = read_block(self._store, height + 1)
         wrong_block = after is not None and after.parent != block.id
@@ -88,20 +87,16 @@ class BlockScrub:
         """The nodes that this block completed, from those below them."""
         level, index = 0, height - 1
         while index & 1:
-            below = [self._store.get(layout.history_node(level, at)) for at in (index - 1, index)]
+            left, right = (self._store.get(layout.history_node(level, at)) for at in (index - 1, index))
             level, index = level + 1, index >> 1
-            left, right = below
             if left is None or right is None or len(left) != DIGEST_SIZE or len(right) != DIGEST_SIZE:
                 return  # told already, or still to be filled in
             key, node = layout.history_node(level, index), node_hash(left, right)
             if self._store.get(key) != node:
-                sound = fits(self._store, (level, index), node, self._trusted())
+                sound = fits(self._store, (level, index), node, self._memory.trusted())
                 remedy = Put(node) if sound else FromRecord(height)
                 yield Finding(key, "is not the history's node", remedy)
                 return
-
-    def _trusted(self) -> Trusted:
-        return Trusted(self._memory.executed(), self._memory.history().root())
 
     # -- results -----------------------------------------------------------------------------------------------------------
 
@@ -110,9 +105,8 @@ class BlockScrub:
         value = self._store.get(key)
         known = self._memory.roots(height)
         named = self._named(height) if known is None else None
-        if known is None and named is not None:
-            header = named.header
-            known = Roots(header.state_root, header.history_root)
+        if named is not None:
+            known = Roots(named.header.state_root, named.header.history_root)
         if known is not None:
             if value != encode(known) and (named is None or self._is_sound(named)):
                 yield Finding(key, "is not what a quorum certified", Put(encode(known)))
@@ -166,20 +160,20 @@ class BlockScrub:
 
     def needs(self, block: Block, name: bytes) -> bool:
         leaves, highest = read_leaves(self._store, block.height), self._memory.executed()
-        if leaves is None:
-            return True
-        return name in kept_batches(block, leaves, self._keeper, self._state, highest=highest)
+        return leaves is None or name in kept_batches(
+            block, leaves, self._keeper, self._state, highest=highest
+        )
 
     def _is_kept_elsewhere(self, name: bytes, block: Block, leaves: tuple[bytes, ...]) -> bool:
         """A batch that waits, or that has its receipt in another block, is judged there."""
         if self._store.get(layout.waiting(name)) is not None:
             return True
-        height = self.receipt_height(name)
+        height = self._keeper.receipt_height(name, self._state)
         return height is not None and height != block.height and name not in unfinished(leaves, self._keeper)
 
     def is_placed(self, name: bytes) -> bool:
         """Whether a block that was executed, or may still be, names the batch."""
-        if self.receipt_height(name) is not None:
+        if self._keeper.receipt_height(name, self._state) is not None:
             return True
         return any(name in block.batches for block in self._uncommitted())
 
@@ -189,10 +183,6 @@ class BlockScrub:
                 yield layout.decode_block(value).block()
             except DECODE_ERRORS:
                 continue
-
-    def receipt_height(self, digest: bytes) -> int | None:
-        """The block in which a batch has its receipt, as far as the index says."""
-        return self._keeper.receipt_height(digest, self._state)
 
     def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:
         try:
@@ -210,9 +200,3 @@ class BlockScrub:
         except (*DECODE_ERRORS, ValueError):
             return False
         return True
-
-    # -- indices -----------------------------------------------------------------------------------------------------------
-
-    def _indices(self, height: int, leaves: tuple[bytes, ...]) -> Iterator[Finding]:
-        for key, value in self._derived.wrong(height, leaves):
-            yield Finding(layout.APPLICATION + key, "does not lead to what it should", Put(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from types import UnionType
 from typing import Union, get_args, get_origin
 
@@ -53,13 +54,9 @@ WireMessage = (
     | Values
 )
 
-_encoder = msgspec.msgpack.Encoder()
+encode: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
 _kinds = {kind.__struct_config__.tag: kind for kind in get_args(WireMessage)}
-
-
-def encode(message: msgspec.Struct) -> bytes:
-    return _encoder.encode(message)
 
 
 def decode(data: bytes) -> WireMessage:
@@ -70,7 +67,7 @@ def decode(data: bytes) -> WireMessage:
         message = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Refused(Reason.MALFORMED, _explain(data, str(error))) from None
-    if _encoder.encode(message) != data:
+    if encode(message) != data:
         raise Refused(Reason.NOT_CANONICAL, type(message).__name__)
     return message
 
