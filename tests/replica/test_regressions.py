@@ -27,7 +27,7 @@ from parley.consensus.types import QC, Block, Certificates, Proposal
 from parley.crypto import merkle
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest
 from parley.mempool.pool import FIRST_HOLD, Limits, batch_digest
-from parley.replica import budget, wire
+from parley.replica import serving, wire
 from parley.replica.beginning import provision
 from parley.replica.ports import PersistSafety, Refused, Send
 from parley.replica.serving import BLOCKS_QUESTION, BURST, RATE, Budget
@@ -239,7 +239,7 @@ def test_a_member_that_asks_for_more_than_its_budget_is_refused_and_others_are_n
 
 def test_questions_for_blocks_are_paid_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question for blocks used to be answered: nine hundred in a second kept a replica busy with nothing else."""
-    monkeypatch.setattr(budget, "BURST", 20 * BLOCKS_QUESTION)
+    monkeypatch.setattr(serving, "BURST", 20 * BLOCKS_QUESTION)
     cluster = Cluster().start().run(100)
     member, request = cluster.members[0], BlocksRequest(bytes(32), 0)
     answers = [served(member, 2, cluster.now, request) for _ in range(30)]
