@@ -40,7 +40,7 @@ from parley.node.provision import provision_network
 from parley.spark import audit
 from parley.spark.audit import audit_store, examined, pieces_of
 from parley.spark.audit_pieces import Job, Result, look, mounted
-from parley.spark.findings import Report, write
+from parley.spark.findings import Report, unreadable, write
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
 
@@ -66,7 +66,7 @@ def in_pieces(store: MemoryStore, *, replay: bool = False) -> Report:
     try:
         highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
     except Fault as fault:
-        return audit._stopped(fault, 0.0)
+        return unreadable(fault.what, fault.entry)
     job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=replay))
     return examined(job, partial(_each, store), 0.0)
 

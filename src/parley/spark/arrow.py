@@ -138,10 +138,11 @@ class Builder:
         said = [known[data] for data in distinct]
         arrays = {
             "key": pa.array([header.key for header in said], pa.binary()),
-            "tags": pa.array([_tags(header) for header in said], _TAGS),
+            "tags": pa.array([[(name, _text(tag)) for name, tag in header.tags] for header in said], _TAGS),
         }
         if self._options.headers:
-            arrays["headers"] = pa.array([_headers(header) for header in said], _HEADERS)
+            pairs = [[{"key": name, "value": value} for name, value in header.headers] for header in said]
+            arrays["headers"] = pa.array(pairs, _HEADERS)
         count = sum(map(len, columns))
         if len(distinct) == 1:
             which = np.zeros(count, np.int32)
@@ -170,13 +171,5 @@ def _offsets(rows: Rows, at: Sequence[int] | None) -> np.ndarray[Any, np.dtype[n
     return np.array(_pick(rows.offsets, at), np.int64)
 
 
-def _tags(header: MessageHeader) -> list[tuple[str, str]]:
-    return [(name, _text(value)) for name, value in header.tags]
-
-
 def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _headers(header: MessageHeader) -> list[dict[str, object]]:
-    return [{"key": name, "value": value} for name, value in header.headers]

@@ -24,12 +24,12 @@ from parley.application import keeping
 from parley.crypto.encoding import u64
 from parley.crypto.merkle import node_hash
 from parley.ledger import layout
-from parley.ledger.audit_blocks import Audit, Check
+from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
 from parley.spark.audit_pieces import RESULTS, Job, MakeApplication, Piece, Result, mounted, run
 from parley.spark.auditing import Ledger
-from parley.spark.findings import MAX_FINDINGS, Finding, Report, merge
+from parley.spark.findings import MAX_FINDINGS, Report, merge, unreadable
 from parley.spark.options import Network
 
 if TYPE_CHECKING:
@@ -65,9 +65,8 @@ def audit_store(
             try:
                 highest = first.begin().height
             except Fault as fault:
-                return _stopped(fault, time.monotonic() - began)
-        pieces = pieces_of(highest, replay=replay)
-        job = Job(genesis, highest, str(path.absolute()), None, pieces)
+                return unreadable(fault.what, fault.entry, time.monotonic() - began)
+        job = Job(genesis, highest, str(path.absolute()), None, pieces_of(highest, replay=replay))
         return examined(job, partial(_run, spark, application, at_once), began)
 
 
@@ -146,12 +145,6 @@ def _run(spark: SparkSession, application: MakeApplication, at_once: int | None,
     found = spread.mapInArrow(work, RESULTS).collect()
     results = {row.piece: msgspec.msgpack.decode(bytes(row.result), type=Result) for row in found}
     return [results[number] for number in range(count)]
-
-
-def _stopped(fault: Fault, seconds: float) -> Report:
-    """Nothing else can be looked at."""
-    finding = Finding(Check.WHOLE, None, fault.entry, fault.what)
-    return Report(False, 0, 0, finding.text, False, (finding,), 0, 0, 0, seconds)
 
 
 def _begun_wrongly(pieces: Sequence[Piece], results: Sequence[Result]) -> dict[int, Piece]:

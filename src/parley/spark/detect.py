@@ -69,9 +69,8 @@ def _ledger_table(spark: SparkSession, watch: Watch, name: str) -> DataFrame:
 def alerts_of(operations: DataFrame, votes: DataFrame, genesis: Genesis, limits: Thresholds) -> DataFrame:
     """Streams of the two tables as a stream of alerts."""
     application_of(genesis)  # so that the codes of its modules are known
-    events = _operations(operations).unionByName(_votes(votes))
-    detector = Detector(genesis, limits)
-    return events.groupBy("watched").transformWithState(detector, ALERTS, "Append", "EventTime")
+    grouped = _operations(operations).unionByName(_votes(votes)).groupBy("watched")
+    return grouped.transformWithState(Detector(genesis, limits), ALERTS, "Append", "EventTime")
 
 
 def _operations(operations: DataFrame) -> DataFrame:

@@ -75,18 +75,28 @@ def _silence(broker: Broker, last: _Last, now: BrokersState) -> Alert:
         f"{broker.name} is silent: none of the last {blocks} certified blocks carries its vote, the last that does is "
         f"{last.height}. It is down, cut off, does not agree, or is always slower than a quorum."
     )
-    heights = (last.height, now.height)
     return _alert(
-        Kind.SILENT, broker, ("began", "warning"), heights=heights, time=now.time, count=blocks, words=words
+        Kind.SILENT,
+        broker,
+        ("began", "warning"),
+        heights=(last.height, now.height),
+        time=now.time,
+        count=blocks,
+        words=words,
     )
 
 
 def _return(broker: Broker, last: _Last, vote: Voted) -> Alert:
     blocks = vote.height - last.height - 1
     words = f"{broker.name} votes again at height {vote.height}, after {blocks} blocks without its vote."
-    heights = (last.height, vote.height)
     return _alert(
-        Kind.SILENT, broker, ("ended", "notice"), heights=heights, time=vote.time, count=blocks, words=words
+        Kind.SILENT,
+        broker,
+        ("ended", "notice"),
+        heights=(last.height, vote.height),
+        time=vote.time,
+        count=blocks,
+        words=words,
     )
 
 

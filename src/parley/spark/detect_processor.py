@@ -126,17 +126,7 @@ class Detector(StatefulProcessor):
 
 
 def alert_row(alert: Alert) -> Row:
-    return Row(**{name: _plain(getattr(alert, name)) for name in ALERTS.names})
-
-
-def _plain(value: object) -> object:
-    match value:
-        case str():
-            return str(value)  # no enumeration
-        case tuple():
-            return list(value)
-        case _:
-            return value
+    return Row(**msgspec.to_builtins(alert) | {"evidence": list(alert.evidence)})
 
 
 _encode = msgspec.msgpack.Encoder().encode

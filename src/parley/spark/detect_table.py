@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from parley.spark.delta import append_rows
 from parley.spark.detect_rules import Alert, Kind
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class AlertTable:
             pq.write_table(rows, unfinished)
             unfinished.replace(path)
         if self._delta is not None:
-            _append(self._delta, rows, query, number)
+            append_rows(lambda: rows, number, str(self._delta), query)
         return is_new
 
 
@@ -92,20 +93,3 @@ def _alerts(rows: Table) -> list[Alert]:
         Alert(**{**row, "kind": Kind(row["kind"]), "time": time, "evidence": tuple(row["evidence"])})
         for row, time in zip(rows.drop_columns(["time"]).to_pylist(), times, strict=True)
     ]
-
-
-def _append(path: Path, rows: Table, query: str, number: int) -> None:
-    """A part that the log of the Delta table knows already is not appended again."""
-    from deltalake import (  # noqa: PLC0415 - for those who want it
-        CommitProperties,
-        DeltaTable,
-        Transaction,
-        write_deltalake,
-    )
-
-    if DeltaTable.is_deltatable(str(path)):
-        known = DeltaTable(path).transaction_version(query)
-        if known is not None and known >= number:
-            return
-    properties = CommitProperties(app_transactions=[Transaction(query, number)])
-    write_deltalake(path, rows, mode="append", commit_properties=properties)

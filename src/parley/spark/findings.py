@@ -51,10 +51,10 @@ class Report(Struct, frozen=True):
     seconds: float
 
 
-def unreadable(what: str) -> Report:
-    """Of a store that cannot even be opened."""
-    finding = Finding(Check.WHOLE, None, b"", what)
-    return Report(False, 0, 0, finding.text, False, (finding,), 0, 0, 0, 0.0)
+def unreadable(what: str, entry: bytes = b"", seconds: float = 0.0) -> Report:
+    """Of a store that cannot even be opened, or in which nothing else can be looked at."""
+    finding = Finding(Check.WHOLE, None, entry, what)
+    return Report(False, 0, 0, finding.text, False, (finding,), 0, 0, 0, seconds)
 
 
 def merge(pieces: Iterable[Sequence[Finding]], executed: Sequence[Finding], reached: int) -> list[Finding]:

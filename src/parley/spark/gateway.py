@@ -56,7 +56,8 @@ class Gateway:
         self._thread.start()
         self._closed = False
         try:
-            self.client = self._wait(self._connect(level, rank))
+            connecting = asyncio.run_coroutine_threadsafe(self._connect(level, rank), self._loop)
+            self.client = self.result(connecting)
         except BaseException:
             self._stop()
             raise
@@ -131,10 +132,6 @@ class Gateway:
                     raise Lying(_words({lie.broker: lie.problem for lie in lies}))
         finally:
             task.cancel()
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return self.result(future)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

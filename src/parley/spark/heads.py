@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import record_of
+from parley.client.client import Client
 from parley.client.errors import PermissionDenied, UnknownTopic
 from parley.client.observing import BlockName
 from parley.model.names import Value
@@ -101,8 +102,7 @@ class Watch:
         client = self._gateway.client
         keys = [CLIENTS.key(client.key), *map(TOPICS.key, topics)]
         partitions = list(self._topic_partitions(topics, self._partitions))
-        together = len(keys) + len(partitions) <= MAX_KEYS
-        asked = partitions if together else []
+        asked = partitions if len(keys) + len(partitions) <= MAX_KEYS else []
         try:
             first = await client.observer.entries(
                 [*keys[:MAX_KEYS], *(HEADS.key(*partition) for partition in asked)],
@@ -209,3 +209,23 @@ class Watch:
             wanted = dict(self._options.topics.partitions)
             return [(topic, one) for topic in topics for one in wanted[topic]]
         return [(topic, one) for topic in topics for one in range(partitions.get(topic, 0))]
+
+
+async def offset_at(
+    client: Client, topic_partition: TopicPartition, head: PartitionRecord, timestamp: int
+) -> int:
+    """The first offset whose block is of `timestamp` (ms since 1970) or later; the end if there is none.
+
+    No broker is believed about it. Blocks' times only grow (P5), so that halving finds it; each step reads one batch with its proof.
+    """
+    topic, partition = topic_partition
+    # What is before `low` is older, what is from `high` on is not.
+    low, high = head.log_start_offset, head.next_offset
+    while low < high:
+        page = await client.page(topic, (low + high) // 2, partition=partition, max_bytes=1)
+        batch = page.batches[0]
+        if batch.time < timestamp:
+            low = batch.end
+        else:
+            high = max(low, batch.first)
+    return min(low, head.next_offset)

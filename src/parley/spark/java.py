@@ -65,10 +65,8 @@ def _homes() -> Iterator[Path]:
         found.append(Path(on_path).resolve().parents[1])
     usual = {path.resolve() for path in FOLDERS.glob("*")} if FOLDERS.is_dir() else set()
     found += sorted(usual, key=lambda home: (version(home) or 0, home))
-    seen: set[Path] = set()
-    for home in found:
-        if home not in seen and os.access(home / "bin" / "java", os.X_OK):
-            seen.add(home)
+    for home in dict.fromkeys(found):
+        if os.access(home / "bin" / "java", os.X_OK):
             yield home
 
 

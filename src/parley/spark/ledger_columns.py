@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from parley.application.application import Application
 from parley.application.rows import ChangeTable, ColumnType
+from parley.client.evidence import ProvenMisbehaviour
 from parley.client.ledger import VerifiedBlock
 from parley.model.genesis import Genesis
 from parley.spark.ledger_rows import (
@@ -91,6 +92,19 @@ def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def evidence_batches(proofs: Sequence[ProvenMisbehaviour], genesis: Genesis) -> Iterator[pa.RecordBatch]:
+    """The proofs of equivocation that brokers hold. They are no part of the ledger, so they have no height."""
+    organisations = {broker.name: broker.organisation for broker in genesis.brokers}
+    if proofs:
+        yield _batch(
+            EVIDENCE_SCHEMA,
+            [
+                (one.broker, organisations[one.broker], one.kind, one.view, list(one.held_by), one.record)
+                for one in proofs
+            ],
+        )
+
+
 # What a leaf says of itself.
 _OF_LEAF = [
     *[("topic", _TEXT), ("partition", _LONG), ("digest", _BYTES), ("publisher", _BYTES), ("client", _TEXT)],
@@ -98,6 +112,13 @@ _OF_LEAF = [
     *[("constraint", _BYTES), ("ps", _LONG), ("offsets", pa.list_(_LONG))],
 ]
 _BY = [*_LEAF, ("by", _TEXT), ("by_key", _BYTES), ("change", _TEXT), ("organisation", _TEXT)]
+
+EVIDENCE_SCHEMA = pa.schema(
+    [
+        *[("broker", _TEXT), ("organisation", _TEXT), ("kind", _TEXT), ("view", _LONG)],
+        *[("held_by", pa.list_(_TEXT)), ("record", _BYTES)],
+    ]
+)
 
 _TABLES: Mapping[str, Table] = {
     "blocks": Table(

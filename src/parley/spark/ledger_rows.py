@@ -89,9 +89,7 @@ def receipt_rows(
 ) -> Iterator[Row]:
     """Every leaf of the block's receipts tree, with its bytes. `columns` are those that a leaf itself fills."""
     for position, (raw, leaf) in enumerate(zip(block.raw_leaves, block.leaves, strict=True)):
-        values = leaf.row()
-        said = (values.get(column) for column in columns)
-        yield (block.height, position, _time(block), leaf.kind, *said, raw)
+        yield (block.height, position, _time(block), leaf.kind, *map(leaf.row().get, columns), raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +192,5 @@ def change_rows(
         yield (
             *(block.height, one.position, _time(block), receipt.client, receipt.publisher),
             *(operation.name_of(), organisation),
-            *(values.get(column) for column in table.columns),
+            *map(values.get, table.columns),
         )

@@ -203,8 +203,8 @@ def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOpti
         start,
         end,
         timestamp,
-        given.number("maxOffsetsPerTrigger", least=1),
-        given.number("minPartitions", least=1),
+        given.number("maxOffsetsPerTrigger"),
+        given.number("minPartitions"),
         given.yes("failOnDataLoss", default=True),
         given.yes("includeHeaders", default=False),
         given.yes("includeProof", default=False),
@@ -223,10 +223,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         given.rule(),
         given.text("runId"),
         given.topic("deadLetterTopic"),
-        given.number_to("batchSize", MAX_MESSAGES) or BATCH_SIZE,
-        given.number_to("batchBytes", MAX_CONTENT) or BATCH_BYTES,
-        given.number_to("batchesInFlight", MAX_IN_FLIGHT) or IN_FLIGHT,
-        given.number_to("stageBlocks", MAX_VALID) or VALID,
+        given.number("batchSize", most=MAX_MESSAGES) or BATCH_SIZE,
+        given.number("batchBytes", most=MAX_CONTENT) or BATCH_BYTES,
+        given.number("batchesInFlight", most=MAX_IN_FLIGHT) or IN_FLIGHT,
+        given.number("stageBlocks", most=MAX_VALID) or VALID,
     )
 
 
@@ -236,14 +236,13 @@ def table_options(options: Mapping[str, str]) -> TableOptions:
     known = tables_of(application_at(network))
     if table not in known:
         raise BadOption(f"There is no table {table!r}; {_nearest(table, known)}.")
-    first, last = given.number("startingHeight", least=1), given.number("endingHeight", least=1)
     return TableOptions(
         network,
         table,
-        1 if first is None else first,
-        last,
-        given.number("maxBlocksPerTrigger", least=1),
-        given.number("minPartitions", least=1),
+        given.number("startingHeight") or 1,
+        given.number("endingHeight"),
+        given.number("maxBlocksPerTrigger"),
+        given.number("minPartitions"),
         given.level(),
         given.text("queryName") or "",
     )
@@ -286,12 +285,14 @@ class _Given:
     def text(self, name: str) -> str | None:
         return self._values.get(name)
 
-    def number(self, name: str, *, least: int) -> int | None:
+    def number(self, name: str, *, least: int = 1, most: int | None = None) -> int | None:
         value = self.text(name)
         if value is None:
             return None
         if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < least:
             raise BadOption(f"Option {name} is a whole number from {least} on, not {value!r}.")
+        if most is not None and int(value) > most:
+            raise BadOption(f"Option {name} is at most {most}, not {int(value)}.")
         return int(value)
 
     def yes(self, name: str, *, default: bool) -> bool:
@@ -317,12 +318,6 @@ class _Given:
         except InvalidConstraint as error:
             raise BadOption(f"Option where: {error}.") from None
 
-    def number_to(self, name: str, most: int) -> int | None:
-        found = self.number(name, least=1)
-        if found is not None and found > most:
-            raise BadOption(f"Option {name} is at most {most}, not {found}.")
-        return found
-
     def topic(self, name: str) -> str | None:
         value = self.text(name)
         if value is not None and not is_topic(value):
@@ -341,7 +336,7 @@ class _Given:
         if alone and found["identity"] is None:
             raise BadOption("Beside genesis, identity is needed: the path of an identity file on every node.")
         brokers = tuple(part.strip() for part in (self.text("brokers") or "").split(",") if part.strip())
-        timeout = self.number("timeout", least=1)
+        timeout = self.number("timeout")
         if timeout is not None and timeout > MAX_TIMEOUT:
             raise BadOption(f"Option timeout is at most {MAX_TIMEOUT} seconds.")
         return Network(brokers=brokers, timeout=timeout or TIMEOUT_SECONDS, **found)
@@ -394,7 +389,7 @@ class _Given:
 def _assigned(text: str) -> Assigned:
     def read(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:  # noqa: ANN401 - JSON is anything
         return tuple(
-            (str(topic), tuple(sorted({_natural(partition) for partition in partitions})))
+            (str(topic), tuple(sorted({_whole(partition, 0) for partition in partitions})))
             for topic, partitions in sorted(value.items())
             if isinstance(partitions, list) or _wrong()
         )
@@ -407,21 +402,17 @@ def _assigned(text: str) -> Assigned:
 
 def _offsets(value: Any) -> Offsets:  # noqa: ANN401 - JSON is anything
     return {
-        str(topic): {_natural(int(partition)): _offset(offset) for partition, offset in offsets.items()}
+        str(topic): {
+            _whole(int(partition), 0): _whole(offset, EARLIEST) for partition, offset in offsets.items()
+        }
         for topic, offsets in value.items()
     }
 
 
-def _natural(value: object) -> int:
-    if type(value) is not int or value < 0:
-        _wrong()
-    return cast("int", value)
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or value < EARLIEST:
-        _wrong()
-    return cast("int", value)
+def _whole(value: object, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError
+    return value
 
 
 def _wrong() -> Literal[False]:

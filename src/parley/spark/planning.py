@@ -14,11 +14,10 @@ from concurrent.futures import Future
 
 from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, Unreachable
 from parley.spark.gateway import gateway
-from parley.spark.heads import Sight, Watch
-from parley.spark.offsets import Offsets, Place, TopicPartition, split, split_fairly
+from parley.spark.heads import Sight, Watch, offset_at
+from parley.spark.offsets import Offsets, TopicPartition, split, split_fairly
 from parley.spark.options import EARLIEST, LATEST, ReadOptions, Start
 from parley.spark.reader import Range
-from parley.spark.times import offset_at
 
 log = logging.getLogger("parley.spark")
 
@@ -181,14 +180,11 @@ class Planner:
     def _offsets(
         self, sight: Sight, ends: Mapping[TopicPartition, int], start: Offsets | None = None
     ) -> Offsets:
-        places: dict[TopicPartition, Place] = dict(start.places) if start is not None else {}
-        for partition, end in ends.items():
-            places[partition] = self._watch.place(sight, partition, end)
-        for place in places.values():
-            self._proven.add((place.height, place.block))
-        attributes = dict(start.attributes) if start is not None else {}
-        attributes[sight.rights] = dict(sight.attributes)
-        return Offsets(self._chain, places, attributes)
+        before = Offsets(self._chain, {}, {}) if start is None else start
+        new = {partition: self._watch.place(sight, partition, end) for partition, end in ends.items()}
+        places = before.places | new
+        self._proven |= {(place.height, place.block) for place in places.values()}
+        return Offsets(self._chain, places, before.attributes | {sight.rights: dict(sight.attributes)})
 
     def _ends(self, sight: Sight, wanted: Start, option: str) -> dict[TopicPartition, int]:
         """An option's offsets, with numbers for the words."""
@@ -234,8 +230,8 @@ class Planner:
         self._told = time.monotonic()
         by_topic: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, partition), offset in begun.items():
-            head = sight.heads[topic, partition][0]
-            by_topic.setdefault(topic, {})[partition] = (offset, head.next_offset)
+            end = sight.heads[topic, partition][0].next_offset
+            by_topic.setdefault(topic, {})[partition] = (offset, end)
         name = (self._options.query_name or "spark")[:256]
         for topic, positions in sorted(by_topic.items())[:MAX_TOLD]:
             said = self._gateway.start(self._gateway.client.advise(name, topic, positions, run=self._run))

@@ -84,12 +84,11 @@ def _after_loss(source: Gateway, options: ReadOptions, piece: Range, offset: int
             f"The query was to read from {where} on, and its retention is over ({error.message}). Set failOnDataLoss to "
             f"false to go on after it, and keep data for longer than the query may stand still."
         )
-    info = source.run(source.client.topic(piece.topic))
-    start = info.heads[piece.partition].start
+    start = source.run(source.client.topic(piece.topic)).heads[piece.partition].start
     if start <= offset:
         raise error  # brokers contradict each other: asking on would have no end
     log.warning("Offsets %d to %d of %s were pruned before they were read.", offset, start - 1, where)
-    return min(max(start, offset), piece.end)
+    return min(start, piece.end)
 
 
 class _Selection:
@@ -103,7 +102,6 @@ class _Selection:
         self._piece = piece
         self._constraint: Constraint | None = constraint(options.where) if options.where else None
         self._allowed: dict[str, bool] = {"": True}
-        self._matching: dict[bytes, bool] = {}
 
     def wanted(self, rows: Rows, headers: Mapping[bytes, MessageHeader]) -> Sequence[int] | None:
         """The places of the wanted rows, None for all."""
@@ -132,6 +130,4 @@ class _Selection:
         return found
 
     def _matches(self, header: bytes, headers: Mapping[bytes, MessageHeader]) -> bool:
-        if self._constraint is None:
-            return True
-        return self._constraint.matches(dict(headers[header].tags))
+        return self._constraint is None or self._constraint.matches(dict(headers[header].tags))

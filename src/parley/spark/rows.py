@@ -203,8 +203,7 @@ def _header(key: bytes | None, tags: Any, headers: Any) -> bytes:  # noqa: ANN40
 
 def _tags(tags: Sequence[tuple[str, Value | None]] | dict[str, Value | None]) -> Any:  # noqa: ANN401
     """Arrow shows a map as a list of pairs and a struct as a dictionary; a tag without a value is none."""
-    found = tags if isinstance(tags, dict) else dict(tags)
-    return sorted_pairs({name: value for name, value in found.items() if value is not None})
+    return sorted_pairs({name: value for name, value in dict(tags).items() if value is not None})
 
 
 def _headers(headers: Sequence[dict[str, Any] | None]) -> tuple[tuple[str, bytes], ...]:

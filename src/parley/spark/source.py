@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,6 @@ from parley.spark.reader import Range, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("parley.spark")
 
 
 class ParleySource(DataSource):

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -33,9 +34,7 @@ from parley.client.ledger import VerifiedBlock
 from parley.model.codec import DECODE_ERRORS
 from parley.spark.auditing import Ledger
 from parley.spark.errors import BackwardOffset, BadOption, Unreachable
-from parley.spark.evidence_rows import SCHEMA as EVIDENCE_SCHEMA
-from parley.spark.evidence_rows import evidence_rows
-from parley.spark.ledger_columns import ledger_tables, record_batches
+from parley.spark.ledger_columns import EVIDENCE_SCHEMA, evidence_batches, ledger_tables, record_batches
 from parley.spark.options import Network, TableOptions, application_at, table_options
 
 log = logging.getLogger("parley.spark")
@@ -142,7 +141,7 @@ class EvidenceReader(DataSourceReader):
 
     def read(self, _: InputPartition) -> Iterator[pa.RecordBatch]:
         ledger = Ledger(self._network)
-        yield from evidence_rows(ledger.evidence(), ledger.genesis)
+        yield from evidence_batches(ledger.evidence(), ledger.genesis)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
@@ -158,11 +157,10 @@ class LedgerPosition(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`_driver` is made when it is needed, and stays where it was made."""
+    """`_here` is made when it is needed, and stays where it was made."""
 
     def __init__(self, options: TableOptions) -> None:
         self._options = options
-        self._driver: _Driver | None = None
         self._target: LedgerPosition | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -212,13 +210,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """A task gets the options and nothing of the driver."""
-        return {"_options": self._options, "_driver": None, "_target": None}
+        return {"_options": self._options, "_target": None}
 
-    @property
+    @cached_property
     def _here(self) -> _Driver:
-        if self._driver is None:
-            self._driver = _Driver(self._options.network)
-        return self._driver
+        return _Driver(self._options.network)
 
 
 class _Driver:

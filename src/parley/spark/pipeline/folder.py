@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -18,52 +17,25 @@ class OtherNetwork(Exception):  # noqa: N818
     """What is in the folder did not come from this network."""
 
 
-@dataclass(frozen=True, slots=True)
 class Folder:
     """Whoever deletes it begins anew: what was published is still in the network."""
 
-    path: Path
-
-    @property
-    def tables(self) -> Path:
-        return self.path / "tables"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def catalog(self) -> Path:
-        return self.path / "catalog"
-
-    @property
-    def delta(self) -> Path:
-        return self.path / "delta"
-
-    @property
-    def charts(self) -> Path:
-        return self.path / "charts"
-
-    @property
-    def graph(self) -> Path:
-        return self.path / "pipeline"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "spark.log"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tables = path / "tables"
+        self.checkpoints = path / "checkpoints"
+        self.catalog = path / "catalog"
+        self.delta = path / "delta"
+        self.charts = path / "charts"
+        self.graph = path / "pipeline"
+        self.report = path / "report.json"
+        self.log = path / "spark.log"
+        self._mark = path / "network"  # names its chain
 
     @property
     def is_used(self) -> bool:
         """Whether a pipeline has worked here."""
         return self._mark.is_file()
-
-    @property
-    def _mark(self) -> Path:
-        return self.path / "network"  # names its chain
 
     @contextmanager
     def held(self, chain: str) -> Iterator[None]:

@@ -110,9 +110,9 @@ def write_run(spark: SparkSession, folder: Folder, master: str, begin: float) ->
         dead_letters=dead,
         expectations=held,
         gold=[_gold(spark, folder, tenant) for tenant in TENANTS],
+        seconds=round(time.monotonic() - begin, 1),
         holds=all(one.holds for one in held),
     )
-    run.seconds = round(time.monotonic() - begin, 1)
     _replace(folder.report, msgspec.json.encode(run))
     return run
 
