@@ -32,7 +32,6 @@ from parley.ledger.audit_entries import (
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import Head, StateView
 from parley.ledger.proofs import history_leaf_of
 from parley.ledger.replay import Replay
 from parley.model.batches import CONTROL, Batch, BatchHeader
@@ -81,7 +80,7 @@ class Audit:
     ) -> None:
         instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
         self._store = store
-        self._state = StateView(store)
+        self._state = layout.StateView(store)
         self._chain = genesis.chain
         self._instance = instance
         self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
@@ -112,7 +111,7 @@ class Audit:
         self.indices()
         self.rest()
 
-    def begin(self) -> Head:
+    def begin(self) -> layout.Head:
         """What everything else hangs on: the first fault here is the last, also for whoever collects them."""
         self._require_whole()
         head = self._read(layout.HEAD, layout.decode_head)

@@ -8,7 +8,6 @@ from parley.consensus.verify import Verifier
 from parley.crypto import merkle
 from parley.crypto.encoding import EncodingError, u64
 from parley.crypto.hashing import DIGEST_SIZE
-from parley.crypto.merkle import MountainRange
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
 from parley.ledger.audit_entries import Fault, decoded
@@ -80,7 +79,7 @@ def is_listed(store: KeyValue, block: Block) -> bool:
     return named and merkle.root(block.batches) == block.header.batches_root
 
 
-def stored_history(store: KeyValue, size: int) -> MountainRange | None:
+def stored_history(store: KeyValue, size: int) -> merkle.MountainRange | None:
     """Of so many blocks, unchecked; None if the store does not have it whole."""
     peaks = [
         store.get(layout.history_node(level, (size >> level) - 1))
@@ -89,14 +88,14 @@ def stored_history(store: KeyValue, size: int) -> MountainRange | None:
     ]
     if not all(peak is not None and len(peak) == DIGEST_SIZE for peak in peaks):
         return None
-    return MountainRange.decode(u64(size) + b"".join(filter(None, peaks)))
+    return merkle.MountainRange.decode(u64(size) + b"".join(filter(None, peaks)))
 
 
 def fits(store: KeyValue, index: int) -> bool:
     """Whether the stored leaf leads to the head's root: then it is right, and what was hashed is not."""
     stored = store.get(layout.history_node(0, index))
     try:
-        head = MountainRange.decode(
+        head = merkle.MountainRange.decode(
             decoded(layout.decode_head, layout.HEAD, store.get(layout.HEAD) or b"").history
         )
         if stored is None or len(stored) != len(head.root()):

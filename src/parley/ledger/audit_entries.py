@@ -15,8 +15,6 @@ from parley.ledger import layout, state_map
 from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import StateNodes, StateView
-from parley.ledger.state_map import Contents, DamagedMap, StrayNode
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.refusals import Refused as InadmissibleError
@@ -52,7 +50,7 @@ def decoded(decode: Callable[[bytes], T], key: bytes, value: bytes) -> T:
 
 def check_state(store: KeyValue, root: bytes, found: Found = stop) -> None:
     """Every node is what the one above it says, every entry has its leaf, and no leaf is without its entry."""
-    nodes = StateNodes(store)
+    nodes = layout.StateNodes(store)
     whole = True
 
     def heard(fault: Fault) -> None:
@@ -70,7 +68,7 @@ def check_state(store: KeyValue, root: bytes, found: Found = stop) -> None:
         found(Fault(layout.STATE, f"lacks {leaves} entries that the state map has"))
 
 
-def _leaves(store: KeyValue, nodes: StateNodes, root: bytes, found: Found) -> int:
+def _leaves(store: KeyValue, nodes: layout.StateNodes, root: bytes, found: Found) -> int:
     """How many entries the nodes of the state map have, which are all looked at."""
     leaves = 0
     if root != state_map.EMPTY_ROOT or nodes.get(b"") is not None:
@@ -85,12 +83,12 @@ def _leaves(store: KeyValue, nodes: StateNodes, root: bytes, found: Found) -> in
     return leaves
 
 
-def _contents(nodes: StateNodes, path: bytes, root: bytes, found: Found) -> Contents | None:
+def _contents(nodes: layout.StateNodes, path: bytes, root: bytes, found: Found) -> state_map.Contents | None:
     try:
         return state_map.check_node(nodes, path, root)
-    except DamagedMap as damaged:
+    except state_map.DamagedMap as damaged:
         found(Fault(layout.state_node(damaged.path), "is missing or is not the state map's node"))
-    except StrayNode as stray:
+    except state_map.StrayNode as stray:
         found(Fault(layout.state_node(stray.path), "belongs to no state"))
     return None
 
@@ -99,7 +97,7 @@ def check_indices(
     store: KeyValue, keeper: BodyKeeper, found: Found = stop, under: bytes = layout.INDEX
 ) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
-    derived = Derived(keeper, store, StateView(store))
+    derived = Derived(keeper, store, layout.StateView(store))
     known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]] = OrderedDict()
     for key, value in store.scan(under):
         try:
@@ -148,7 +146,7 @@ def check_rest(
 def _rest(
     store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper
 ) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], None]]]:
-    state = StateView(store)
+    state = layout.StateView(store)
 
     def waiting(key: bytes, value: bytes) -> None:
         decoded(_decode_mark, key, value)

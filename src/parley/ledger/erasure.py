@@ -7,7 +7,6 @@ because a kept hash of something small could be guessed otherwise.
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 
 from parley.model import leaves
 from parley.model.batches import Batch, BatchHeader, digest_of, is_signed
@@ -21,7 +20,7 @@ class RemainsError(ValueError):
     """The bytes are not what stays of the batch that they are kept for."""
 
 
-class Remains(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Remains(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`root` is the Merkle root of the batch's leaves: with the header it gives the digest that was signed."""
 
     header: BatchHeader

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
 
 from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header, Roots
 from parley.crypto.encoding import u32, u64
@@ -42,11 +41,11 @@ NODE = APPLICATION + NODES
 INDEX = APPLICATION + INDICES
 
 
-class StoredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class StoredBlock(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A block as it is stored and sent on: its id is computed, never believed."""
 
     header: Header
-    batches: Annotated[tuple[Hash, ...], Meta(max_length=MAX_BATCHES)]
+    batches: Annotated[tuple[Hash, ...], msgspec.Meta(max_length=MAX_BATCHES)]
 
     @classmethod
     def of(cls, block: Block) -> StoredBlock:
@@ -56,14 +55,14 @@ class StoredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         return Block(self.header, self.batches)
 
 
-class Head(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Head(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The last executed height, and the encoded history range up to it."""
 
     height: U64
     history: bytes
 
 
-class Joins(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Joins(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Snapshots that were fetched with few heights between them, and the height of the last one."""
 
     count: U64

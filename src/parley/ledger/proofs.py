@@ -20,7 +20,6 @@ from parley.crypto import merkle
 from parley.crypto.encoding import enc, u32, u64
 from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
-from parley.ledger.state_map import StateProof
 from parley.model.genesis import Genesis
 from parley.model.names import Hash
 from parley.model.receipts import Leaf
@@ -55,7 +54,7 @@ class StateEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     key: Annotated[bytes, Meta(max_length=4096)]
     value: bytes | None
-    proof: StateProof
+    proof: state_map.StateProof
 
 
 def history_leaf(height: int, block: bytes, receipts_root: bytes, receipts: int) -> bytes:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import msgspec
-from msgspec import Meta
 
 from parley.crypto.encoding import u32
 from parley.crypto.hashing import DIGEST_SIZE, digest, domain_prefix
@@ -37,8 +36,8 @@ _NIBBLES = bytes(int(chr(c), 16) if chr(c) in "0123456789abcdef" else 0 for c in
 
 _sha256 = hashlib.sha256
 
-Level = Annotated[bytes, Meta(min_length=2, max_length=MAX_LEVEL)]
-Entry = Annotated[bytes, Meta(min_length=_ENTRY_SIZE, max_length=_ENTRY_SIZE)]
+Level = Annotated[bytes, msgspec.Meta(min_length=2, max_length=MAX_LEVEL)]
+Entry = Annotated[bytes, msgspec.Meta(min_length=_ENTRY_SIZE, max_length=_ENTRY_SIZE)]
 
 # A subtree to its parent: its hash, and its entry if it is a leaf.
 _Child = tuple[bytes, bytes]
@@ -80,7 +79,7 @@ class StateProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     A level is the branch's presence bitmap and the hashes of its children, without the one on the way.
     """
 
-    levels: Annotated[tuple[Level, ...], Meta(max_length=MAX_DEPTH)]
+    levels: Annotated[tuple[Level, ...], msgspec.Meta(max_length=MAX_DEPTH)]
     other: Entry | None
 
 

@@ -13,7 +13,6 @@ from parley.crypto.encoding import u64
 from parley.ledger import history, layout
 from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import kept_batches, repeated
-from parley.ledger.layout import StateView, encode, history_nodes
 from parley.replica.chain import Entries
 from parley.replica.memory import Memory, Overlay
 from parley.replica.records import Sound, Trusted, fits, leaf_node, read_block, read_leaves
@@ -40,7 +39,7 @@ class Backfill:
         self._store = store
         self._keeper = keeper
         self._memory = memory
-        self._state = StateView(store)
+        self._state = layout.StateView(store)
         self._waiting: deque[_Filled] = deque()  # newest block first
         self._next = 0  # the height below which records are to be got; 0: not known yet
 
@@ -79,7 +78,7 @@ class Backfill:
                 break
             if not fits(self._store, (0, height - 1), leaf_node(block, leaves), trusted):
                 break
-            proof = history.prove(history_nodes(self._store), height - 1, trusted.size)
+            proof = history.prove(layout.history_nodes(self._store), height - 1, trusted.size)
             entries += self.take(Sound(block, leaves, proof))
         return entries
 
@@ -92,7 +91,7 @@ class Backfill:
         header = block.header
         if header.executed_height and self._store.get(layout.roots(header.executed_height)) is None:
             roots = Roots(header.state_root, header.history_root)
-            entries.append((layout.roots(header.executed_height), encode(roots)))
+            entries.append((layout.roots(header.executed_height), layout.encode(roots)))
         indices = self._keeper.indices(block.height, leaves, self._state)
         entries += [(layout.APPLICATION + key, value) for key, value in indices]
         self._store.write(entries)

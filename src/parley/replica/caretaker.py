@@ -13,8 +13,6 @@ from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import Mounted
-from parley.ledger.layout import StateNodes
-from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.backfill import Backfill
 from parley.replica.chain import Entries, Unusable
 from parley.replica.eraser import Eraser
@@ -183,10 +181,10 @@ class Caretaker:
         key = layout.state_node(path)
         try:
             node = self._rebuild.go_on(path, root)
-        except DamagedMap:
+        except state_map.DamagedMap:
             self._give_up(key, "and what lies below it are damaged")
             return []
-        except StrayNode:  # the state has changed since, and has no node there any more
+        except state_map.StrayNode:  # the state has changed since, and has no node there any more
             self._findings.drop(key)
             return []
         if node is None:
@@ -290,8 +288,8 @@ class Caretaker:
         """What the map says is right, whoever sent it; an entry may also have changed or gone since."""
         entry, root = layout.state(key), self._memory.state_root()
         try:
-            proof = state_map.prove(StateNodes(self._store), key)
-        except DamagedMap:
+            proof = state_map.prove(layout.StateNodes(self._store), key)
+        except state_map.DamagedMap:
             return []
         for candidate in (self._store.get(entry), value, None):
             if state_map.verify(root, key, candidate, proof):

@@ -7,14 +7,12 @@ from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from parley.consensus.forest import Forest
 from parley.consensus.types import U16, U64, Block, Roots
 from parley.crypto.encoding import EncodingError, u64
 from parley.crypto.merkle import MountainRange, Tree, leaf_hash, root
 from parley.ledger import layout
-from parley.ledger.layout import Head, StoredBlock, encode
 from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.mempool.pool import Pending, StoreBatch
 from parley.replica.ports import KeyValue, Results
@@ -40,7 +38,7 @@ class Unusable(StoreError):  # noqa: N818 - the condition, not an error of the c
         self.what = what
 
 
-class Mark(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     entry: U16
     height: U64
     author: bytes
@@ -100,7 +98,7 @@ class Chain:
                 layout.committed(height), "is not the block of the history, or its receipts are not"
             )
 
-    def head(self) -> Head:
+    def head(self) -> layout.Head:
         return _decoded(layout.decode_head, layout.HEAD, self._required(layout.HEAD))
 
     def history_range(self) -> MountainRange:
@@ -188,7 +186,7 @@ class Chain:
 
 
 def store_block(block: Block) -> Entries:
-    return [(layout.uncommitted(block.id), encode(StoredBlock.of(block)))]
+    return [(layout.uncommitted(block.id), layout.encode(layout.StoredBlock.of(block)))]
 
 
 def store_batch(effect: StoreBatch) -> Entries:
@@ -196,7 +194,10 @@ def store_batch(effect: StoreBatch) -> Entries:
     entries: Entries = [(layout.batch(effect.digest), pending.data)]
     if effect.waits:
         entries.append(
-            (layout.waiting(effect.digest), encode(Mark(pending.entry, pending.height, pending.author)))
+            (
+                layout.waiting(effect.digest),
+                layout.encode(Mark(pending.entry, pending.height, pending.author)),
+            )
         )
     return entries
 
@@ -215,7 +216,7 @@ def applied_entries(
     nodes = history.append(history_leaf(block.height, block.id, tree.root, tree.size))
     entries, roots = _results(block, results, history)
     entries += [(layout.history_node(level, index), node) for level, index, node in nodes]
-    entries += [(layout.receipts(block.height), encode(results.leaves))]
+    entries += [(layout.receipts(block.height), layout.encode(results.leaves))]
     entries += [(layout.uncommitted(block.id), None)]
     entries += [(layout.waiting(name), None) for name in done]
     return entries, roots
@@ -227,12 +228,12 @@ def joined_entries(genesis: Block, offer: SnapshotOffer, blocks: Sequence[Block]
     headers = [block.header for block in blocks if block.height >= height] + [offer.header]
     roots = {h.executed_height: Roots(h.state_root, h.history_root) for h in headers}
     roots[0] = Roots(genesis.header.state_root, genesis.header.history_root)
-    entries: Entries = [(layout.committed(0), encode(StoredBlock.of(genesis)))]
+    entries: Entries = [(layout.committed(0), layout.encode(layout.StoredBlock.of(genesis)))]
     for block in blocks:
         key = layout.committed(block.height) if block.height <= height else layout.uncommitted(block.id)
-        entries.append((key, encode(StoredBlock.of(block))))
-    entries += [(layout.roots(h), encode(named)) for h, named in roots.items() if h <= height]
-    entries.append((layout.HEAD, encode(Head(height, offer.history))))
+        entries.append((key, layout.encode(layout.StoredBlock.of(block))))
+    entries += [(layout.roots(h), layout.encode(named)) for h, named in roots.items() if h <= height]
+    entries.append((layout.HEAD, layout.encode(layout.Head(height, offer.history))))
     # No receipts and no indices came with the state, so the records of all blocks up to here are to be filled in.
     entries.append((layout.BACKFILL, u64(height + 1)))
     return entries
@@ -254,9 +255,9 @@ def _damaged(key: bytes, what: str) -> Unusable:
 def _results(block: Block, results: Results, history: MountainRange) -> tuple[Entries, Roots]:
     roots = Roots(results.state_root, history.root())
     entries: Entries = [
-        (layout.committed(block.height), encode(StoredBlock.of(block))),
-        (layout.roots(block.height), encode(roots)),
-        (layout.HEAD, encode(Head(block.height, history.encode()))),
+        (layout.committed(block.height), layout.encode(layout.StoredBlock.of(block))),
+        (layout.roots(block.height), layout.encode(roots)),
+        (layout.HEAD, layout.encode(layout.Head(block.height, history.encode()))),
     ]
     entries += [(layout.APPLICATION + key, value) for key, value in results.writes]
     return entries, roots

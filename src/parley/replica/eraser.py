@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from parley.ledger import layout
 from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import GRACE
-from parley.ledger.layout import StateView
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.chain import Entries
 from parley.replica.findings import Finding, Put
@@ -33,7 +32,7 @@ class Eraser:
         self._store = store
         self._keeper = keeper
         self._memory = memory
-        self._state = StateView(store)
+        self._state = layout.StateView(store)
         self._orphans: OrderedDict[bytes, int] = OrderedDict()  # when they were seen first
         self._recent: tuple[int, frozenset[bytes]] = (
             -1,

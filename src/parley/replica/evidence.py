@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import DoubleProposal, DoubleTimeout, DoubleVote, Evidence
@@ -27,7 +26,7 @@ Kind = Literal["proposals", "votes", "timeouts"]
 Signed = Proposal | Vote | Timeout
 
 
-class Record(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`kind` is what was signed twice."""
 
     kind: Kind

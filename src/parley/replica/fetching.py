@@ -9,7 +9,6 @@ from parley.consensus.forest import Forest
 from parley.consensus.types import Block
 from parley.consensus.verify import Verifier
 from parley.ledger import layout, state_map
-from parley.ledger.layout import StateNodes
 from parley.replica.chain import Entries
 from parley.replica.ports import KeyValue
 from parley.replica.snapshots import least
@@ -33,7 +32,7 @@ class NodesFetch:
 
     def __init__(self, offer: SnapshotOffer, store: KeyValue) -> None:
         self._height = offer.header.executed_height
-        self._nodes = StateNodes(store)
+        self._nodes = layout.StateNodes(store)
         root = offer.header.state_root
         self._open = [] if root == state_map.EMPTY_ROOT else [(b"", root)]
         self.leaves = 0
@@ -84,7 +83,7 @@ class EntriesFetch:
 
     def __init__(self, offer: SnapshotOffer, store: KeyValue, leaves: int) -> None:
         self._height = offer.header.executed_height
-        self._nodes = StateNodes(store)
+        self._nodes = layout.StateNodes(store)
         self._missing = leaves
         self._after = b""
         self.done = leaves == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import islice
 
 from parley.ledger import layout, state_map
-from parley.ledger.layout import StateNodes
-from parley.ledger.state_map import DamagedMap
 from parley.replica.memory import Overlay
 
 SLICE = 2_048  # entries of the state that are looked at in one go
@@ -18,7 +16,7 @@ class Rebuild:
 
     def __init__(self, store: Overlay) -> None:
         self._store = store
-        self._nodes = StateNodes(store)
+        self._nodes = layout.StateNodes(store)
         self._path: bytes | None = None
         self._after = layout.STATE
         self._leaves: dict[int, bytes] = {}
@@ -45,7 +43,7 @@ class Rebuild:
         try:
             node = state_map.rebuilt_node(self._nodes, path, self._leaves)
             state_map.check_node(_With(self._nodes, path, node), path, root)
-        except DamagedMap:
+        except state_map.DamagedMap:
             self._failed += 1
             if self._failed < ATTEMPTS:
                 return None
@@ -67,7 +65,7 @@ class Rebuild:
 class _With:
     """The nodes with one of them replaced."""
 
-    def __init__(self, nodes: StateNodes, path: bytes, node: bytes) -> None:
+    def __init__(self, nodes: layout.StateNodes, path: bytes, node: bytes) -> None:
         self._nodes = nodes
         self._path = path
         self._node = node

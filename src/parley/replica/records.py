@@ -13,7 +13,6 @@ from parley.consensus.types import Block
 from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
-from parley.ledger.layout import StoredBlock, encode, history_nodes
 from parley.ledger.proofs import history_leaf_of
 from parley.model.codec import DECODE_ERRORS
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
@@ -47,8 +46,8 @@ class Sound:
         block = self.block
         nodes = history.proven_nodes(self.proof, leaf_node(block, self.leaves))
         return {
-            layout.committed(block.height): encode(StoredBlock.of(block)),
-            layout.receipts(block.height): encode(self.leaves),
+            layout.committed(block.height): layout.encode(layout.StoredBlock.of(block)),
+            layout.receipts(block.height): layout.encode(self.leaves),
             **{layout.history_node(level, index): node for level, index, node in nodes},
         }
 
@@ -83,7 +82,7 @@ def fits(store: KeyValue, place: tuple[int, int], node: bytes, trusted: Trusted)
     if index + 1 << level > trusted.size:
         return False
     try:
-        return history.climb(history_nodes(store), place, trusted.size, node) == trusted.root
+        return history.climb(layout.history_nodes(store), place, trusted.size, node) == trusted.root
     except history.MissingNode:
         return False
 
@@ -116,7 +115,7 @@ def answer_records(store: KeyValue, request: RecordsRequest) -> tuple[Records, t
 
 def _shown(
     store: KeyValue, height: int, size: int
-) -> tuple[StoredBlock, bytes, tuple[bytes, ...]] | bytes | None:
+) -> tuple[layout.StoredBlock, bytes, tuple[bytes, ...]] | bytes | None:
     """A block, its encoded receipts and its path; the entry that cannot be read; or None if it is not here."""
     receipts = store.get(layout.receipts(height))
     if receipts is None or store.get(layout.committed(height)) is None or not 0 < height <= size:
@@ -127,10 +126,10 @@ def _shown(
     if read_leaves(store, height) is None:
         return layout.receipts(height)
     try:
-        proof = history.prove(history_nodes(store), height - 1, size)
+        proof = history.prove(layout.history_nodes(store), height - 1, size)
     except history.MissingNode:  # not executed that far, or filled in later
         return None
-    return StoredBlock.of(block), receipts, proof.path
+    return layout.StoredBlock.of(block), receipts, proof.path
 
 
 def answer_values(store: KeyValue, request: ValuesRequest) -> Values:

@@ -14,7 +14,6 @@ from parley.consensus.verify import Verifier
 from parley.crypto.encoding import EncodingError
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
-from parley.ledger.layout import Joins
 from parley.replica.ports import KeyValue
 from parley.sync.messages import SnapshotOffer, SnapshotRequest
 
@@ -97,11 +96,11 @@ def joins_after(store: KeyValue, patience: Patience, height: int) -> bytes:
     """What to note about a snapshot of this height."""
     joins = _joins(store)
     in_a_row = joins.count > 0 and height < joins.height + patience.apart
-    return layout.encode(Joins(joins.count + 1 if in_a_row else 1, height))
+    return layout.encode(layout.Joins(joins.count + 1 if in_a_row else 1, height))
 
 
-def _joins(store: KeyValue) -> Joins:
+def _joins(store: KeyValue) -> layout.Joins:
     try:
         return layout.decode_joins(store.get(layout.JOINS) or b"")
     except msgspec.MsgspecError:  # none so far, or damaged: nothing but the count is lost
-        return Joins(0, 0)
+        return layout.Joins(0, 0)

@@ -28,7 +28,6 @@ from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.crypto.qc import QCScheme, Signer
 from parley.ledger import layout
-from parley.ledger.layout import StateView
 from parley.ledger.state_map import DamagedMap
 from parley.mempool import pool
 from parley.mempool.messages import BatchMessage
@@ -448,7 +447,7 @@ class Replica:
 
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
-            results = self._state_machine.apply(block, bodies, StateView(self._store))
+            results = self._state_machine.apply(block, bodies, layout.StateView(self._store))
         except DamagedMap as error:
             raise Unusable("s/", f"cannot be read to execute block {block.height}: {error}") from error
         except Exception as error:

@@ -16,7 +16,6 @@ from parley.consensus.types import Block
 from parley.crypto.merkle import root
 from parley.ledger import layout, state_map
 from parley.ledger.application import Mounted
-from parley.ledger.layout import Head, StoredBlock, encode
 from parley.model.codec import DECODE_ERRORS
 from parley.replica import evidence
 from parley.replica.chain import Mark, decode_mark
@@ -127,7 +126,7 @@ class Scrub:
 
     def _marks(self) -> Iterator[Item | int]:
         memory = self._memory
-        head = encode(Head(memory.executed(), memory.history().encode()))
+        head = layout.encode(layout.Head(memory.executed(), memory.history().encode()))
         if self._store.get(layout.HEAD) != head:
             yield Finding(layout.HEAD, "is not what was executed last", Put(head))
         joins = self._store.get(layout.JOINS)
@@ -149,7 +148,7 @@ class Scrub:
                     yield Finding(key, "marks a batch that is not here", Put(None))
             elif _decoded(decode_mark, mark) is None:
                 renewed = Mark(self._index, self._memory.executed(), self._machine.admit(body).author)
-                yield Finding(key, "cannot be read", Put(encode(renewed)))
+                yield Finding(key, "cannot be read", Put(layout.encode(renewed)))
 
     def _uncommitted(self) -> Iterator[Item | int]:
         for key, value in self._entries(layout.UNCOMMITTED):
@@ -161,7 +160,7 @@ class Scrub:
             ):
                 # What was voted for is on other disks, too, if it is certified; whoever needs it asks for it (decision 1).
                 known = self._memory.block(id_)
-                mend = None if known is None else encode(StoredBlock.of(known))
+                mend = None if known is None else layout.encode(layout.StoredBlock.of(known))
                 yield Finding(key, "is not the block that it is named after", Put(mend))
             yield ENTRY_COST + len(value)
 

@@ -13,7 +13,6 @@ from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.bodies import GRACE, kept_batches, unfinished
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.layout import StateView, StoredBlock, encode, history_nodes
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
@@ -36,14 +35,14 @@ class BlockScrub:
         self._store = store
         self._keeper = keeper
         self._memory = memory
-        self._state = StateView(store)
+        self._state = layout.StateView(store)
         self._derived = Derived(keeper, store, self._state)
 
     def genesis(self) -> Iterator[Finding]:
         """Block 0 is known by heart."""
         genesis = self._memory.genesis
-        block = encode(StoredBlock.of(genesis))
-        roots = encode(Roots(genesis.header.state_root, genesis.header.history_root))
+        block = layout.encode(layout.StoredBlock.of(genesis))
+        roots = layout.encode(Roots(genesis.header.state_root, genesis.header.history_root))
         for key, value in ((layout.committed(0), block), (layout.roots(0), roots)):
             if self._store.get(key) != value:
                 yield Finding(key, "is not what the genesis file gives", Put(value))
@@ -108,8 +107,8 @@ class BlockScrub:
         if named is not None:
             known = Roots(named.header.state_root, named.header.history_root)
         if known is not None:
-            if value != encode(known) and (named is None or self._is_sound(named)):
-                yield Finding(key, "is not what a quorum certified", Put(encode(known)))
+            if value != layout.encode(known) and (named is None or self._is_sound(named)):
+                yield Finding(key, "is not what a quorum certified", Put(layout.encode(known)))
         elif value is not None and not self._may_be(value, height):
             # No header names it, so nobody can say what it was, and nobody will ask.
             yield Finding(key, "cannot be right, and no header names it", Put(None))
@@ -130,7 +129,9 @@ class BlockScrub:
 
     def _may_be(self, value: bytes, height: int) -> bool:
         try:
-            return layout.decode_roots(value).history == history.root(history_nodes(self._store), height)
+            return layout.decode_roots(value).history == history.root(
+                layout.history_nodes(self._store), height
+            )
         except history.MissingNode:
             return True
         except DECODE_ERRORS:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue
-from parley.ledger.layout import StateNodes
-from parley.ledger.state_map import DamagedMap, StrayNode
 from parley.replica.findings import Finding, FromMap, FromPeers, Put
 
 
@@ -15,16 +13,16 @@ class StateScrub:
     """`root` is that of the state in the store."""
 
     def __init__(self, store: KeyValue) -> None:
-        self._nodes = StateNodes(store)
+        self._nodes = layout.StateNodes(store)
 
     def node(self, path: bytes, root: bytes) -> Iterator[Finding]:
         if self._nodes.get(path) is None and (path or root == state_map.EMPTY_ROOT):
             return  # it has gone since it was listed
         try:
             contents = state_map.check_node(self._nodes, path, root)
-        except DamagedMap:
+        except state_map.DamagedMap:
             yield self._damaged(path, root)
-        except StrayNode:
+        except state_map.StrayNode:
             # A damaged branch may not know its own children any more: nothing is taken away below one.
             above = self._topmost(path, root)
             stray = Finding(layout.state_node(path), "belongs to no state", Put(None))
@@ -37,7 +35,7 @@ class StateScrub:
     def entry(self, key: bytes, value: bytes, root: bytes) -> Iterator[Finding]:
         try:
             proof = state_map.prove(self._nodes, key)
-        except DamagedMap as damaged:
+        except state_map.DamagedMap as damaged:
             yield self._damaged(damaged.path, root)
             return
         if state_map.verify(root, key, value, proof):
@@ -60,9 +58,9 @@ class StateScrub:
             above = path[:depth]
             try:
                 state_map.check_node(self._nodes, above, root)
-            except DamagedMap:
+            except state_map.DamagedMap:
                 return above
-            except StrayNode:
+            except state_map.StrayNode:
                 return None  # the way ends in a leaf further up
         return None
 

@@ -8,8 +8,6 @@ import msgspec
 
 from parley.consensus.types import QC, Header
 from parley.ledger import layout, state_map
-from parley.ledger.layout import Head, StateNodes
-from parley.ledger.state_map import MAX_NODE, DamagedMap
 from parley.replica.ports import Frozen, KeyValue
 from parley.sync.messages import (
     EntriesRequest,
@@ -115,7 +113,7 @@ class Snapshots:
         view = self._used(sender, request.height, now)
         if view is None:
             return None
-        nodes = StateNodes(view)
+        nodes = layout.StateNodes(view)
         found = tuple(_node(nodes, path) for path in request.paths)
         return SnapshotNodes(request.height, request.paths[0], found)
 
@@ -154,16 +152,16 @@ class Snapshots:
         }
 
 
-def _node(nodes: StateNodes, path: bytes) -> bytes:
+def _node(nodes: layout.StateNodes, path: bytes) -> bytes:
     """Empty if there is none, or if it is damaged: the asker turns to another member."""
     try:
         found = state_map.standing(nodes, path)
-    except DamagedMap:
+    except state_map.DamagedMap:
         return b""
-    return found if found is not None and len(found) <= MAX_NODE else b""
+    return found if found is not None and len(found) <= state_map.MAX_NODE else b""
 
 
-def _head(view: KeyValue) -> Head | None:
+def _head(view: KeyValue) -> layout.Head | None:
     """The height and the history that belong to the view."""
     try:
         return layout.decode_head(view.get(layout.HEAD) or b"")

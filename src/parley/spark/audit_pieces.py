@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
 
 from parley.applications import application_of
 from parley.crypto.merkle import MountainRange, node_hash
@@ -38,7 +37,7 @@ def mounted(genesis: Genesis) -> Mounted:
     return application_of(genesis).mount(genesis)
 
 
-class Piece(Struct, frozen=True, array_like=True):
+class Piece(msgspec.Struct, frozen=True, array_like=True):
     """`before` is the history up to `first`, if what is stored of it is not to be believed."""
 
     kind: Literal["blocks", "executed", "state", "indices", "rest"]
@@ -49,7 +48,7 @@ class Piece(Struct, frozen=True, array_like=True):
     other_than: bytes | None = None  # but for those that begin so
 
 
-class Job(Struct, frozen=True, array_like=True):
+class Job(msgspec.Struct, frozen=True, array_like=True):
     """Where the ledger is: in a store, under the same path for every task, or with the brokers of a network."""
 
     genesis: Genesis
@@ -59,7 +58,7 @@ class Job(Struct, frozen=True, array_like=True):
     pieces: tuple[Piece, ...]
 
 
-class Result(Struct, array_like=True):
+class Result(msgspec.Struct, array_like=True):
     """`before` is the history that a range began with, `subtree` the node above its own blocks, if it fills one."""
 
     findings: list[Finding]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.ledger import layout
@@ -16,7 +15,7 @@ MAX_FINDINGS = 10_000  # that a report lists; a piece of work tells no more eith
 SUFFIXES = (".parquet", ".json")
 
 
-class Finding(Struct, frozen=True, array_like=True, order=True):
+class Finding(msgspec.Struct, frozen=True, array_like=True, order=True):
     """`entry` of a store is wrong; `height` is that of the block with which it was looked at, None: with none.
 
     No entry: the disk does not give back what was to be looked at.
@@ -33,7 +32,7 @@ class Finding(Struct, frozen=True, array_like=True, order=True):
         return f"entry {layout.name(self.entry)} {self.what}" if self.entry else self.what
 
 
-class Report(Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True):
     """`heights` blocks with `publications` were all looked at; `erased` bodies were not there, and need not be.
 
     `unlisted` findings are above the limit. `replayed`: every block was executed again.

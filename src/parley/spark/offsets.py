@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
 
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Value
@@ -19,28 +18,28 @@ from parley.spark.errors import BackwardOffset
 
 VERSION = 1
 
-Count = Annotated[int, Meta(ge=0, lt=2**62)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 TopicPartition = tuple[str, int]  # a topic and one of its partitions
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True):
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The next offset of one partition, as of a block; rows are shown as its reader could see them at `rights`."""
 
     offset: Count
     height: Count
-    block: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    block: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     epoch: Count
     rights: Count
 
 
-class _Written(Struct, frozen=True, forbid_unknown_fields=True):
-    version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
-    chain: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
+    chain: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     topics: dict[str, dict[str, Place]]
     attributes: dict[str, dict[str, Value]]  # of the reader, by the height at which it had them
 
 
-class Offsets(Struct, frozen=True):
+class Offsets(msgspec.Struct, frozen=True):
     """All places of a query, and what its reader's attributes were at the heights that they name."""
 
     chain: str

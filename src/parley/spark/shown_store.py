@@ -15,7 +15,6 @@ from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.audit_blocks import NAMED_WITHIN
-from parley.ledger.layout import StoredBlock, encode
 from parley.spark.auditing import Ledger
 
 
@@ -41,7 +40,9 @@ class ShownStore:
         match kind:
             case b"c/":
                 block = self._block(int.from_bytes(rest, "big"))
-                return None if block is None else encode(StoredBlock(block.header, block.batches))
+                return (
+                    None if block is None else layout.encode(layout.StoredBlock(block.header, block.batches))
+                )
             case b"e/":
                 return self._receipts(int.from_bytes(rest, "big"))
             case b"r/":
@@ -68,13 +69,13 @@ class ShownStore:
                 del kept[name]
         for old in [old for old in self._blocks if old < height - 2 * NAMED_WITHIN]:
             del self._blocks[old]
-        return None if block is None else encode(block.raw_leaves)
+        return None if block is None else layout.encode(block.raw_leaves)
 
     def _roots(self, height: int) -> bytes | None:
         for above in range(height + 1, height + NAMED_WITHIN + 1):
             block = self._block(above)
             if block is not None and block.header.executed_height == height:
-                return encode(Roots(block.header.state_root, block.header.history_root))
+                return layout.encode(Roots(block.header.state_root, block.header.history_root))
             if above >= self._end or (block is not None and block.header.executed_height > height):
                 return None
         return None
@@ -94,7 +95,7 @@ class ShownStore:
             if body is not None:
                 self._bodies[name] = (block.height, body)
             elif remains is not None:
-                self._rest[name] = (block.height, encode(remains))
+                self._rest[name] = (block.height, layout.encode(remains))
 
 
 def _nodes(history: MountainRange) -> dict[bytes, bytes]:

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
-from msgspec import Meta, Struct
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -147,13 +146,13 @@ class EvidenceReader(DataSourceReader):
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
-class LedgerPosition(Struct, frozen=True, forbid_unknown_fields=True):
+class LedgerPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All blocks up to `height` are done; `block` is the id of that one, empty before the first."""
 
-    version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
-    chain: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-    height: Annotated[int, Meta(ge=0, lt=2**62)]
-    block: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
+    version: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
+    chain: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+    height: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    block: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?$")]
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

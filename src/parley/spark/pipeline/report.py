@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from parley.spark.charts import Line, Panel, draw
 from parley.spark.pipeline.folder import Folder
@@ -37,14 +36,14 @@ SHOWN = {
 TITLES = {VITALS: "Vital signs per ward and hour", AIR: "Indoor air per building and hour"}
 
 
-class Rows(Struct):
+class Rows(msgspec.Struct):
     """Of a table: how many there are, and how many the last run added."""
 
     rows: int
     new: int
 
 
-class Held(Struct):
+class Held(msgspec.Struct):
     """An expectation and whether it holds."""
 
     table: str
@@ -55,7 +54,7 @@ class Held(Struct):
     holds: bool
 
 
-class Gold(Struct):
+class Gold(msgspec.Struct):
     """Where a gold table is, in each of its forms; `newest` are its last rows, for people to see."""
 
     table: str
@@ -67,7 +66,7 @@ class Gold(Struct):
     newest: list[dict[str, Any]]
 
 
-class Run(Struct):
+class Run(msgspec.Struct):
     """Scripts read it with `--json`."""
 
     output: str
