@@ -22,7 +22,6 @@ class KeyValue(Protocol):
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Every entry under `prefix`, in key order."""
-        ...
 
 
 class AdmittedBatch(Struct, frozen=True):
@@ -70,15 +69,12 @@ class StateMachine(Protocol):
 
     def genesis(self) -> Results:
         """The state before block 1."""
-        ...
 
     def admit(self, body: bytes) -> AdmittedBatch:
         """The batch, if all checks that need no state pass, that of its signature included (P4). Raises `Refused`."""
-        ...
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
-        ...
 
 
 class BodyKeeper(Protocol):
@@ -86,46 +82,36 @@ class BodyKeeper(Protocol):
 
     def is_body(self, body: bytes, digest: bytes) -> bool:
         """Whether this is the batch of that digest, checked as for `admit`. Nothing of it is kept for `apply`."""
-        ...
 
     def receipt(self, leaf: bytes) -> BatchReceipt | None:
         """The leaf, if it is the receipt of a batch. Raises `ValueError` if it cannot be read."""
-        ...
 
     def may_be_late(self, kind: int) -> bool:
         """Whether batches of this kind may have a receipt in a later block than their own."""
-        ...
 
     def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
         """The derived entries that an executed block adds: for a broker that gets old blocks without executing them."""
-        ...
 
     def height_of(self, key: bytes, value: bytes) -> int | None:
         """The block to whose receipts an entry of an index leads. Raises `ValueError` if it cannot be read.
 
         None for entries of indices that come by execution and go by erasure: they lead to no block.
         """
-        ...
 
     def passing(self) -> tuple[bytes, ...]:
         """The prefixes of the indices whose entries come by execution and go by erasure."""
-        ...
 
     def receipt_height(self, digest: bytes, state: KeyValue) -> int | None:
         """The block of the receipt of a batch that is to be found; None: there is none, or it cannot be read."""
-        ...
 
     def keeps(self, leaf: bytes, state: KeyValue) -> bool:
         """Whether the body of the batch that this receipt is of is still to be kept; no receipt of a batch: no."""
-        ...
 
     def erase(self, state: KeyValue, height: int, limit: int) -> Erasure:
         """Up to `limit` bodies that are over since the last call whose `writes` were written (P5, P21)."""
-        ...
 
     def remains(self, body: bytes) -> bytes:
         """What stays of an erased body: enough to check who signed it, nothing that shows what it said (P21)."""
-        ...
 
 
 M_co = TypeVar("M_co", bound=StateMachine, default=StateMachine, covariant=True)

@@ -12,11 +12,9 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from parley.consensus.types import Block, Instance, Roots, genesis_block
-from parley.consensus.verify import Verifier
+from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
-from parley.crypto.qc import Ed25519List
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
@@ -32,7 +30,7 @@ from parley.ledger.audit_entries import (
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.proofs import history_leaf_of
+from parley.ledger.proofs import committee_of, history_leaf_of
 from parley.ledger.replay import Replay
 from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
@@ -78,14 +76,10 @@ class Audit:
         shown: bool = False,
         found: Callable[[Fault], None] = stop,
     ) -> None:
-        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
         self._store = store
         self._state = layout.StateView(store)
         self._chain = genesis.chain
-        self._instance = instance
-        self._genesis = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
-        scheme = Ed25519List([broker.key for broker in genesis.brokers])
-        self._verifier = Verifier(instance, scheme, self._genesis)
+        self._instance, self._genesis, self._verifier = committee_of(genesis)
         self._keeper = mounted.keeper
         # What is shown proves nothing of the indices.
         self._derived = None if shown else Derived(mounted.keeper, store, self._state)
@@ -270,13 +264,11 @@ class Audit:
         """Whether a receipt can finish a batch of an earlier block, as far as the batch or what stayed of it is here (P23)."""
         if receipt.outcome.place is None:
             return False
-        body, remains = self._store.get(layout.batch(receipt.digest)), None
-        if body is None:
-            remains = self._store.get(layout.erased(receipt.digest))
+        body = self._store.get(layout.batch(receipt.digest))
         try:
             if body is not None:
                 header = _batches.decode(body).header
-            elif remains is not None:
+            elif (remains := self._store.get(layout.erased(receipt.digest))) is not None:
                 header = check_remains(remains, receipt.digest, self._chain).header
             else:
                 return True
@@ -305,9 +297,10 @@ class Audit:
         return bodies if len(bodies) == len(block.batches) else None
 
     def _header(self, data: bytes, name: bytes) -> BatchHeader:
-        if self._shown:
-            return _batches.decode(data).header
-        return check_body(layout.batch(name), data, name, self._chain).header
+        batch = (
+            _batches.decode(data) if self._shown else check_body(layout.batch(name), data, name, self._chain)
+        )
+        return batch.header
 
     def _check_accepted(
         self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NoReturn, TypeVar
 
 import msgspec
@@ -145,7 +146,7 @@ def check_rest(
 
 def _rest(
     store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper
-) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], None]]]:
+) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], object]]]:
     state = layout.StateView(store)
 
     def waiting(key: bytes, value: bytes) -> None:
@@ -165,27 +166,27 @@ def _rest(
             raise Fault(key, f"is not what stayed of the batch: {error}") from None
 
     def evidence(key: bytes, value: bytes) -> None:
-        _check_evidence(key, value, verifier)
+        _, first, second = decoded(_decode_evidence, key, value)
+        try:
+            verifier.message(first)
+            verifier.message(second)
+        except Refused as refused:
+            raise Fault(key, f"proves nothing: {refused}") from None
 
-    for prefix, check in (
+    checks: tuple[tuple[bytes, Callable[[bytes, bytes], object]], ...] = (
         (layout.UNCOMMITTED, _check_uncommitted),
         (layout.WAITING, waiting),
         (layout.batch(b""), batch),
         (layout.erased(b""), remains),
         (layout.EVIDENCE, evidence),
-        (layout.JOINS, _check_joins),
-    ):
-        for key, value in store.scan(prefix):
-            yield key, value, check
+        (layout.JOINS, partial(decoded, layout.decode_joins)),
+    )
+    return ((key, value, check) for prefix, check in checks for key, value in store.scan(prefix))
 
 
 def _check_uncommitted(key: bytes, value: bytes) -> None:
     if layout.uncommitted(decoded(layout.decode_block, key, value).block().id) != key:
         raise Fault(key, "is not the block that it is named after")
-
-
-def _check_joins(key: bytes, value: bytes) -> None:
-    decoded(layout.decode_joins, key, value)
 
 
 def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
@@ -196,15 +197,6 @@ def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
     if found != name:
         raise Fault(key, "holds another batch than it is named after")
     return batch
-
-
-def _check_evidence(key: bytes, value: bytes, verifier: Verifier) -> None:
-    _, first, second = decoded(_decode_evidence, key, value)
-    try:
-        verifier.message(first)
-        verifier.message(second)
-    except Refused as refused:
-        raise Fault(key, f"proves nothing: {refused}") from None
 
 
 _decode_mark = msgspec.msgpack.Decoder(tuple[U16, U64, bytes]).decode

@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from parley.consensus.errors import Refused
-from parley.consensus.types import QC, Header, Instance, genesis_block
+from parley.consensus.types import QC, Block, Header, Instance, genesis_block
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
 from parley.crypto.encoding import enc, u32, u64
@@ -66,23 +66,23 @@ def history_leaf_of(height: int, block: bytes, leaves: Sequence[bytes]) -> bytes
     return history_leaf(height, block, merkle.root(leaves), len(leaves))
 
 
+def committee_of(genesis: Genesis) -> tuple[Instance, Block, Verifier]:
+    """The instance that a genesis file makes, its first block, and who checks what its members signed."""
+    instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
+    scheme = Ed25519List([broker.key for broker in genesis.brokers])
+    first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
+    return instance, first, Verifier(instance, scheme, first)
+
+
 class Trust:
     """Checks headers against the committee of a genesis file; `decode_leaf` is that of the network's application."""
 
     def __init__(self, genesis: Genesis, decode_leaf: Callable[[bytes], Leaf]) -> None:
-        instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
-        scheme = Ed25519List([broker.key for broker in genesis.brokers])
-        first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
         self.genesis = genesis
         self.decode_leaf = decode_leaf
-        self._instance = instance
-        self._verifier = Verifier(instance, scheme, first)
+        # Also for messages between brokers, such as proofs of misbehaviour.
+        self._instance, _, self.verifier = committee_of(genesis)
         self._passed: OrderedDict[Anchor, Certified] = OrderedDict()
-
-    @property
-    def verifier(self) -> Verifier:
-        """For whoever has messages between brokers to check, such as proofs of misbehaviour."""
-        return self._verifier
 
     def certified(self, anchor: Anchor) -> Certified:
         """Raises `ProofError` unless a quorum of the committee voted for the header."""
@@ -105,7 +105,7 @@ class Trust:
         if (qc.block, qc.view) != (header.id(), header.view):
             raise ProofError("the certificate is not of the header")
         try:
-            self._verifier.qc(qc)
+            self.verifier.qc(qc)
         except Refused as refused:
             raise ProofError(f"the header is not certified by a quorum: {refused}") from None
         return Certified(anchor, self.decode_leaf)

@@ -171,7 +171,12 @@ def _create(path: Path, content: bytes) -> None:
         os.link(name, path)
     finally:
         Path(name).unlink()
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """What was made or renamed in it is on disk on return."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

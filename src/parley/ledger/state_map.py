@@ -85,9 +85,7 @@ class StateProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 def update(nodes: Nodes, changes: Mapping[bytes, bytes | None]) -> tuple[bytes, dict[bytes, bytes | None]]:
     """The root after all changes, and the nodes to write for it; None deletes, in both."""
-    if not changes:
-        return root(nodes), {}
-    return _Update(nodes.get, changes).run()
+    return _Update(nodes.get, changes).run() if changes else (root(nodes), {})
 
 
 def root(nodes: Nodes) -> bytes:

@@ -29,6 +29,8 @@ from rocksdict import (
     WriteOptions,
 )
 
+from parley.ledger.safety_file import sync_directory
+
 CACHE_BYTES = (
     64 * 1024 * 1024
 )  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries
@@ -360,11 +362,7 @@ def _require_place(path: Path, *, create: bool) -> None:
 def _make(path: Path) -> None:
     try:
         path.mkdir(mode=0o700)
-        parent = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StoreError(path, f"cannot be made: {error.strerror}.") from error
 

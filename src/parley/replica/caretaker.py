@@ -40,7 +40,7 @@ class FetchBodies:
     block: Block
 
 
-Effect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
+CareEffect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
 
 
 class Caretaker:
@@ -68,16 +68,16 @@ class Caretaker:
         """How often everything has been looked at."""
         return self._scrub.passes
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[CareEffect]:
         self._backfill.begin()
         return [SetTimer(CareTimer(self._round), BUSY_ROUND)]
 
-    def on_timer(self, timer: CareTimer, now: int) -> list[Effect]:
+    def on_timer(self, timer: CareTimer, now: int) -> list[CareEffect]:
         if timer.round != self._round:
             return []
         self._round += 1
         self._known = [*self._known[-1:], self._memory.trusted()]
-        effects: list[Effect] = []
+        effects: list[CareEffect] = []
         if self._inquiry.is_late(now):
             effects += self._ask_next(now)
         if not self._findings.is_full and now - self._looked >= LOOK_ROUND:
@@ -92,11 +92,11 @@ class Caretaker:
             return BUSY_ROUND
         return ROUND if self._scrub.is_resting(now) or self._findings.is_full else LOOK_ROUND
 
-    def suspect(self, entry: bytes, height: int) -> list[Effect]:
+    def suspect(self, entry: bytes, height: int) -> list[CareEffect]:
         """Somebody met an entry of an executed block that cannot be read."""
         return [*self._findings.note(Finding(entry, "cannot be read", FromRecord(height)))]
 
-    def discard_body(self, block: Block, name: bytes) -> list[Effect]:
+    def discard_body(self, block: Block, name: bytes) -> list[CareEffect]:
         """A block cannot be executed with the body that is stored; whoever executes it fetches another one."""
         entry = layout.batch(name)
         finding = Finding(entry, "is not the batch that it is named after", FromBody(block, name))
@@ -109,8 +109,8 @@ class Caretaker:
 
     # -- looking and mending ----------------------------------------------------------------------------------------------
 
-    def _look(self, now: int) -> list[Effect]:
-        effects: list[Effect] = []
+    def _look(self, now: int) -> list[CareEffect]:
+        effects: list[CareEffect] = []
         bodies: list[FromBody] = []
         for item in self._scrub.look(now):
             if not isinstance(item, Finding):
@@ -127,9 +127,9 @@ class Caretaker:
                     bodies.append(item.remedy)
         return effects + self._fetch(bodies, now)
 
-    def _fetch(self, bodies: list[FromBody], now: int) -> list[Effect]:
+    def _fetch(self, bodies: list[FromBody], now: int) -> list[CareEffect]:
         """What is damaged goes first: a body that is stored is not fetched."""
-        effects: list[Effect] = []
+        effects: list[CareEffect] = []
         wanted: dict[Block, list[bytes]] = {}
         for body in bodies:
             entry, waiting = layout.batch(body.name), self._memory.body(body.name)
@@ -144,9 +144,9 @@ class Caretaker:
     def _awaits_bodies(self) -> bool:
         return any(isinstance(finding.remedy, FromBody) for finding in self._findings.open())
 
-    def _arrived_bodies(self, now: int) -> list[Effect]:
+    def _arrived_bodies(self, now: int) -> list[CareEffect]:
         """Bodies were checked when they came, so it is enough that they are here."""
-        effects: list[Effect] = []
+        effects: list[CareEffect] = []
         again: list[FromBody] = []
         late = now - self._bodies_asked >= BODY_PATIENCE
         for finding in self._findings.open():
@@ -164,14 +164,14 @@ class Caretaker:
             self._bodies_asked = now
         return effects + self._fetch(again, now)
 
-    def _erase(self) -> list[Effect]:
+    def _erase(self) -> list[CareEffect]:
         entries, lost = self._eraser.erase()
-        effects: list[Effect] = [self._write(entries)] if entries else []
+        effects: list[CareEffect] = [self._write(entries)] if entries else []
         for finding in lost:
             effects += [*self._findings.note(finding), *self._findings.mended(finding.entry)]
         return effects
 
-    def _rebuilt(self) -> list[Effect]:
+    def _rebuilt(self) -> list[CareEffect]:
         """Go on with one damaged node of the state map."""
         paths = [f.remedy.path for f in self._findings.open() if isinstance(f.remedy, FromMap)]
         if not paths:
@@ -199,7 +199,7 @@ class Caretaker:
 
     # -- asking others ----------------------------------------------------------------------------------------------------
 
-    def _go_on(self, now: int) -> list[Effect]:
+    def _go_on(self, now: int) -> list[CareEffect]:
         """All that can be done now without an answer, then the next question."""
         effects = [*self._arrived_bodies(now), *self._rebuilt()]
         if self._backfill.is_needed:
@@ -209,7 +209,7 @@ class Caretaker:
             effects += [FetchBodies(block) for block in blocks]
         return effects + self._ask(now)
 
-    def _ask(self, now: int) -> list[Effect]:
+    def _ask(self, now: int) -> list[CareEffect]:
         about = self._wanted() if self._inquiry.can_ask(now) else None
         return [] if about is None else [*self._inquiry.ask(about, now)]
 
@@ -231,7 +231,7 @@ class Caretaker:
         older = (known for known in self._known if known.size >= max(heights))
         return Gathering(next(older, self._memory.trusted()), heights)
 
-    def _ask_next(self, now: int) -> list[Effect]:
+    def _ask_next(self, now: int) -> list[CareEffect]:
         questions = self._inquiry.ask_next(now)
         if self._inquiry.circles >= MAX_CIRCLES:
             for finding in self._findings.open():
@@ -239,12 +239,12 @@ class Caretaker:
                     self._give_up(finding.entry, "is damaged, and no other broker has it")
         return [*questions]
 
-    def receive_records(self, sender: int, records: Records, now: int) -> list[Effect]:
+    def receive_records(self, sender: int, records: Records, now: int) -> list[CareEffect]:
         """Raises `Refused` for what is not right; `resume` then asks the next member."""
         gathering = self._inquiry.answered(sender)
         if not isinstance(gathering, Gathering):
             raise Refused(Reason.BAD_ANSWER, f"records from member {sender}, which was asked for values")
-        effects: list[Effect] = []
+        effects: list[CareEffect] = []
         for sound in gathering.take(records):
             if self._fills and (entries := self._backfill.take(sound)):
                 effects.append(self._write(entries))
@@ -252,7 +252,7 @@ class Caretaker:
                 effects += self._mend(sound)
         return [*effects, *self._inquiry.right(now)]
 
-    def receive_values(self, sender: int, values: Values, now: int) -> list[Effect]:
+    def receive_values(self, sender: int, values: Values, now: int) -> list[CareEffect]:
         keys = self._inquiry.answered(sender)
         if isinstance(keys, Gathering) or values.keys != keys[: len(values.keys)]:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} sent values of other keys")
@@ -264,18 +264,18 @@ class Caretaker:
             raise Refused(Reason.BAD_ANSWER, f"member {sender} has other values than the state map says")
         return [*effects, *self._inquiry.right(now)]
 
-    def resume(self, now: int) -> list[Effect]:
+    def resume(self, now: int) -> list[CareEffect]:
         """After an answer, whatever it was."""
         if self._inquiry.was_wrong():
             return self._ask_next(now)
         return self._go_on(now) if self._inquiry.can_ask(now) else []
 
-    def _mend(self, sound: Sound) -> list[Effect]:
+    def _mend(self, sound: Sound) -> list[CareEffect]:
         """Write what is not as it should be. It may be another entry than the one that was suspected."""
         wrong: Entries = [
             (key, value) for key, value in sound.entries().items() if self._store.get(key) != value
         ]
-        effects: list[Effect] = [self._write(wrong)] if wrong else []
+        effects: list[CareEffect] = [self._write(wrong)] if wrong else []
         for key, _ in wrong:
             finding = Finding(key, "is not what the history says", FromRecord(sound.block.height))
             effects += [*self._findings.note(finding), *self._findings.mended(key)]
@@ -284,7 +284,7 @@ class Caretaker:
                 self._findings.drop(finding.entry)
         return effects
 
-    def _mend_value(self, key: bytes, value: bytes | None) -> list[Effect]:
+    def _mend_value(self, key: bytes, value: bytes | None) -> list[CareEffect]:
         """What the map says is right, whoever sent it; an entry may also have changed or gone since."""
         entry, root = layout.state(key), self._memory.state_root()
         try:
@@ -298,7 +298,7 @@ class Caretaker:
 
     # -- for others -------------------------------------------------------------------------------------------------------
 
-    def answer_records(self, request: RecordsRequest) -> tuple[Records, list[Effect]]:
+    def answer_records(self, request: RecordsRequest) -> tuple[Records, list[CareEffect]]:
         answer, unreadable = answer_records(self._store, request)
         heights = [int.from_bytes(entry[2:], "big") for entry in unreadable]
         return answer, [*chain.from_iterable(map(self.suspect, unreadable, heights))]

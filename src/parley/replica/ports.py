@@ -12,9 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from parley.consensus import events
 from parley.consensus.errors import Reason
-from parley.consensus.events import Evidence
-from parley.consensus.events import Timer as ConsensusTimer
 from parley.consensus.types import QC, Block, Header
 from parley.crypto import merkle
 from parley.ledger.application import AdmittedBatch, KeyValue, Mounted, Receipt, Results
@@ -49,7 +48,7 @@ __all__ = [
     "Write",
 ]
 
-Timer = ConsensusTimer | BatchTimer | SyncTimer | CareTimer | JoinTimer | RecoveryTimer
+Timer = events.Timer | BatchTimer | SyncTimer | CareTimer | JoinTimer | RecoveryTimer
 
 
 class Frozen(KeyValue, Protocol):
@@ -57,7 +56,6 @@ class Frozen(KeyValue, Protocol):
 
     def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Like `scan`, but only the entries from the key `start` on."""
-        ...
 
 
 class LocalStore(Frozen, Protocol):
@@ -65,7 +63,6 @@ class LocalStore(Frozen, Protocol):
 
     def frozen(self) -> Frozen:
         """A view of all that is written now, which later writes do not change. It is free until it is dropped."""
-        ...
 
 
 class Participant(Protocol):
@@ -158,7 +155,7 @@ class Certified:
 class Report:
     """Proof that a member signed two contradicting things."""
 
-    evidence: Evidence
+    evidence: events.Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from parley.mempool.messages import BatchMessage
 from parley.model.refusals import Refused as InadmissibleError
 from parley.replica import wire
 from parley.replica.beginning import ReplicaConfig, certificates, genesis_of, require_own
-from parley.replica.caretaker import Caretaker, FetchBodies
-from parley.replica.caretaker import Effect as CareEffect
+from parley.replica.caretaker import CareEffect, Caretaker, FetchBodies
 from parley.replica.chain import (
     Chain,
     Entries,

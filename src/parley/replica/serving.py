@@ -11,8 +11,7 @@ from parley.consensus.types import Block
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.mempool.pool import Pool
 from parley.replica import wire
-from parley.replica.caretaker import Caretaker
-from parley.replica.caretaker import Effect as CareEffect
+from parley.replica.caretaker import CareEffect, Caretaker
 from parley.replica.chain import Chain
 from parley.replica.ports import Send
 from parley.replica.snapshots import Snapshots

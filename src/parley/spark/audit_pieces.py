@@ -106,7 +106,7 @@ def look(job: Job, piece: Piece, store: KeyValue, application: MakeApplication) 
     """Do a piece of the job on a store that is open."""
     if piece.other_than is not None:
         store = _Others(store, piece.other_than)
-    return _Work(job, store, application).do(piece)
+    return _Work(job, piece, store, application).do()
 
 
 class _Others:
@@ -134,25 +134,30 @@ class _Others:
 class _Work:
     """The checks of one piece, with everything that they find."""
 
-    def __init__(self, job: Job, store: KeyValue, application: MakeApplication) -> None:
-        shown = job.network is not None
+    def __init__(self, job: Job, piece: Piece, store: KeyValue, application: MakeApplication) -> None:
         self._result = Result([])
-        self._made = application(job.genesis)
-        self._audit = Audit(store, job.genesis, self._made, shown=shown, found=self._found)
+        self._audit = Audit(
+            store,
+            job.genesis,
+            application(job.genesis),
+            replay=piece.kind == "executed",
+            shown=job.network is not None,
+            found=self._found,
+        )
         self._audit.highest = job.highest
-        self._job = job
+        self._piece = piece
         self._store = store
 
-    def do(self, piece: Piece) -> Result:
-        match piece.kind:
+    def do(self) -> Result:
+        match self._piece.kind:
             case "blocks":
-                self._blocks(piece)
+                self._blocks(self._piece)
             case "executed":
                 self._executed()
             case "state":
                 self._audit.state()
             case "indices":
-                for under in piece.under:
+                for under in self._piece.under:
                     self._audit.indices(under)
             case "rest":
                 self._audit.rest()
@@ -168,13 +173,8 @@ class _Work:
         result.publications, result.erased = audit.publications, audit.gone
 
     def _executed(self) -> None:
-        job = self._job
-        audit = self._audit = Audit(
-            self._store, job.genesis, self._made, replay=True, shown=job.network is not None
-        )
-        audit.highest = job.highest
         try:
-            for height in audit.executed():
+            for height in self._audit.executed():
                 self._result.reached = height
         except Fault as fault:
             self._found(fault, self._result.reached + 1)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from parley.application.application import Application
 from parley.client.evidence import ProvenMisbehaviour
 from parley.client.ledger import PAGE_BYTES, CertifiedHead, VerifiedBlock
 from parley.model.genesis import Genesis
 from parley.model.principals import AUDITOR
 from parley.spark.errors import NotAllowed, Unreachable
 from parley.spark.gateway import gateway
-
-if TYPE_CHECKING:
-    from parley.spark.options import Network
+from parley.spark.options import Network
 
 BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
 LOOK_SECONDS = 0.2
@@ -28,14 +25,8 @@ class Ledger:
 
     def __init__(self, network: Network, rank: int = 0) -> None:
         self._source = gateway(network, "certified", rank)
-
-    @property
-    def genesis(self) -> Genesis:
-        return self._source.client.genesis
-
-    @property
-    def application(self) -> Application:
-        return self._source.client.application
+        self.genesis = self._source.client.genesis
+        self.application = self._source.client.application
 
     def head(self) -> CertifiedHead:
         return self._run(self._source.client.certified_height())

@@ -14,24 +14,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 from parley.applications import application_of
 from parley.ledger.proofs import Trust
 from parley.model.genesis import Genesis
+from parley.spark.auditing import Ledger
 from parley.spark.detect_brokers import accuse
 from parley.spark.detect_processor import ALERTS, BROKERS, CLIENT, Detector
 from parley.spark.detect_rules import Alert, Thresholds, counted
 from parley.spark.detect_table import AlertTable
 from parley.spark.errors import Unreachable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from parley.spark.auditing import Ledger
 
 NAME = "parley-watch"
 # Rows of one table come in the order of block time, so that nothing is late; two tables may be apart.
@@ -74,8 +71,6 @@ def alerts_of(operations: DataFrame, votes: DataFrame, genesis: Genesis, limits:
 
 
 def _operations(operations: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - a second
-
     time, arguments = f.col("time"), f.col("arguments")
     # A publication's topic is in its receipt; other operations have it among their arguments.
     named = f.when(f.col("operation").endswith("_topic"), f.get_json_object(arguments, "$.name"))
@@ -102,8 +97,6 @@ def _operations(operations: DataFrame) -> DataFrame:
 
 
 def _votes(votes: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     votes = votes.withWatermark("time", LATE).where((f.col("kind") == "vote") & f.col("voted"))
     return votes.select(
         f.lit(BROKERS).alias("watched"),

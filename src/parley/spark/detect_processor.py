@@ -7,11 +7,17 @@ event time is block time. Where it has passed the window of a client that did no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+    ValueState,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,14 +31,6 @@ from parley.applications import application_of
 from parley.model.genesis import Genesis
 from parley.spark.detect_brokers import BrokersState, Voted, heard
 from parley.spark.detect_rules import Alert, ClientState, Event, Thresholds, observe, rest
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import (
-        ExpiredTimerInfo,
-        StatefulProcessorHandle,
-        TimerValues,
-        ValueState,
-    )
 
 BROKERS = "brokers"  # the key of all votes
 CLIENT = "client:"  # what the key of a client's operations begins with; nothing follows for unregistered keys
@@ -72,9 +70,8 @@ class Detector(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:  # noqa: ANN401, ARG002, N802, N803 - names and types are Spark's
         watched = str(key[0])
-        if watched == BROKERS:
-            return map(alert_row, self._hear(rows))
-        return map(alert_row, self._observe(watched.removeprefix(CLIENT), rows))
+        client = watched.removeprefix(CLIENT)
+        return map(alert_row, self._hear(rows) if watched == BROKERS else self._observe(client, rows))
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from parley.spark.delta import append_rows
 from parley.spark.detect_rules import Alert, Kind
-
-if TYPE_CHECKING:
-    from pyarrow import Table
 
 MAX_FILES = 100_000  # that a report reads
 
@@ -82,12 +78,12 @@ def read_alerts(folder: Path) -> list[Alert]:
     return sorted(found.values(), key=lambda one: (one.time, one.height_to, one.kind, one.subject, one.alert))
 
 
-def _table(alerts: Iterable[Alert]) -> Table:
+def _table(alerts: Iterable[Alert]) -> pa.Table:
     rows = [{name: getattr(alert, name) for name in SCHEMA.names} for alert in alerts]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def _alerts(rows: Table) -> list[Alert]:
+def _alerts(rows: pa.Table) -> list[Alert]:
     times = rows.column("time").cast(pa.int64()).to_pylist()
     return [
         Alert(**{**row, "kind": Kind(row["kind"]), "time": time, "evidence": tuple(row["evidence"])})

@@ -44,9 +44,7 @@ class Planner:
     def batch(self) -> list[Range]:
         """All that there is, within the options."""
         sight = self._watch.look()
-        start = self._ends(sight, self._options.start, "startingOffsets")
-        if self._options.timestamp is not None:
-            start = self._since(sight, self._options.timestamp)
+        start = self._starts(sight)
         end = self._ends(sight, self._options.end, "endingOffsets")
         ranges = [(partition, start[partition], end[partition]) for partition in sorted(sight.heads)]
         rights = {
@@ -60,9 +58,7 @@ class Planner:
     def beginning(self) -> Offsets:
         """Where a new query starts."""
         sight = self._watch.look()
-        if self._options.timestamp is not None:
-            return self._offsets(sight, self._since(sight, self._options.timestamp))
-        return self._offsets(sight, self._ends(sight, self._options.start, "startingOffsets"))
+        return self._offsets(sight, self._starts(sight))
 
     def freeze(self) -> None:
         """Go as far as the network is now, and no further."""
@@ -217,7 +213,10 @@ class Planner:
             return head.log_start_offset
         return offset
 
-    def _since(self, sight: Sight, timestamp: int) -> dict[TopicPartition, int]:
+    def _starts(self, sight: Sight) -> dict[TopicPartition, int]:
+        timestamp = self._options.timestamp
+        if timestamp is None:
+            return self._ends(sight, self._options.start, "startingOffsets")
         return {
             partition: self._gateway.run(offset_at(self._gateway.client, partition, head, timestamp))
             for partition, (head, _) in sight.heads.items()

@@ -91,9 +91,12 @@ def _fits(name: str, kind: DataType) -> bool:
 
 
 def _is_header(kind: DataType) -> bool:
-    if not isinstance(kind, StructType) or kind.fieldNames() != ["key", "value"]:
-        return False
-    return isinstance(kind["key"].dataType, StringType) and isinstance(kind["value"].dataType, _TEXT)
+    return (
+        isinstance(kind, StructType)
+        and kind.fieldNames() == ["key", "value"]
+        and isinstance(kind["key"].dataType, StringType)
+        and isinstance(kind["value"].dataType, _TEXT)
+    )
 
 
 def _is_tags(kind: DataType) -> bool:

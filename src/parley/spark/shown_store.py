@@ -31,8 +31,7 @@ class ShownStore:
         self._first = first
         self._next, self._end = low, high
         self._blocks: dict[int, VerifiedBlock] = {}
-        self._bodies: dict[bytes, tuple[int, bytes]] = {}  # with the last height that has them
-        self._rest: dict[bytes, tuple[int, bytes]] = {}
+        self._batches: dict[bytes, tuple[int, bytes]] = {}  # with the last height that has them
         self._nodes: dict[bytes, bytes] = {}
 
     def get(self, key: bytes) -> bytes | None:
@@ -47,10 +46,8 @@ class ShownStore:
                 return self._receipts(int.from_bytes(rest, "big"))
             case b"r/":
                 return self._roots(int.from_bytes(rest, "big"))
-            case b"b/":
-                return self._bodies.get(rest, (0, None))[1]
-            case b"d/":
-                return self._rest.get(rest, (0, None))[1]
+            case b"b/" | b"d/":
+                return self._batches.get(key, (0, None))[1]
             case b"h/":
                 self._block(self._first)
                 return self._nodes.get(key)
@@ -64,9 +61,7 @@ class ShownStore:
     def _receipts(self, height: int) -> bytes | None:
         """Asked for once, when the turn of a block has come: what lies below is not needed any more."""
         block = self._block(height)
-        for kept in (self._bodies, self._rest):
-            for name in [name for name, (of, _) in kept.items() if of < height]:
-                del kept[name]
+        self._batches = {key: kept for key, kept in self._batches.items() if kept[0] >= height}
         for old in [old for old in self._blocks if old < height - 2 * NAMED_WITHIN]:
             del self._blocks[old]
         return None if block is None else layout.encode(block.raw_leaves)
@@ -93,9 +88,9 @@ class ShownStore:
             self._nodes = _nodes(block.before)
         for name, body, remains in zip(block.batches, block.bodies, block.remains, strict=True):
             if body is not None:
-                self._bodies[name] = (block.height, body)
+                self._batches[layout.batch(name)] = (block.height, body)
             elif remains is not None:
-                self._rest[name] = (block.height, layout.encode(remains))
+                self._batches[layout.erased(name)] = (block.height, layout.encode(remains))
 
 
 def _nodes(history: MountainRange) -> dict[bytes, bytes]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -28,9 +29,6 @@ from parley.spark.errors import BadOption
 from parley.spark.options import ReadOptions, read_options, table_of
 from parley.spark.planning import Planner
 from parley.spark.reader import Range, read
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class ParleySource(DataSource):
