@@ -11,7 +11,6 @@ from parley.crypto.hashing import DIGEST_SIZE
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
 from parley.ledger.audit_entries import Fault, decoded
-from parley.model.codec import DECODE_ERRORS
 
 
 def check_links(
@@ -48,35 +47,26 @@ def check_links(
 
 def require_certified(store: KeyValue, block: Block) -> None:
     """The next block names this one, so one that it does not name is not the one that a quorum certified."""
-    above = store.get(layout.committed(block.height + 1))
-    try:
-        named = block.id if above is None else layout.decode_block(above).header.parent
-    except DECODE_ERRORS:
-        return  # its own fault, in a moment
-    if named != block.id and _is_certified_above(store, block.height):
+    above = _stored(store, block.height + 1)  # one that cannot be read is a fault of its own, in a moment
+    if above is not None and above.header.parent != block.id and _is_certified_above(store, block.height):
         raise Fault(layout.committed(block.height), "is not the block that the next one follows")
 
 
 def _is_certified_above(store: KeyValue, height: int) -> bool:
     """Whether the next block is itself the one that its follower names, so that it can be believed."""
-    blocks = [store.get(layout.committed(height + above)) for above in (1, 2)]
-    if blocks[0] is None or blocks[1] is None:
-        return False
-    try:
-        below, above = (layout.decode_block(data) for data in blocks if data is not None)
-    except DECODE_ERRORS:
-        return False
-    return above.header.parent == below.block().id
+    below, above = _stored(store, height + 1), _stored(store, height + 2)
+    return below is not None and above is not None and above.header.parent == below.block().id
 
 
 def is_listed(store: KeyValue, block: Block) -> bool:
     """Whether the block is what a quorum certified, whatever else is wrong with it: then the rest can be looked at."""
-    above = store.get(layout.committed(block.height + 1))
-    try:
-        named = above is not None and layout.decode_block(above).header.parent == block.id
-    except DECODE_ERRORS:
-        return False
+    above = _stored(store, block.height + 1)
+    named = above is not None and above.header.parent == block.id
     return named and merkle.root(block.batches) == block.header.batches_root
+
+
+def _stored(store: KeyValue, height: int) -> layout.StoredBlock | None:
+    return layout.readable(layout.decode_block, store.get(layout.committed(height)))
 
 
 def stored_history(store: KeyValue, size: int) -> merkle.MountainRange | None:

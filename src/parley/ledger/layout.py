@@ -14,7 +14,7 @@ s/<key>      what the application writes: its state, the nodes of the state map,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -22,6 +22,9 @@ from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header, Roots
 from parley.crypto.encoding import u32, u64
 from parley.ledger.application import KeyValue
 from parley.ledger.history import node_key
+from parley.model.codec import DECODE_ERRORS
+
+T = TypeVar("T")
 
 HEAD = b"m/head"
 JOINING = b"m/joining"
@@ -132,6 +135,14 @@ decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_joins = msgspec.msgpack.Decoder(Joins).decode
 decode_receipts = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 decode_roots = msgspec.msgpack.Decoder(Roots).decode
+
+
+def readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
+    """What an entry says; None if it is missing or cannot be read."""
+    try:
+        return decode(value or b"")
+    except DECODE_ERRORS:
+        return None
 
 
 # -- parts of a store under their own keys -----------------------------------------------------------------------------

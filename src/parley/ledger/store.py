@@ -9,10 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 from weakref import WeakSet
 
 from rocksdict import (
@@ -65,7 +64,7 @@ class StoreFailed(StoreError):  # noqa: N818 - what happened to the disk, not an
     """The disk refused or returned something wrong. After a failed write the store takes no other."""
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """Made by `Store.open`. One process at a time has it open."""
 
     def __init__(self, path: Path, db: Rdict) -> None:
@@ -202,9 +201,6 @@ class Store:
                 raise self.failure(f"could not be closed: {error}") from error
         finally:
             self._open = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -187,9 +187,7 @@ class Caretaker:
         except state_map.StrayNode:  # the state has changed since, and has no node there any more
             self._findings.drop(key)
             return []
-        if node is None:
-            return []
-        return [self._write([(key, node)]), *self._findings.mended(key)]
+        return [] if node is None else [self._write([(key, node)]), *self._findings.mended(key)]
 
     def _give_up(self, entry: bytes, why: str) -> None:
         """The state cannot be mended piece by piece: the replica fetches another one."""

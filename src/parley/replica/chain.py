@@ -85,13 +85,9 @@ class Chain:
         if _decoded(layout.decode_roots, key, self._required(key)).history != history.root():
             raise _damaged(layout.HEAD, "and the roots of its height contradict each other")
         block = self._committed(height)
-        receipts = self._store.get(layout.receipts(height))
+        leaves = layout.readable(layout.decode_receipts, self._store.get(layout.receipts(height)))
         leaf = self._store.get(layout.history_node(0, height - 1)) if height else None
-        if receipts is None or leaf is None:  # after a snapshot the caretaker fills them in
-            return
-        try:
-            leaves = layout.decode_receipts(receipts)
-        except msgspec.MsgspecError:  # the caretaker's business
+        if leaves is None or leaf is None:  # the caretaker fills them in after a snapshot, and mends them
             return
         if leaf != leaf_hash(history_leaf_of(height, block.id, leaves)):
             raise _damaged(
@@ -149,8 +145,8 @@ class Chain:
 
     def uncommitted(self) -> list[Block]:
         """Those that can be read: what the others were, block sync finds if it is certified."""
-        keys = [key for key, _ in self._store.scan(layout.UNCOMMITTED)]
-        blocks = (self.uncommitted_block(key[len(layout.UNCOMMITTED) :]) for key in keys)
+        ids = [key[len(layout.UNCOMMITTED) :] for key, _ in self._store.scan(layout.UNCOMMITTED)]
+        blocks = map(self.uncommitted_block, ids)
         return [block for block in blocks if block is not None]
 
     def batch(self, name: bytes) -> bytes | None:
@@ -248,8 +244,7 @@ def _decoded(decode: Callable[[bytes], T], key: bytes, value: bytes) -> T:
 
 def _damaged(key: bytes, what: str) -> Unusable:
     kind, rest = layout.split(key)
-    name = key.decode() if kind == b"m/" else f"{kind.decode()}{rest.hex()}"
-    return Unusable(name, what)
+    return Unusable(key.decode() if kind == b"m/" else f"{kind.decode()}{rest.hex()}", what)
 
 
 def _results(block: Block, results: Results, history: MountainRange) -> tuple[Entries, Roots]:

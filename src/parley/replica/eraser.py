@@ -99,10 +99,8 @@ class Eraser:
             yield self._stored(key) if known is None else known.batches
 
     def _stored(self, key: bytes) -> tuple[bytes, ...]:
-        try:
-            return layout.decode_block(self._store.get(key) or b"").batches
-        except DECODE_ERRORS:
-            return ()
+        stored = layout.readable(layout.decode_block, self._store.get(key))
+        return () if stored is None else stored.batches
 
     def _gone(self, name: bytes) -> tuple[Entries, list[Finding]]:
         body = self._store.get(layout.batch(name))

@@ -66,10 +66,7 @@ def read_block(store: KeyValue, height: int) -> Block | None:
 
 
 def read_leaves(store: KeyValue, height: int) -> tuple[bytes, ...] | None:
-    try:
-        return layout.decode_receipts(store.get(layout.receipts(height)) or b"")
-    except DECODE_ERRORS:
-        return None
+    return layout.readable(layout.decode_receipts, store.get(layout.receipts(height)))
 
 
 def leaf_node(block: Block, leaves: Iterable[bytes]) -> bytes:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Instance
 from parley.consensus.verify import Verifier
@@ -100,7 +98,5 @@ def joins_after(store: KeyValue, patience: Patience, height: int) -> bytes:
 
 
 def _joins(store: KeyValue) -> layout.Joins:
-    try:
-        return layout.decode_joins(store.get(layout.JOINS) or b"")
-    except msgspec.MsgspecError:  # none so far, or damaged: nothing but the count is lost
-        return layout.Joins(0, 0)
+    # None so far, or damaged: nothing but the count is lost.
+    return layout.readable(layout.decode_joins, store.get(layout.JOINS)) or layout.Joins(0, 0)

@@ -6,10 +6,9 @@ disk has to agree with that. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 from parley.consensus.errors import Refused
 from parley.consensus.types import Block
@@ -23,8 +22,6 @@ from parley.replica.findings import Finding, Put
 from parley.replica.memory import Memory, Overlay
 from parley.replica.scrub_blocks import BlockScrub, Outdated
 from parley.replica.scrub_state import StateScrub
-
-T = TypeVar("T")
 
 SLICE = 64 * 1024  # of cost, some 5 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST
 PAUSE = 30_000  # ms between two passes, which matters only where there is little to look at
@@ -130,7 +127,7 @@ class Scrub:
         if self._store.get(layout.HEAD) != head:
             yield Finding(layout.HEAD, "is not what was executed last", Put(head))
         joins = self._store.get(layout.JOINS)
-        if joins is not None and _decoded(layout.decode_joins, joins) is None:
+        if joins is not None and layout.readable(layout.decode_joins, joins) is None:
             yield Finding(layout.JOINS, "cannot be read", Put(None))
         yield from self._blocks.genesis()
         yield ENTRY_COST
@@ -146,13 +143,13 @@ class Scrub:
                 yield Finding(layout.batch(name), what, Put(kept))
                 if kept is None:
                     yield Finding(key, "marks a batch that is not here", Put(None))
-            elif _decoded(decode_mark, mark) is None:
+            elif layout.readable(decode_mark, mark) is None:
                 renewed = Mark(self._index, self._memory.executed(), self._machine.admit(body).author)
                 yield Finding(key, "cannot be read", Put(layout.encode(renewed)))
 
     def _uncommitted(self) -> Iterator[Item | int]:
         for key, value in self._entries(layout.UNCOMMITTED):
-            id_, stored = key[len(layout.UNCOMMITTED) :], _decoded(layout.decode_block, value)
+            id_, stored = key[len(layout.UNCOMMITTED) :], layout.readable(layout.decode_block, value)
             if (
                 stored is None
                 or stored.block().id != id_
@@ -221,10 +218,3 @@ class Scrub:
             if not self._blocks.is_placed(name) and self._store.get(layout.waiting(name)) is None:
                 yield Orphan(name)
             yield ENTRY_COST
-
-
-def _decoded(decode: Callable[[bytes], T], value: bytes) -> T | None:
-    try:
-        return decode(value)
-    except DECODE_ERRORS:
-        return None

@@ -93,8 +93,7 @@ class BlockScrub:
             key, node = layout.history_node(level, index), node_hash(left, right)
             if self._store.get(key) != node:
                 sound = fits(self._store, (level, index), node, self._memory.trusted())
-                remedy = Put(node) if sound else FromRecord(height)
-                yield Finding(key, "is not the history's node", remedy)
+                yield Finding(key, "is not the history's node", Put(node) if sound else FromRecord(height))
                 return
 
     # -- results -----------------------------------------------------------------------------------------------------------
@@ -176,14 +175,9 @@ class BlockScrub:
         """Whether a block that was executed, or may still be, names the batch."""
         if self._keeper.receipt_height(name, self._state) is not None:
             return True
-        return any(name in block.batches for block in self._uncommitted())
-
-    def _uncommitted(self) -> Iterator[Block]:
-        for _, value in self._store.scan(layout.UNCOMMITTED):
-            try:
-                yield layout.decode_block(value).block()
-            except DECODE_ERRORS:
-                continue
+        values = (value for _, value in self._store.scan(layout.UNCOMMITTED))
+        blocks = (layout.readable(layout.decode_block, value) for value in values)
+        return any(block is not None and name in block.batches for block in blocks)
 
     def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:
         try:

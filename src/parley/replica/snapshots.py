@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from parley.consensus.types import QC, Header
 from parley.ledger import layout, state_map
-from parley.replica.ports import Frozen, KeyValue
+from parley.replica.ports import Frozen
 from parley.sync.messages import (
     EntriesRequest,
     NodesRequest,
@@ -85,7 +83,8 @@ class Snapshots:
         height = header.executed_height
         view = self._pending.get(height)
         self._pending = {pending: kept for pending, kept in self._pending.items() if pending > height}
-        if view is not None and (head := _head(view)) is not None and head.height == height:
+        head = None if view is None else layout.readable(layout.decode_head, view.get(layout.HEAD))
+        if view is not None and head is not None and head.height == height:
             self._ready[height] = _Snapshot(SnapshotOffer(header, qc, head.history), view, self._now)
             self._pending.clear()
             self._wanted = False
@@ -159,11 +158,3 @@ def _node(nodes: layout.StateNodes, path: bytes) -> bytes:
     except state_map.DamagedMap:
         return b""
     return found if found is not None and len(found) <= state_map.MAX_NODE else b""
-
-
-def _head(view: KeyValue) -> layout.Head | None:
-    """The height and the history that belong to the view."""
-    try:
-        return layout.decode_head(view.get(layout.HEAD) or b"")
-    except msgspec.MsgspecError:
-        return None

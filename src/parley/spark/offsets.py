@@ -62,8 +62,7 @@ def encode(offsets: Offsets) -> dict[str, Any]:
         topics.setdefault(topic, {})[str(partition)] = place
     needed = sorted({place.rights for place in offsets.places.values()})
     attributes = {str(height): dict(sorted(offsets.attributes.get(height, {}).items())) for height in needed}
-    written = _Written(VERSION, offsets.chain, topics, attributes)
-    found: dict[str, Any] = msgspec.to_builtins(written)
+    found: dict[str, Any] = msgspec.to_builtins(_Written(VERSION, offsets.chain, topics, attributes))
     return found
 
 

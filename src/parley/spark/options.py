@@ -434,9 +434,6 @@ def _all(start: Start) -> set[int]:
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}
+    every = ", ".join(names.values())
     close = get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {names[close[0]]!r}?  Known are: {', '.join(names.values())}".replace(
-            "?  ", "? "
-        )
-    return f"known are: {', '.join(names.values())}"
+    return f"did you mean {names[close[0]]!r}? Known are: {every}" if close else f"known are: {every}"

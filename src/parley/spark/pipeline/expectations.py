@@ -71,8 +71,9 @@ def counted(read: Callable[[str], DataFrame], expectations: Iterable[Expectation
     by_table: dict[str, list[Expectation]] = {}
     for one in expectations:
         by_table.setdefault(one.table, []).append(one)
-    frames = [_counted(_table(read, table), table, ones) for table, ones in by_table.items()]
-    return reduce(DataFrame.union, frames)
+    return reduce(
+        DataFrame.union, (_counted(_table(read, table), table, ones) for table, ones in by_table.items())
+    )
 
 
 def reasons(read: Callable[[str], DataFrame]) -> DataFrame:

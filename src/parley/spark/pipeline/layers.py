@@ -80,8 +80,7 @@ GOLD = {VITALS: vitals_per_ward, AIR: air_per_building}
 
 def _windows(rows: DataFrame, tenant: Tenant) -> GroupedData:
     # By when it was measured: a reading that came late still belongs to its hour.
-    hour = F.window("taken", WINDOW)["start"].alias("hour")
-    return rows.groupBy(hour, tenant.place)
+    return rows.groupBy(F.window("taken", WINDOW)["start"].alias("hour"), tenant.place)
 
 
 # -- what is wrong with a row ----------------------------------------------------------------------------------------

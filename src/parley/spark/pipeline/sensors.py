@@ -88,13 +88,13 @@ class _Device:
             self.silent = self.silent - 1 if self.silent else chance.randint(*SILENCE)
             return None
         hour = time.hour + time.minute / 60
-        fields = {
+        return {
             "device": self.name,
             self.tenant.place: self.place,
             self.tenant.subject: self.subject,
             "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            **self.measure(self, hour),
         }
-        return fields | self.measure(self, hour)
 
 
 def readings(seed: int, pace: Pace) -> Iterator[Reading]:
