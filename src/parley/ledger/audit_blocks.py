@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 import msgspec
 
@@ -20,6 +20,7 @@ from parley.ledger.application import KeyValue, Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
 from parley.ledger.audit_entries import (
     Fault,
+    T,
     check_body,
     check_indices,
     check_rest,
@@ -38,7 +39,6 @@ from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 NOT_IT = "is not what the history says"
 NAMED_WITHIN = 64  # heights above a block in which a header may name its results
@@ -355,7 +355,9 @@ class Audit:
             if self._shown or self._store.get(key) == node:
                 continue
             if not level and fits(self._store, index):
-                self._found(Fault(self._suspect(block.height), NOT_IT))
+                # Block or receipts are wrong: not the receipts, if executing the block has just given them.
+                suspect = layout.receipts if self._replay is None else layout.committed
+                self._found(Fault(suspect(block.height), NOT_IT))
                 self._resume(block.height)
                 return
             self._found(Fault(key, NOT_IT))
@@ -365,10 +367,6 @@ class Audit:
         self._history = stored_history(self._store, height)
         leaf = self._store.get(layout.history_node(0, height - 1))
         self.leaf = leaf if leaf is not None and len(leaf) == DIGEST_SIZE else None
-
-    def _suspect(self, height: int) -> bytes:
-        """Block or receipts are wrong: not the receipts, if executing the block has just given them."""
-        return layout.receipts(height) if self._replay is None else layout.committed(height)
 
     def _check_roots(self, block: Block) -> None:
         """What a header names must be here; of other heights nobody can ask for the roots any more."""

@@ -12,6 +12,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,7 +41,7 @@ class SafetyFileDamaged(SafetyFileError):  # noqa: N818 - the condition, not an 
     """What the file held cannot be read any more, whatever is done about paths, rights and other processes."""
 
 
-class SafetyFile:
+class SafetyFile(AbstractContextManager["SafetyFile"]):
     """Made by `SafetyFile.open`. One process at a time has it open."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -110,9 +111,6 @@ class SafetyFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -264,7 +264,7 @@ class Caretaker:
 
     def resume(self, now: int) -> list[CareEffect]:
         """After an answer, whatever it was."""
-        if self._inquiry.was_wrong():
+        if self._inquiry.is_doubtful:
             return self._ask_next(now)
         return self._go_on(now) if self._inquiry.can_ask(now) else []
 

@@ -81,8 +81,7 @@ class Chain:
         height, history = self.head().height, self.history_range()
         if history.size != height:
             raise _damaged(layout.HEAD, "holds the history of another height")
-        key = layout.roots(height)
-        if _decoded(layout.decode_roots, key, self._required(key)).history != history.root():
+        if self._read(layout.decode_roots, layout.roots(height)).history != history.root():
             raise _damaged(layout.HEAD, "and the roots of its height contradict each other")
         block = self._committed(height)
         leaves = layout.readable(layout.decode_receipts, self._store.get(layout.receipts(height)))
@@ -95,7 +94,7 @@ class Chain:
             )
 
     def head(self) -> layout.Head:
-        return _decoded(layout.decode_head, layout.HEAD, self._required(layout.HEAD))
+        return self._read(layout.decode_head, layout.HEAD)
 
     def history_range(self) -> MountainRange:
         try:
@@ -169,16 +168,16 @@ class Chain:
 
     def _committed(self, height: int) -> Block:
         key = layout.committed(height)
-        block = _decoded(layout.decode_block, key, self._required(key)).block()
+        block = self._read(layout.decode_block, key).block()
         if block.height != height:
             raise _damaged(key, "is a block of another height")
         return block
 
-    def _required(self, key: bytes) -> bytes:
+    def _read(self, decode: Callable[[bytes], T], key: bytes) -> T:
         value = self._store.get(key)
         if value is None:
             raise _damaged(key, "is missing")
-        return value
+        return _decoded(decode, key, value)
 
 
 def store_block(block: Block) -> Entries:

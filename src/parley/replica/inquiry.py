@@ -25,7 +25,7 @@ class Inquiry:
         self._since = 0
         self._began = 0  # when this member's turn did
         self._rests_until = 0
-        self._answered = False  # and it has not been found right so far
+        self.is_doubtful = False  # the last answer: it came, and was not found right so far
         self._heard = False  # somebody answered, rightly or not: silence says nothing about what others have
         self.circles = 0
 
@@ -42,7 +42,7 @@ class Inquiry:
     def ask_next(self, now: int) -> list[Send]:
         """The same question to the next member; after all of them, a pause."""
         assert self._about is not None, "there is a question"
-        self._answered = False
+        self.is_doubtful = False
         if self._asked == self._size - 1:
             if self._heard and not isinstance(self._about, Gathering):
                 self.circles += 1
@@ -61,22 +61,18 @@ class Inquiry:
         """What the answer is about. Raises `Refused` if this member was not asked."""
         if self._about is None or sender != self._member:
             raise Refused(Reason.UNSOLICITED, f"an answer from member {sender}")
-        self._answered = self._heard = True
+        self.is_doubtful = self._heard = True
         return self._about
 
     def right(self, now: int) -> list[Send]:
         """The answer was right; the rest of it is to come, or that was all for now."""
-        about, self._answered, self.circles = self._about, False, 0
+        about, self.is_doubtful, self.circles = self._about, False, 0
         has_turn = now - self._began < TURN
         if isinstance(about, Gathering) and not about.is_done and (has_turn or about.is_in_parts):
             self._since = now
             return [self._question(about)]
         self._about = None
         return []
-
-    def was_wrong(self) -> bool:
-        """Whether the last answer was none."""
-        return self._answered
 
     def _question(self, about: About) -> Send:
         return Send(self._member, about.question() if isinstance(about, Gathering) else ValuesRequest(about))

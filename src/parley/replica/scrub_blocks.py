@@ -175,8 +175,8 @@ class BlockScrub:
         """Whether a block that was executed, or may still be, names the batch."""
         if self._keeper.receipt_height(name, self._state) is not None:
             return True
-        values = (value for _, value in self._store.scan(layout.UNCOMMITTED))
-        blocks = (layout.readable(layout.decode_block, value) for value in values)
+        entries = self._store.scan(layout.UNCOMMITTED)
+        blocks = (layout.readable(layout.decode_block, value) for _, value in entries)
         return any(block is not None and name in block.batches for block in blocks)
 
     def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:

@@ -82,7 +82,7 @@ def _explain(data: bytes, error: str) -> str:
     inside: object = kind
     for step in re.findall(r"\[(\d+|\.\.\.)\]", found[1]):
         if step == "..." or not (isinstance(inside, type) and issubclass(inside, msgspec.Struct)):
-            name, inside = f"{name}[{step}]", _item(inside)
+            name, inside = f"{name}[{step}]", _bare(next(iter(get_args(inside)), object))
             continue
         index = int(step) - (inside.__struct_config__.tag is not None)
         fields = msgspec.structs.fields(inside)
@@ -90,10 +90,6 @@ def _explain(data: bytes, error: str) -> str:
             return error
         name, inside = f"{name}.{fields[index].name}", _bare(fields[index].type)
     return error.replace(found[0], name)
-
-
-def _item(kind: object) -> object:
-    return _bare(next(iter(get_args(kind)), object))
 
 
 def _bare(kind: object) -> object:

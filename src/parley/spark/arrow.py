@@ -113,9 +113,11 @@ class Builder:
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._names], schema=self._schema)
 
     def _values(self, payloads: Iterable[Sequence[bytes]], count: int) -> pa.Array:
-        if not self._options.payload:
-            return pa.nulls(count, pa.binary())
-        return pa.array(list(chain.from_iterable(payloads)), pa.binary())
+        return (
+            pa.array(list(chain.from_iterable(payloads)), pa.binary())
+            if self._options.payload
+            else pa.nulls(count, pa.binary())
+        )
 
     def _of_batches(self, batches: Sequence[Rows], counts: Sequence[int]) -> dict[str, pa.Array]:
         """What is the same for all rows of a batch."""

@@ -165,9 +165,11 @@ class _Work:
 
     def _blocks(self, piece: Piece) -> None:
         audit, result = self._audit, self._result
-        before = stored_history(self._store, piece.first - 1)
-        if piece.before is not None:
-            before = MountainRange.decode(piece.before)
+        before = (
+            stored_history(self._store, piece.first - 1)
+            if piece.before is None
+            else MountainRange.decode(piece.before)
+        )
         result.before = None if before is None else before.encode()
         result.subtree = _subtree([audit.leaf for _ in audit.blocks(piece.first, piece.last, before)])
         result.publications, result.erased = audit.publications, audit.gone

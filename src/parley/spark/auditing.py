@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from parley.client.evidence import ProvenMisbehaviour
 from parley.client.ledger import PAGE_BYTES, CertifiedHead, VerifiedBlock
 from parley.model.genesis import Genesis
 from parley.model.principals import AUDITOR
 from parley.spark.errors import NotAllowed, Unreachable
-from parley.spark.gateway import gateway
+from parley.spark.gateway import T, gateway
 from parley.spark.options import Network
 
 BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
 LOOK_SECONDS = 0.2
-T = TypeVar("T")
 
 
 class Ledger:

@@ -87,14 +87,12 @@ class Watch:
             time.sleep(HEAD_SECONDS)
 
     def _block(self, height: int) -> tuple[str, int]:
-        found = self._blocks.get(height)
-        if found is None:
+        if height not in self._blocks:
             name = self._named(height)  # whoever is asked may be behind the one that showed the state
             if name is None:
                 raise Unreachable(f"Results of height {height} are certified, and no broker shows its block.")
             self._blocks = {height: (name.id.hex(), name.epoch), **dict(list(self._blocks.items())[:15])}
-            found = self._blocks[height]
-        return found
+        return self._blocks[height]
 
     async def _look(self, floor: int) -> Sight:
         topics = await self._topics()

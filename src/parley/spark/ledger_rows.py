@@ -148,16 +148,12 @@ def operation_rows(block: VerifiedBlock, _: Genesis, application: Application) -
             *(receipt.topic, receipt.partition, receipt.count, receipt.digest),
             *((None, None, None) if header is None else (header.session, header.sequence, header.not_after)),
             *(receipt.outcome_name, receipt.code, receipt.outcome.detail, receipt.outcome.place),
-            None if one.operation is None else _json(one.operation),
+            None if one.operation is None else msgspec.json.encode(_plain(one.operation)).decode(),
         )
 
 
-def _json(operation: Operation) -> str:
-    """The operation's fields by name; bytes as hexadecimal digits."""
-    return msgspec.json.encode(_plain(operation)).decode()
-
-
 def _plain(value: object) -> object:
+    """Fields by name; bytes as hexadecimal digits."""
     match value:
         case bytes():
             return value.hex()

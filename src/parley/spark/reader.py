@@ -124,10 +124,9 @@ class _Selection:
         ]
 
     def _allows(self, rule: str) -> bool:
-        found = self._allowed.get(rule)
-        if found is None:
-            found = self._allowed[rule] = parse_rule(rule).allows(self._piece.attributes)
-        return found
+        if rule not in self._allowed:
+            self._allowed[rule] = parse_rule(rule).allows(self._piece.attributes)
+        return self._allowed[rule]
 
     def _matches(self, header: bytes, headers: Mapping[bytes, MessageHeader]) -> bool:
         return self._constraint is None or self._constraint.matches(dict(headers[header].tags))

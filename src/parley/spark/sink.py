@@ -70,8 +70,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         if not query or batch is None:
             raise StageFailed("Spark does not say which query and batch this task belongs to.")
-        run = f"query {query}"
-        return write_rows(self._options, run, stage_of(int(batch)), context.partitionId(), iterator)
+        return write_rows(
+            self._options, f"query {query}", stage_of(int(batch)), context.partitionId(), iterator
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         parts = _parts(messages)

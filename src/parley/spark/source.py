@@ -86,25 +86,26 @@ def _checked(options: ReadOptions, schema: StructType) -> ReadOptions:
     return options
 
 
-class ParleyBatchReader(DataSourceReader):
-    """Everything between two offsets of each partition, as it was when the query was planned."""
+class _RangeReader:
+    """`read` runs in executors and has nothing but options."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return Planner(self._options).batch()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         return read(self._options, partition)
 
 
-class ParleyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The driver's side plans with certified offsets only; `read` runs in executors and has nothing but options."""
+class ParleyBatchReader(_RangeReader, DataSourceReader):
+    """Everything between two offsets of each partition, as it was when the query was planned."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def partitions(self) -> Sequence[InputPartition]:
+        return Planner(self._options).batch()
+
+
+class ParleyStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The driver's side plans with certified offsets only."""
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"_options": self._options}
@@ -135,7 +136,3 @@ class ParleyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return self._planner.pieces(offsets.decode(start), offsets.decode(end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return read(self._options, partition)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -17,13 +16,11 @@ from parley.client.compose import partition_of
 from parley.client.errors import LimitExceeded, StageOver
 from parley.model.batches import MAX_RULES, Message
 from parley.spark.errors import StageFailed
-from parley.spark.gateway import Gateway, gateway
+from parley.spark.gateway import Gateway, T, gateway
 from parley.spark.options import WriteOptions
 from parley.spark.rows import Faulty, Publication, Rows
 
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +113,9 @@ class _Task:
         self._add(row.letter(self._options.dead_letters))
 
     def _topic(self, name: str) -> _Topic:
-        found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = _Topic(self._network, self._options, name, self._run, self._stage)
-        return found
+        if name not in self._topics:
+            self._topics[name] = _Topic(self._network, self._options, name, self._run, self._stage)
+        return self._topics[name]
 
 
 class _Topic:

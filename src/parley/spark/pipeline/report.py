@@ -112,7 +112,9 @@ def write_run(spark: SparkSession, folder: Folder, master: str, begin: float) ->
         seconds=round(time.monotonic() - begin, 1),
         holds=all(one.holds for one in held),
     )
-    _replace(folder.report, msgspec.json.encode(run))
+    written = folder.report.with_suffix(".new")
+    written.write_bytes(msgspec.json.encode(run))
+    written.replace(folder.report)
     return run
 
 
@@ -158,9 +160,3 @@ def _panels(table: pa.Table, tenant: Tenant) -> list[Panel]:
         )
         for column, title, limit in PANELS[tenant]
     ]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(data)
-    temporary.replace(path)
