@@ -297,10 +297,9 @@ class Audit:
         return bodies if len(bodies) == len(block.batches) else None
 
     def _header(self, data: bytes, name: bytes) -> BatchHeader:
-        batch = (
-            _batches.decode(data) if self._shown else check_body(layout.batch(name), data, name, self._chain)
-        )
-        return batch.header
+        if self._shown:
+            return _batches.decode(data).header
+        return check_body(layout.batch(name), data, name, self._chain).header
 
     def _check_accepted(
         self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]

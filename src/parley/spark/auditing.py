@@ -12,8 +12,8 @@ from parley.client.ledger import PAGE_BYTES, CertifiedHead, VerifiedBlock
 from parley.model.genesis import Genesis
 from parley.model.principals import AUDITOR
 from parley.spark.errors import NotAllowed, Unreachable
-from parley.spark.gateway import T, gateway
-from parley.spark.options import Network
+from parley.spark.gateway import gateway
+from parley.spark.options import Network, T
 
 BEHIND_SECONDS = 15.0  # for which brokers may be behind what one of them has shown to be certified
 LOOK_SECONDS = 0.2

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from parley.client import errors as client_errors
 from parley.client.client import Client, connect
@@ -31,7 +31,7 @@ from parley.spark.errors import (
     TopicGone,
     Unreachable,
 )
-from parley.spark.options import Network
+from parley.spark.options import Network, T
 
 MAX_GATEWAYS = 8  # networks, identities and orders of brokers that one process keeps open
 CONNECT_SECONDS = 10.0  # for which no broker at all may answer at the beginning
@@ -40,8 +40,6 @@ LIES = 2  # of each broker in one question, after which asking on is of no use
 CLOSE_SECONDS = 5.0
 CUT_SECONDS = 0.05  # in which a connection that is cut is gone
 GRACE_SECONDS = 15.0  # that a question may take beyond its time, for work that was begun
-
-T = TypeVar("T")
 
 
 class Gateway:

@@ -214,7 +214,8 @@ async def offset_at(
 ) -> int:
     """The first offset whose block is of `timestamp` (ms since 1970) or later; the end if there is none.
 
-    No broker is believed about it. Blocks' times only grow (P5), so that halving finds it; each step reads one batch with its proof.
+    Blocks' times only grow (P5), so that halving finds it; each step reads one batch with its proof, because no broker is
+    believed about it.
     """
     topic, partition = topic_partition
     # What is before `low` is older, what is from `high` on is not.

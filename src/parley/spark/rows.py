@@ -25,14 +25,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, canonical_rule
+from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, SALT_SIZE, canonical_rule
 from parley.client.errors import InvalidRule
 from parley.model.batches import Message, MessageHeader, decode_message_header, encode
 from parley.model.names import Value, is_topic, sorted_pairs
 from parley.model.refusals import Refused
 from parley.spark.errors import BadRow
 
-SALT_SIZE = 16
 SHOWN = 64  # bytes of a key that an error shows
 MAX_REASON = 500  # characters
 MAX_TOPIC = 128  # characters of what stands in the place of a topic, however long it is
@@ -133,9 +132,7 @@ class Faulty:
     def letter(self, topic: str, rng: Callable[[int], bytes] = os.urandom) -> Publication:
         """What the dead-letter topic gets: never the row itself, which may be what is too large."""
         said = {"topic": self.topic, "key": self._shown(), "reason": self.reason}
-        message = Message(
-            rng(SALT_SIZE), encode(MessageHeader()), "", json.dumps(said, ensure_ascii=False).encode()
-        )
+        message = Message(rng(SALT_SIZE), _EMPTY, "", json.dumps(said, ensure_ascii=False).encode())
         return Publication(topic, None, None, message, _size(message))
 
     def _subject(self) -> str:

@@ -16,8 +16,8 @@ from parley.client.compose import partition_of
 from parley.client.errors import LimitExceeded, StageOver
 from parley.model.batches import MAX_RULES, Message
 from parley.spark.errors import StageFailed
-from parley.spark.gateway import Gateway, T, gateway
-from parley.spark.options import WriteOptions
+from parley.spark.gateway import Gateway, gateway
+from parley.spark.options import T, WriteOptions
 from parley.spark.rows import Faulty, Publication, Rows
 
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
