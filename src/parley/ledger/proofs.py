@@ -67,7 +67,7 @@ def history_leaf_of(height: int, block: bytes, leaves: Sequence[bytes]) -> bytes
 
 
 def committee_of(genesis: Genesis) -> tuple[Instance, Block, Verifier]:
-    """The instance that a genesis file makes, its first block, and who checks what its members signed."""
+    """The instance that a genesis file makes, its first block, and the verifier of its members' signatures."""
     instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
     scheme = Ed25519List([broker.key for broker in genesis.brokers])
     first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)

@@ -173,8 +173,8 @@ def _create(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """What was made or renamed in it is on disk on return."""
-    directory = os.open(path, os.O_RDONLY)
+    """Force the names in a directory to disk: what was made or renamed in it is there on return."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:

@@ -20,6 +20,7 @@ from rocksdict import AccessType, Options, Rdict
 
 import parley
 from parley.ledger import layout
+from parley.ledger.safety_file import sync_directory
 from parley.ledger.store import Store, StoreError
 from parley.node.backup_file import (
     CHUNK,
@@ -38,7 +39,6 @@ from parley.node.backup_file import (
 from parley.node.config import Config
 from parley.node.live_copy import copy_store
 from parley.node.recovery import Recovered, beside, examine, recover_storage
-from parley.node.secrets import sync_directory
 from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain

@@ -14,7 +14,7 @@ from typing import IO, Annotated
 
 from msgspec import Meta, MsgspecError, Struct, json
 
-from parley.node.secrets import sync_directory
+from parley.ledger.safety_file import sync_directory
 
 FORMAT = "parley backup 1"
 MANIFEST, DATA = "manifest.json", "data"

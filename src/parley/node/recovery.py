@@ -17,11 +17,10 @@ from pathlib import Path
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import recover_record
 from parley.ledger import layout
-from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
+from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged, sync_directory
 from parley.ledger.store import Store, StoreFailed
 from parley.node.config import Config
 from parley.node.processes import LocalBroker
-from parley.node.secrets import sync_directory
 from parley.node.storage import (
     StorageError,
     holds_something,

@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from parley.ledger.safety_file import sync_directory
+
 MAX_SECRET = 64 * 1024  # bytes; keys are far smaller
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -70,12 +72,3 @@ def _require_private(path: Path, found: os.stat_result) -> None:
         raise SecretError(path, "belongs to another user, who can read and change it; use a key of your own")
     if found.st_mode & _OTHERS:
         raise SecretError(path, f"is open to other users; run: chmod 600 {shlex.quote(str(path))}")
-
-
-def sync_directory(path: Path) -> None:
-    """The names in it are on disk when this returns."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

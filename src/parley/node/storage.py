@@ -12,11 +12,10 @@ from parley.applications import ApplicationError, application_of
 from parley.consensus.record import SafetyState, recover_record, repairs
 from parley.consensus.types import Instance
 from parley.ledger.recent import RecentStates
-from parley.ledger.safety_file import SafetyFile
+from parley.ledger.safety_file import SafetyFile, sync_directory
 from parley.ledger.store import Store
 from parley.mempool import pool
 from parley.node.config import Config, ConfigError
-from parley.node.secrets import sync_directory
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Send, SetTimer
@@ -298,8 +297,8 @@ class Caretaker:
 
     def answer_records(self, request: RecordsRequest) -> tuple[Records, list[CareEffect]]:
         answer, unreadable = answer_records(self._store, request)
-        heights = [int.from_bytes(entry[2:], "big") for entry in unreadable]
-        return answer, [*chain.from_iterable(map(self.suspect, unreadable, heights))]
+        asked = (self.suspect(entry, int.from_bytes(entry[2:], "big")) for entry in unreadable)
+        return answer, [effect for effects in asked for effect in effects]
 
     def answer_values(self, request: ValuesRequest) -> Values:
         return answer_values(self._store, request)
