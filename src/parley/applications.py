@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from parley.application.application import Application
+from parley.application.application import OWN_VERSIONS, Application
 from parley.application.module import Module
 from parley.model.genesis import Genesis
 from parley.modules.advertisements import rules as advertisements
@@ -49,14 +49,27 @@ class ApplicationError(ValueError):
 
 def application_of(genesis: Genesis) -> Application:
     """The application of a network. Raises `ApplicationError`."""
+    return chosen_application(allow_faults=genesis.allow_faults)
+
+
+def chosen_application(*, allow_faults: bool) -> Application:
+    """The application that a network gets if it is made here. Raises `ApplicationError`."""
     named = os.environ.get(VARIABLE, "")
-    if not named or not genesis.allow_faults:
+    if not named or not allow_faults:
         return DATA_SHARD
     module, _, name = named.partition(":")
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ApplicationError(f"{VARIABLE} is {named!r}, which cannot be loaded: {error}") from None
+        raise ApplicationError(
+            f"{VARIABLE} is {named!r}, which cannot be loaded: {error}; it names a value as MODULE:NAME, and PYTHONPATH "
+            "leads to the module"
+        ) from None
     if not isinstance(found, Application):
         raise ApplicationError(f"{VARIABLE} is {named!r}, which is not an Application")
+    if found.version < OWN_VERSIONS:
+        raise ApplicationError(
+            f"{VARIABLE} is {named!r}, of version {found.version}; those below {OWN_VERSIONS} are Parley's, so choose a "
+            "higher one"
+        )
     return found

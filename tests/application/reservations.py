@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from parley.application.application import Application
+from parley.application.application import OWN_VERSIONS, Application
 from parley.application.block import BlockContext
 from parley.application.expiry import cancel, look_again
 from parley.application.module import Module
@@ -18,7 +18,7 @@ from parley.application.operations import Operation, check_rules
 from parley.application.quotas import Quota
 from parley.application.rows import ChangeTable
 from parley.application.tables import TEXT, Record, Table
-from parley.applications import MODULES, VERSION
+from parley.applications import MODULES
 from parley.model.names import U64, Name, Position, RuleText, TopicName
 from parley.model.principals import Principal
 from parley.model.receipts import Outcome
@@ -134,4 +134,4 @@ MODULE = Module(
     expire={RESERVATIONS: expire},
 )
 
-APPLICATION = Application("data shard with reservations", VERSION, (*MODULES, MODULE))
+APPLICATION = Application("data shard with reservations", OWN_VERSIONS, (*MODULES, MODULE))

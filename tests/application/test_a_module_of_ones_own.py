@@ -6,16 +6,32 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.application.reservations import APPLICATION, LIMIT, RESERVATIONS, Reserve, Reserved, SlotTaken
+from tests.application.reservations import (
+    APPLICATION,
+    LIMIT,
+    MODULE,
+    RESERVATIONS,
+    Reserve,
+    Reserved,
+    SlotTaken,
+)
 from tests.application.world import make_genesis
 from tests.node.network import SECONDS, LocalNetwork
 
 import parley
-from parley.applications import VARIABLE, application_of
+from parley.application.application import OWN_VERSIONS, Application, VersionError
+from parley.applications import (
+    MODULES,
+    VARIABLE,
+    ApplicationError,
+    application_of,
+    chosen_application,
+)
 from parley.client.proofs import EntryProof, OperationProof, decode_proof
 from parley.ledger.proofs import ProofError, Trust
 from parley.node.provision import identity_path
@@ -172,6 +188,31 @@ def test_another_application_is_taken_only_where_the_genesis_file_allows_faults(
     assert not careful.allow_faults
     assert "reserve" not in application_of(careful).operations
     assert application_of(msgspec.structs.replace(careful, allow_faults=True)) is APPLICATION
+
+
+def test_a_program_without_it_says_what_is_missing_instead_of_judging() -> None:
+    genesis = msgspec.structs.replace(make_genesis(), allow_faults=True, application=APPLICATION.version)
+    with pytest.raises(VersionError, match=f"own application with {VARIABLE}"):
+        application_of(genesis).require_version(genesis)
+
+
+def test_it_has_a_version_that_is_none_of_parleys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "parley.applications:DATA_SHARD")
+    with pytest.raises(ApplicationError, match=f"below {OWN_VERSIONS} are Parley's"):
+        chosen_application(allow_faults=True)
+
+
+@pytest.mark.parametrize("named", ["tests.application.reservations", "no_such_module:APPLICATION"])
+def test_what_cannot_be_loaded_is_named_with_what_to_do(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, named)
+    with pytest.raises(ApplicationError, match="MODULE:NAME, and PYTHONPATH"):
+        chosen_application(allow_faults=True)
+
+
+def test_a_declared_refusal_without_a_text_is_noticed() -> None:
+    silent = replace(MODULE, texts={})
+    with pytest.raises(AssertionError, match="SlotTaken has no text"):
+        Application("silent", OWN_VERSIONS, (*MODULES, silent))
 
 
 def test_no_file_of_the_package_names_it() -> None:

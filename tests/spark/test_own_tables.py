@@ -13,7 +13,7 @@ from tests.ledger.shard import ALICE, GENESIS
 from tests.spark.ledger import verified
 
 from parley import applications
-from parley.application.application import Application
+from parley.application.application import OWN_VERSIONS, Application
 from parley.application.module import Module
 from parley.application.operations import Operation, encode_operation
 from parley.application.rows import EVIDENCE, LEDGER_TABLES, ChangeTable
@@ -72,7 +72,7 @@ NOTES = Module(
         ChangeTable("notes", {"note": "text", "hours": "int", "about": "bytes", "urgent": "flag"}, _row),
     ),
 )
-OWN = Application("with notes", applications.VERSION, (*applications.MODULES, NOTES))
+OWN = Application("with notes", OWN_VERSIONS, (*applications.MODULES, NOTES))
 FIRST, SECOND = Remember("bread", 3, b"\x01\x02"), Remember("bread", 5, b"")
 
 

@@ -28,6 +28,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+# Versions from here on belong to applications that are not Parley's, so that nobody takes one for the other.
+OWN_VERSIONS = 1_000
+
+
 class VersionError(ValueError):
     """The network runs another version of the application than this program has."""
 
@@ -76,9 +80,12 @@ class Application:
 
     def require_version(self, genesis: Genesis) -> None:
         if genesis.application != self.version:
+            remedy = f"install a release of Parley with version {genesis.application}"
+            if genesis.application >= OWN_VERSIONS:
+                remedy = "name the network's own application with PARLEY_APPLICATION, as its brokers do"
             raise VersionError(
                 f"network {genesis.network} runs version {genesis.application} of its application, and this program has "
-                f"version {self.version}; install a release of Parley with version {genesis.application}"
+                f"version {self.version}; {remedy}"
             )
 
     def principals(self, genesis: Genesis) -> Callable[[State, bytes], Principal]:
@@ -109,6 +116,9 @@ class Application:
         ):
             twice = {name for name in names if names.count(name) > 1}
             assert not twice, f"{what} {min(twice)} is declared twice"
+        for refusal in (refusal for module in self.modules for refusal in module.refusals):
+            said = any(key.partition(".")[0] == refusal.code for key in self.texts)
+            assert said, f"refusal {refusal.code} has no text"
         for table in self.tables.values():
             leads = not table.index or table.passing or hasattr(table.record, "height")
             assert leads, f"entries of index {table.name} lead to a block, so that their record has a height"

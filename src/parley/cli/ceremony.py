@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from parley.applications import VERSION
+from parley.applications import chosen_application
 from parley.crypto import ed25519
 from parley.crypto.encoding import enc
 from parley.model.genesis import (
@@ -108,7 +108,7 @@ def combine(parts: Mapping[str, Part], settings: Settings) -> Genesis:
     _check_brokers(brokers)
     return Genesis(
         FORMAT,
-        VERSION,
+        chosen_application(allow_faults=settings.allow_faults).version,
         settings.network,
         max(part.created for part in ordered),
         settings.depth,

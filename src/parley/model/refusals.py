@@ -6,7 +6,7 @@ sentence, so that rewording changes no root (P27). `parley.model.texts` turns th
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -78,6 +78,7 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
         known = _CLASSES.get(cls.__name__)
         free = known is None or known.__module__ == cls.__module__
         assert free, f"the code {cls.__name__} is that of another module; choose another name for the class"
+        assert retry in get_args(Retry), f"{retry!r} is not one of {', '.join(get_args(Retry))}"
         cls.code, cls.retry, cls.status = cls.__name__, retry, status
         cls.final, cls.settles = final, settles
         cls.garbage, cls.stateless, cls.passing, cls.provable = garbage, stateless, passing, provable

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from parley.applications import VERSION
+from parley.applications import chosen_application
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import (
@@ -187,7 +187,7 @@ def provision_network(
     )
     genesis = Genesis(
         FORMAT,
-        VERSION,
+        chosen_application(allow_faults=allow_faults).version,
         network,
         start_time,
         depth,
