@@ -109,6 +109,9 @@ def test_what_several_brokers_have_in_common_is_said_once() -> None:
 
 
 def test_every_public_error_is_one_of_ours_and_at_hand() -> None:
+    kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
+    ours = {name for name, kind in kinds.items() if issubclass(kind, errors.ParleyError) and name[0] != "_"}
+    assert set(errors.__all__) == ours, "an error is missing in the list"
     assert set(errors.__all__) > set(REFUSALS)
     for name in errors.__all__:
         found = getattr(errors, name)

@@ -207,6 +207,24 @@ def test_batches_do_not_overlap(story: Story) -> None:
         )
 
 
+def test_a_receipt_that_counts_more_than_its_batch_is_noticed(story: Story) -> None:
+    """Otherwise readers that look at no proof would pass over what is left out, or take it for the end."""
+    answer = story.fetched()
+    block = answer.blocks[0]
+    (leaf,) = (DATA_SHARD.decode_leaf(leaf) for leaf in block.proof.leaves)
+    assert isinstance(leaf, BatchReceipt)
+    proof = replace(block.proof, leaves=(encode_leaf(replace(leaf, count=leaf.count + 2)),))
+    alone = replace(answer, blocks=(replace(block, proof=proof),))
+    for lie, offset in ((with_block(answer, 0, alone.blocks[0]), 0), (alone, 3)):
+        with pytest.raises(ProofError):
+            checked_both_ways(
+                UnverifiedView(lie.anchor, DATA_SHARD.decode_leaf),
+                lie,
+                story.ledger.reader(story.carol, "quorum"),
+                Question("notes", 0, offset, 0),
+            )
+
+
 def test_another_partitions_head_is_noticed(story: Story) -> None:
     head = story.ledger.entry(HEADS.key("notes", 1))
     with pytest.raises(ProofError, match="another entry"):

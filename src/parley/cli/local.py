@@ -178,6 +178,7 @@ async def _settle(home: Path, genesis: Genesis, children: Children) -> None:
     """Wait until every broker is ready, then put clients and topic on the ledger."""
     count = len(genesis.brokers)
     with output.reaching("starting brokers") as reached:
+        reached(0, count)
 
         def all_ready(found: dict[str, str]) -> bool:
             ready = sum(state == "ready" for state in found.values())

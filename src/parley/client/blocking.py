@@ -247,7 +247,7 @@ class BlockingClient:
         return _iterate(self.thread, messages)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BlockingPending:
     """A message on its way."""
 
@@ -259,7 +259,7 @@ class BlockingPending:
         return self._thread.run(self._pending)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Blocking(Generic[E]):
     """A part of the client that is entered and left with `with`."""
 

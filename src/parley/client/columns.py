@@ -92,7 +92,7 @@ class ColumnPage:
         return self.batches[-1].end if self.batches else None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Columns:
     """Pages of a partition, from as many brokers as must agree."""
 

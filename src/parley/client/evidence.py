@@ -27,12 +27,12 @@ class ProvenMisbehaviour:
 async def gather(quorum: QuorumClient) -> list[ProvenMisbehaviour]:
     """What all brokers that can be reached hold: one of them alone may hide what concerns it."""
     answers = await quorum.ask_each(quorum.candidates(), partial(_records, quorum))
-    held: dict[
-        evidence.Accusation, tuple[bytes, list[str]]
-    ] = {}  # the first record of each, and who holds one
+    # The first record of each accusation, and who holds one.
+    held: dict[evidence.Accusation, tuple[bytes, list[str]]] = {}
     for name, records in answers.items():
         for accused, record in records:
-            held.setdefault(accused, (record, []))[1].append(name)
+            _, holders = held.setdefault(accused, (record, []))
+            holders.append(name)
     brokers = quorum.reader.trust.genesis.brokers
     found = [
         ProvenMisbehaviour(brokers[one.member].name, one.kind, one.view, record, tuple(holders))

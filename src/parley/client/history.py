@@ -20,7 +20,7 @@ PAGE_BYTES = 1024 * 1024
 _Heads = tuple[PartitionRecord | None, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History:
     """What was published, as far as it is kept."""
 

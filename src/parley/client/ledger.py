@@ -85,7 +85,7 @@ class VerifiedBlock:
 _Checked = tuple[bytes | None, Batch | None, Remains | None]  # of one batch; only one of body and remains
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LedgerReader:
     """Reads blocks as brokers keep them; they show these to auditors only (P22)."""
 
@@ -103,6 +103,10 @@ class LedgerReader:
         question = Prove(0, (CLIENTS.key(quorum.reader.key),))
         return await quorum.ask(Request("asking how far the ledger is", question, Proven, read), needed=1)
 
+    @cached_property
+    def _chain(self) -> bytes:
+        return self._quorum.reader.trust.genesis.chain  # which is hashed anew at each call
+
     async def blocks(self, height: int, *, bodies: bool, max_bytes: int) -> list[VerifiedBlock]:
         if not 1 <= height <= MAX_HEIGHT:
             raise Malformed("height", height=height)
@@ -114,7 +118,7 @@ class LedgerReader:
             certified = quorum.reader.trust.certified(answer.anchor)
             found = self._check(certified, answer, height, bodies=bodies)
             if not found:
-                if height <= floor:
+                if height <= floor:  # it knew the block, so a head below it is an old one
                     require_recent(certified, floor)
                 quorum.require_fresh(certified)
             return found
@@ -167,7 +171,7 @@ class LedgerReader:
 
     def _body(self, body: Body, digest: bytes) -> _Checked:
         """The digest does not cover the signature, so that both are checked."""
-        chain = self._quorum.reader.trust.genesis.chain
+        chain = self._chain
         match body:
             case None:
                 return None, None, None

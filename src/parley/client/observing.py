@@ -30,7 +30,7 @@ class BlockName:
     epoch: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Observer:
     """Everything it says was certified, and was so a moment ago."""
 

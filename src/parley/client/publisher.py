@@ -23,7 +23,7 @@ __all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 MAX_FAILED = 64  # failures that are kept for `flush`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Publishing:
     """What publishers need of their client."""
 
@@ -33,7 +33,7 @@ class Publishing:
     partitions: Callable[[str], Awaitable[int]]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Batch:
     """Messages that go together. `done` is there once they were sent."""
 
@@ -82,7 +82,7 @@ class _Batch:
         )
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Pending:
     """A message on its way. Awaiting it gives its receipt, or raises why there is none."""
 

@@ -90,7 +90,7 @@ def submission(what: str, batch: bytes, digest: bytes) -> Request[Receipted, Ord
     return Request(what, Submit(0, batch), Receipted, partial(check_receipt, digest=digest))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class QuorumClient:
     """Asks brokers until `needed` of the `eligible` ones agree; `height` is the highest certified one that they have shown.
 

@@ -25,7 +25,7 @@ class Bridge:
     stop: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ReadingState:
     """`waiting` are the messages that are here and were not handed out yet; what comes next is read only after them."""
 

@@ -45,7 +45,7 @@ class _Operate(Protocol):
     def __call__(self, operation: CommitStage, *, repeats: bool) -> Awaitable[Applied]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Staging:
     """What one client stages and commits."""
 

@@ -18,7 +18,7 @@ from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 MAX_LISTED = 100_000  # keys that are taken from one broker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StateReader:
     """Reads entries as they are now. Lists are joined from f+1 brokers, one of which is honest, and proven one by one."""
 

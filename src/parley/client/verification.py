@@ -44,7 +44,7 @@ B = TypeVar("B", FetchedBatch, PackedBatch)
 NOTHING = MessageHeader()  # of what is hidden
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Contents:
     """Turns the contents of one answer into messages; redacted only where this reader's own attributes call for it."""
 

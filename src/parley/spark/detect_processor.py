@@ -70,8 +70,9 @@ class Detector(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:  # noqa: ANN401, ARG002, N802, N803 - names and types are Spark's
         watched = str(key[0])
-        client = watched.removeprefix(CLIENT)
-        return map(alert_row, self._hear(rows) if watched == BROKERS else self._observe(client, rows))
+        if watched == BROKERS:
+            return map(alert_row, self._hear(rows))
+        return map(alert_row, self._observe(watched.removeprefix(CLIENT), rows))
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
@@ -123,7 +124,8 @@ class Detector(StatefulProcessor):
 
 
 def alert_row(alert: Alert) -> Row:
-    return Row(**msgspec.to_builtins(alert) | {"evidence": list(alert.evidence)})
+    plain = msgspec.to_builtins(alert, builtin_types=(bytes,)) | {"evidence": list(alert.evidence)}
+    return Row(**{name: plain[name] for name in ALERTS.names})
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -197,11 +197,11 @@ class Misuser(Role):
             (
                 self._reuse_a_sequence,
                 partial(self._begin_a_session, self._author, 7),  # leaves a gap
-                partial(self._deceive, publisher=self._victim.key),
+                partial(self._deceive, publisher=self._victim.key),  # signs for another
                 self._send_garbage,
                 partial(self._deceive, chain=bytes(32)),  # means another network
                 partial(self._begin_a_session, self._author, 0, not_after=1),  # comes too late
-                partial(self._begin_a_session, self._stranger, 0),
+                partial(self._begin_a_session, self._stranger, 0),  # is not registered
                 self._overreach,
                 repeat,
                 repeat,
