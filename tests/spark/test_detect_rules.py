@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
@@ -252,6 +252,14 @@ _OPERATIONS = st.lists(
 )
 
 
+@example(
+    [
+        operation(height, SequenceReused.code, digest=digest)
+        for height, digest in ((1, "x"), (2, "y"), (3, "x"))
+    ]
+    + [operation(height, Invalid.code, position=1) for height in (1, 13, 14)],
+    {2, 14},
+)
 @given(_OPERATIONS, st.sets(st.integers(1, 60), max_size=6))
 def test_how_the_ledger_is_cut_into_micro_batches_changes_no_alert(rows: list[Row], cuts: set[int]) -> None:
     whole = watching()

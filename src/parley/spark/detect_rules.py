@@ -164,7 +164,8 @@ def rest(state: ClientState, client: str, now: int, limits: Thresholds) -> tuple
     ends: list[int] = []
     for kind, tally in state.tallies():
         alerts += watch.end(kind, tally, now)
-        _forget(tally, now - limits.window)
+        if not tally.until:  # an open episode is told with all that was there when it was last counted
+            _forget(tally, now - limits.window)
         ends += [entry.time + limits.window for entry in tally.entries[-1:]]
         ends += [tally.until] if tally.until else []
     return alerts, max(ends) + 1 if ends else 0
