@@ -137,7 +137,7 @@ def test_only_the_heartbeats_of_the_first_blocks_are_short(
             assert driver._delay(heartbeat) < 100
             assert driver._delay(SetTimer(Heartbeat(1), 1)) == 1
             assert driver._delay(view) == 2_000
-            monkeypatch.setattr(Replica, "executed_height", 5)
+            monkeypatch.setattr(driver.replica, "executed_height", 5)
             assert driver._delay(heartbeat) == 1_000
 
     asyncio.run(story())
