@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test test-long lint pytest formal formal-quick lock bench bench-quick docs clean
+.PHONY: help setup java demo test test-long check lint pytest pytest-spark formal formal-quick lock bench bench-quick docs clean
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -63,10 +63,15 @@ java: $(STAMP)
 demo: $(STAMP) java ## watch replicas agree while one lies, hospitals share records, a reader catch its own broker, and Spark make tables
 	@./parley demo
 
-test: lint formal-quick pytest ## ruff, mypy, the import contracts, then pytest
+test: check ## ruff, mypy, the import contracts, then pytest
 
 test-long: export PARLEY_LONG = 1
-test-long: lint formal pytest ## the same with more seeds and larger counts, and the whole model
+test-long: check ## the same with more seeds and larger counts, and the whole model
+
+# Types are checked by one process, and tests of Spark leave a core half idle: they go side by side. Then the rest.
+check: $(STAMP) java
+	@$(MAKE) --no-print-directory -j2 lint $(if $(PARLEY_LONG),formal,formal-quick) pytest-spark
+	@$(MAKE) --no-print-directory pytest
 
 lint: $(STAMP)
 	$(BIN)/ruff check --quiet
@@ -74,14 +79,16 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests of Spark share one session, so they are a run of their own in one process.
+pytest-spark: $(STAMP) java
+	$(PYTEST) -n 0 tests/spark
+
 # The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it,
-# three at a time on two cores, because tests of real processes mostly wait for them.
-# Those of Spark share one session, so they are a run of their own in one process.
-pytest: $(STAMP) java lint $(if $(PARLEY_LONG),formal,formal-quick)
+# four at a time on two cores, because tests of real processes mostly wait for them.
+pytest: $(STAMP)
 	$(PYTEST) -n 2 tests/consensus \
 	  --cov=parley.consensus --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
-	$(PYTEST) -n 0 tests/spark
-	$(PYTEST) -n 3 --ignore=tests/consensus --ignore=tests/spark
+	$(PYTEST) -n 4 --ignore=tests/consensus --ignore=tests/spark
 
 formal: $(STAMP) ## check the model of the voting rules with Spin
 	@set -e; \

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.ledger.shard import GENESIS
 from tests.spark.ledger import verified
 
+from parley.applications import DATA_SHARD
 from parley.client.errors import Stalled
 from parley.client.observing import BlockName
 from parley.modules.topics.tables import PartitionRecord
@@ -46,6 +47,7 @@ class Stub:
             topic=lambda _name: None,
             page=lambda *_, **__: None,
             genesis=GENESIS,
+            application=DATA_SHARD,
         )
 
     def run(self, work: object) -> Any:  # noqa: ANN401 - anything
