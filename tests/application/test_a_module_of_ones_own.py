@@ -41,7 +41,7 @@ from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     VARIABLE: "tests.application.reservations:APPLICATION",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
     JAVA_OPTIONS: BRIEF,
 }
 
