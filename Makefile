@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test test-long check lint pytest pytest-spark formal formal-quick lock bench bench-quick docs clean
+.PHONY: help setup java demo test test-long check lint style types pytest pytest-spark formal formal-quick lock bench bench-quick docs clean
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -69,15 +69,19 @@ test-long: export PARLEY_LONG = 1
 test-long: check ## the same with more seeds and larger counts, and the whole model
 
 # Types are checked by one process, and tests of Spark leave a core half idle: they go side by side. Then the rest.
-check: $(STAMP) java
-	@$(MAKE) --no-print-directory -j2 lint $(if $(PARLEY_LONG),formal,formal-quick) pytest-spark
+check: style java
+	@$(MAKE) --no-print-directory -j2 types $(if $(PARLEY_LONG),formal,formal-quick) pytest-spark
 	@$(MAKE) --no-print-directory pytest
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
 
 # Tests of Spark share one session, so they are a run of their own in one process.
 pytest-spark: $(STAMP) java
