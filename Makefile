@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test test-long check lint style types pytest pytest-spark formal formal-quick lock bench bench-quick docs clean
+.PHONY: help setup java demo test test-long check lint style types pytest pytest-consensus pytest-spark formal formal-quick lock bench bench-quick docs clean
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -68,9 +68,9 @@ test: check ## ruff, mypy, the import contracts, then pytest
 test-long: export PARLEY_LONG = 1
 test-long: check ## the same with more seeds and larger counts, and the whole model
 
-# Types are checked by one process, and tests of Spark leave a core half idle: they go side by side. Then the rest.
+# Tests of Spark leave a core half idle: types and the ordering core are checked beside them. Then the rest.
 check: style java
-	@$(MAKE) --no-print-directory -j2 types $(if $(PARLEY_LONG),formal,formal-quick) pytest-spark
+	@$(MAKE) --no-print-directory -j2 pytest-spark pytest-consensus
 	@$(MAKE) --no-print-directory pytest
 
 lint: style types
@@ -87,11 +87,15 @@ types: $(STAMP)
 pytest-spark: $(STAMP) java
 	$(PYTEST) -n 0 tests/spark
 
-# The ordering core is held to full branch coverage by its own tests; the others run without the cost of measuring it,
-# four at a time on two cores, because tests of real processes mostly wait for them.
+# The ordering core is held to full branch coverage by its own tests. What they say is shown when they are done, because
+# those of Spark write meanwhile.
+pytest-consensus: types $(if $(PARLEY_LONG),formal,formal-quick)
+	@said=$$($(PYTEST) -n 0 tests/consensus --cov=parley.consensus --cov-branch \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=100 2>&1) && result=0 || result=$$?; \
+	echo; echo "$$said"; exit $$result
+
+# The others run without the cost of measuring it, four at a time on two cores: tests of real processes mostly wait.
 pytest: $(STAMP)
-	$(PYTEST) -n 2 tests/consensus \
-	  --cov=parley.consensus --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 	$(PYTEST) -n 4 --ignore=tests/consensus --ignore=tests/spark
 
 formal: $(STAMP) ## check the model of the voting rules with Spin

@@ -51,6 +51,7 @@ def test_a_lost_disk_is_brought_back_from_the_others(consortium: Consortium) -> 
         consortium.follow("A broker that lost its disk")
 
 
+@pytest.mark.long
 def test_a_ledger_is_backed_up_read_and_restored_while_the_others_go_on(consortium: Consortium) -> None:
     with Load(consortium) as load:
         consortium.follow("Back up the ledger")

@@ -80,7 +80,7 @@ def test_a_replica_may_crash_at_every_effect(replica: int, share: int) -> None:
 def test_a_replica_may_crash_again_soon_after_a_crash(share: int) -> None:
     """A safety record half written, then another half written over it, once stopped a replica for good."""
     effects = recorded_effects(0)
-    step = 1 if LONG else 10
+    step = 1 if LONG else 20
     for first in range(share, effects, step * SHARES):
         for second in range(16 if LONG else 8):
             crash_twice(first, second, variant=first + second)

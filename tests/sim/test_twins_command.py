@@ -1,6 +1,7 @@
 """`parley sim twins`: the same for people and for scripts."""
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from parley.sim.twins.mutants import Mutant
 from parley.sim.twins.scenario import save
 
 runner = CliRunner()
+LONG = bool(os.environ.get("PARLEY_LONG"))
 KEPT = Path(campaign.__file__).parent / "regressions"
 FIVE = ["parent-only-commit", "fast-hotstuff-v1", "no-persistence", "duplicate-signers", "two-twins-of-four"]
 
@@ -64,7 +66,8 @@ def test_the_five_mutants_are_listed() -> None:
     assert all(name in words for name in FIVE)
 
 
-@pytest.mark.parametrize("mutant", FIVE)
+# All five are also caught without the command, in test_twins.
+@pytest.mark.parametrize("mutant", FIVE if LONG else ["no-persistence", "two-twins-of-four"])
 def test_a_mutant_is_caught_and_the_output_names_by_what(mutant: str) -> None:
     code, out, _ = invoke("--mutant", mutant, "--seed", "7", "--jobs", "1", "--json")
     result = json.loads(out)
