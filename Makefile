@@ -94,7 +94,7 @@ pytest-consensus: types $(if $(PARLEY_LONG),formal,formal-quick)
 	  --cov-report=term-missing:skip-covered --cov-fail-under=100 2>&1) && result=0 || result=$$?; \
 	echo; echo "$$said"; exit $$result
 
-# The others run without the cost of measuring it, four at a time on two cores: tests of real processes mostly wait.
+# The others run without the cost of measuring it. Four at a time keep two cores busy while some wait for processes.
 pytest: $(STAMP)
 	$(PYTEST) -n 4 --ignore=tests/consensus --ignore=tests/spark
 

@@ -28,7 +28,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# Versions from here on belong to applications that are not Parley's, so that nobody takes one for the other.
+# Versions from here on belong to applications that are not Parley's, so that the two cannot be confused.
 OWN_VERSIONS = 1_000
 
 
