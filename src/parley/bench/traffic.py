@@ -145,7 +145,7 @@ class SubscribingLoad:
     """Counts deliveries. How many there were by then is noted again and again, and looked up when the window is known."""
 
     def __init__(self, job: Job) -> None:
-        self.begun = asyncio.Event()  # everybody got something
+        self.begun = asyncio.Event()  # every subscriber got something
         self._job = job
         self._stack = AsyncExitStack()
         self._clients: list[Client] = []

@@ -36,7 +36,7 @@ class Proxy:
         self.delay = 0.0  # seconds by which bytes are late
 
     async def __aenter__(self) -> Self:
-        # Nobody else gets the port while the link is cut: it stays open, and who comes is turned away.
+        # The port stays open while the link is cut, so that no other program gets it; connections are refused.
         self._server = await asyncio.start_server(self._serve, HOST, 0, limit=CHUNK)
         return self
 

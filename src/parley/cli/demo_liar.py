@@ -76,7 +76,7 @@ FORGE, WITHHOLD, EQUIVOCATE = "forge", "withhold", "equivocate"
 
 def play(say: Say) -> Outcome:
     """Run the story on brokers of its own; `say` hears of each step."""
-    # Other schemes soon let nobody lead who fails at it, and this story needs it to.
+    # Other schemes soon pass over a leader that fails, and this story needs it to lead.
     network = staged("rates", PEOPLE, say, TIMEOUTS, leaders="round-robin", allow_faults=True)
     with _quiet(), network as stage:
         say("starting four brokers")

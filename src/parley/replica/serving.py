@@ -51,7 +51,7 @@ Question = (
 class Budget:
     """How much one member may make another send: small questions with large answers are an attack if they cost nothing.
 
-    A token bucket per member. It may be overdrawn by one answer, so that no work is done for which nobody pays.
+    A token bucket per member. It may be overdrawn by one answer, so that all work is paid for.
     """
 
     def __init__(self, size: int) -> None:
