@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, START, WRITER, Actor, Signed, World, actor, mount, registration
 
-from parley.application import sequences, strangers
+from parley.application import sequences, strangers, work
 from parley.application.expiry import EXPIRY
 from parley.application.operations import Operation
 from parley.application.quotas import COUNTS, HELD
@@ -48,9 +48,10 @@ from parley.modules.staging import tables as stages
 from parley.modules.staging.operations import CommitStage
 from parley.modules.subscriptions import matching
 from parley.modules.subscriptions import rules as subscriptions
+from parley.modules.subscriptions.matching import HEAD
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import Subscribed
-from parley.modules.subscriptions.tables import GUARDS, ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import ENDING, HEADS, TOPICS
 from parley.node import answers as answering
@@ -66,6 +67,7 @@ __all__ = [
     "BOB",
     "CAROL",
     "DAVE",
+    "HEAD",
     "INSURER",
     "LABORATORY",
     "LEAST",
@@ -145,8 +147,8 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "writer kept": ((staging, "WRITER_KEPT"),),
     "counted of commit": ((staging, "MAX_COUNTED"),),
     "counted of block": ((commits, "MAX_COUNTED_PER_BLOCK"),),
-    "compared of batch": ((budget, "MAX_COMPARED_PER_BATCH"),),
-    "compared of block": ((budget, "MAX_COMPARED_PER_BLOCK"),),
+    "compared of batch": ((budget, "MAX_COMPARED"),),
+    "work of block": ((work, "BLOCK_WORK"),),
     "committed of block": ((commits, "MAX_COMMITTED_PER_BLOCK"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
     "examined": ((answering, "MAX_EXAMINED"),),
@@ -227,8 +229,8 @@ def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[st
         "count of writers": COUNTS.key("writers", ""),
         "weight": stages.WEIGHTS.key("open"),
         "stranger": strangers.STRANGERS.key(batch),
-        "guard": GUARDS.key("open", id_of_constraint("a = 1")),
-        "ending": ENDING.key("gone"),
+        "guard": CONSTRAINTS.key("open", 1, id_of_constraint("a = 1")),
+        "ending": ENDING.key(A, "gone"),
         "ages": AGES.key("short", 0),
         "use": HELD.key("subscriptions", client),
         "staged": stages.STAGED.key(batch),

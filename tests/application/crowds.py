@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.application.codes import (
+    HEAD,
     INSURER,
     LEAST,
     MALLORY,
@@ -46,8 +47,8 @@ TIGHT = {
     "staged": 12 * LEAST - 3,
     "writers of client": 2,
     "writers": 6,
-    "compared of batch": 30,
-    "compared of block": 45,
+    "compared of batch": 30 + 4 * HEAD,
+    "work of block": 40,
     "committed of block": 4,
     "counted of commit": 8,
     "counted of block": 12,

@@ -107,24 +107,26 @@ class Reference:
         self.stages: dict[tuple[bytes, str, bytes], Commit] = {}  # of publisher, topic and writer
         self.queue: list[tuple[bytes, Batch, Position]] = []  # committed and not numbered
         self.ending: set[str] = set()  # topics that this block deleted
+        self.leaving: set[bytes] = set()  # clients that this block revoked
         self.height = self.time = 0
 
     def apply(self, height: int, time: int, batches: list[tuple[bytes, Batch]]) -> list[tuple[bytes, str]]:
         """(digest, code) in the order of application."""
         self.height, self.time = height, time
         for key in sorted(self.subscriptions):
-            if self.subscriptions[key] < time or key[0] in self.ending:
+            if self.subscriptions[key] < time or key[0] in self.ending or key[2] in self.leaving:
                 self.end(key)
         for log, ages in self.ages.items():
             retention = self.topics[log[0]].retention
             while retention and any(age + retention <= time for age in ages[self.start[log] :][:1]):
                 self.start[log] += 1
         for model in self.models:
-            model.begin_block(self.ending)
+            model.begin_block(self.ending, self.leaving)
         for digest, batch in list(self.staged.items()):
             if batch.header.not_after < height:
                 del self.staged[digest]
         self.ending.clear()
+        self.leaving.clear()
         waiting = list(batches)
         codes: list[tuple[bytes, str]] = []
         # The first place of a sequence goes to its lowest sequence, and so on.
@@ -301,10 +303,7 @@ class Reference:
             case RevokeClient():
                 revoked = self.named(self.administrator(key), operation.name)
                 self.clients[revoked].revoked = True
-                for held in [held for held in self.subscriptions if held[2] == revoked]:
-                    self.end(held)
-                for model in self.models:
-                    model.client_revoked(revoked)
+                self.leaving.add(revoked)
             case CreateTopic():
                 self.create(self.administrator(key), operation, at)
             case AlterTopic():

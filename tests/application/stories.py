@@ -11,6 +11,7 @@ from tests.application.codes import (
     BOB,
     CAROL,
     DAVE,
+    HEAD,
     INSURER,
     LABORATORY,
     LEAST,
@@ -225,7 +226,7 @@ def advertising() -> list[Said]:
 
 
 def publishing() -> list[Said]:
-    with limited({"compared of batch": 30, "compared of block": 45}):
+    with limited({"compared of batch": 30 + 2 * HEAD, "work of block": 8}):
         story = Story()
         world = story.world
         for who in (ALICE, BOB):
@@ -403,7 +404,7 @@ def _narrow() -> Story:
 def costs() -> list[Said]:
     """Of staged batches, and of commits."""
     said: list[Said] = []
-    low = {"compared of batch": 30, "compared of block": 45}
+    low = {"compared of batch": 30 + 2 * HEAD, "work of block": 8}
     with limited(low):
         story = _narrow()
         _stage(story, ALICE, 11, 10, 1)

@@ -33,7 +33,7 @@ from parley.modules.staging.tables import (
     STAGING,
     StageRecord,
 )
-from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS, ConstraintRecord
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS, OrderHead
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 
 
@@ -184,9 +184,7 @@ def _compare_orders(world: World, reference: Reference) -> None:
     live = {name: order for name, order in reference.orders.items() if not order.closed}
     heads = {}
     for (topic, partition, constraint, incarnation), order in live.items():
-        subscribers = sum(held[:2] == (topic, constraint) for held in reference.subscriptions)
-        text = reference.texts[constraint]
-        heads[topic, partition, constraint] = ConstraintRecord(
-            text, incarnation, len(order.items), subscribers
+        heads[topic, partition, constraint] = OrderHead(
+            reference.texts[constraint], incarnation, len(order.items)
         )
     assert world.table(ORDER_HEADS) == heads

@@ -11,13 +11,16 @@ from typing import Any, TypeVar
 from parley.application import keeping, quotas, sequences, strangers
 from parley.application.block import BlockContext, Hook
 from parley.application.expiry import BEHIND, EXPIRY
+from parley.application.jobs import Job
 from parley.application.keeping import Keeper
 from parley.application.machine import Machine
-from parley.application.module import AnyTable, Apply, Index, Module
+from parley.application.module import AnyTable, Apply, Cost, Index, Module
 from parley.application.operations import Operation, OperationDecoder
 from parley.application.rows import EVIDENCE, LEDGER_TABLES
 from parley.application.state import State
+from parley.application.tables import Reader
 from parley.application.texts import TEXTS
+from parley.application.work import OPERATION
 from parley.ledger.application import Mounted
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
@@ -44,6 +47,8 @@ class Application:
         self.version = version
         self.modules = every = (HOST, *modules)
         self.apply_operation: Mapping[type[Operation], Apply] = _joined(one.operations for one in every)
+        self.costs: Mapping[type[Operation], Cost] = _joined(one.costs for one in every)
+        self.jobs: Mapping[AnyTable, Job] = _joined(one.jobs for one in every)
         self.operations = {kind.name_of(): kind for kind in self.apply_operation}
         self.outcomes = (*HOST_OUTCOMES, *(outcome for one in every for outcome in one.outcomes))
         # Besides receipts of batches.
@@ -92,6 +97,11 @@ class Application:
         """Which principal a key is, in one network."""
         (known,) = [module.principals for module in self.modules if module.principals is not None]
         return known(genesis)
+
+    def cost_of(self, reader: Reader, by: Principal, operation: Operation) -> int:
+        """What carrying out the operation will touch, as far as that is done in its own block."""
+        cost = self.costs.get(type(operation))
+        return OPERATION if cost is None else OPERATION + cost(reader, by, operation)
 
     def table_of(self, key: bytes) -> AnyTable | None:
         """The table of an entry, by its key or a prefix that names the table."""

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from parley.application import work
 from parley.application.executed import Executed
 from parley.application.state import State
+from parley.application.work import Shares
 from parley.ledger.application import KeyValue
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
@@ -15,8 +17,6 @@ from parley.model.receipts import BatchReceipt
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-MAX_WORK = 4_096  # entries that work which goes on after its own block may touch in one block
 
 
 class Hook(Generic[P]):
@@ -64,8 +64,11 @@ class BlockContext:
     derived: Mapping[Derived[Any], Any]
     principals: Callable[[State, bytes], Principal]
     room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
-    # Entries that may still be touched.
-    work: int = field(init=False, default_factory=lambda: MAX_WORK)
+    # What is left for work that was decided in earlier blocks; less than nothing if its last piece was too large.
+    work: int = field(init=False, default_factory=lambda: work.HOUSEKEEPING)
+    shares: Shares = field(
+        init=False, default_factory=lambda: Shares(0, ())
+    )  # for its batches, while they are executed
     # Receipts of batches of earlier blocks that were finished in this one.
     late: list[BatchReceipt] = field(init=False, default_factory=list)
     # Digests of batches whose bodies will never be read again.
@@ -86,6 +89,17 @@ class BlockContext:
         """Call the handlers of the hook, in the order of the modules."""
         for handle in self.hooks.get(hook, ()):
             handle(*args, **kwargs)
+
+    def spend(self, work: int) -> None:
+        """Take work for the batch that is executed, before anything is written. Raises `PutOff` if there is no room."""
+        self.shares.spend(work)
+
+    def at_most(self, work: int, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a part of a job now, with so much work, which the operation that begins the job has spent."""
+        before, self.work = self.work, work
+        done = job(*args, **kwargs)
+        self.work = before
+        return done
 
     def principal(self, key: bytes) -> Principal:
         return self.principals(self.state, key)

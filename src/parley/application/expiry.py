@@ -9,7 +9,8 @@ from parley.application.block import BlockContext
 from parley.application.state import State
 from parley.application.tables import LARGE, REST, Table
 
-MAX_SWEPT = 4_096  # entries and heights a block: more than a block can list, so what is left over gets less
+# Entries and heights a block: what a block's work allows to be listed is less, so what is left over gets less.
+MAX_SWEPT = 768
 
 EXPIRY: Table[bytes, int, bytes] = Table(
     "expiry", bytes, LARGE, REST, about="Lists an entry under the height whose block looks at it again."
@@ -54,3 +55,4 @@ def sweep(block: BlockContext, tables: Mapping[str, tuple[Table[Any, *tuple[Any,
     left_over = reached if reached <= height else 0
     if left_over != behind:
         BEHIND.add(state, by=left_over - behind)
+    block.work -= min(MAX_SWEPT - room, block.work // 2)

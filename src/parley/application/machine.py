@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parley.application import expiry, keeping, strangers
+from parley.application import expiry, jobs, keeping, strangers, work
 from parley.application.admission import Admission, OpenedBatch
 from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
 from parley.application.sequences import ProducerSequence
 from parley.application.state import State
+from parley.application.work import Pass, PutOff, Sender, Shares
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Receipt, Results
@@ -23,6 +24,8 @@ from parley.model.refusals import Busy, Expired, OutOfSequence, Refused, Sequenc
 
 if TYPE_CHECKING:
     from parley.application.application import Application
+
+Session = tuple[bytes, bytes, int, str, int]
 
 
 class Machine:
@@ -65,9 +68,10 @@ class Machine:
         for module in application.modules:
             if module.begin_block is not None:
                 module.begin_block(context)
+        jobs.carry_out(context, application.jobs)
         opened = in_turn([self._admission.recall(digest, body) for digest, body in batches])
         context.room -= sum(len(body) for _, body in batches)
-        receipts = [self._execute(context, one, position) for position, one in enumerate(opened)]
+        receipts = self._execute_all(context, opened)
         for module in application.modules:
             if module.end_block is not None:
                 module.end_block(context)
@@ -126,17 +130,52 @@ class Machine:
             urgent=bool(context.late) or context.urgent,
         )
 
+    def _execute_all(self, block: BlockContext, batches: Sequence[OpenedBatch]) -> list[BatchReceipt]:
+        """The receipts in the order in which the batches were executed: those within their senders' shares come first.
+
+        Once a batch of a session is put off, so are its later ones.
+        """
+        senders = {key: self._sender(block, key) for key in dict.fromkeys(one.author for one in batches)}
+        block.shares = shares = Shares(work.left(block.work), senders.values())
+        receipts: list[BatchReceipt] = []
+        waiting = [(one, 0) for one in batches]  # with the least that each takes
+        for number in Pass:
+            put_off: list[tuple[OpenedBatch, int]] = []
+            sessions: set[Session] = set()
+            for one, least in waiting:
+                if sessions and session_of(one) in sessions:
+                    put_off.append((one, least))
+                    continue
+                try:
+                    if not shares.turn(senders[one.author], number, least):
+                        raise PutOff(least)
+                    receipts.append(self._execute(block, one, len(receipts)))
+                except PutOff as full:
+                    sessions.add(session_of(one))
+                    put_off.append((one, full.work))
+            waiting = put_off
+        return [*receipts, *(self._put_off(block, one) for one, _ in waiting)]
+
+    def _sender(self, block: BlockContext, key: bytes) -> Sender:
+        return self._principal(block.state, key).belongs_to, key
+
     def _execute(self, block: BlockContext, opened: OpenedBatch, position: int) -> BatchReceipt:
-        """The receipt will be the block's leaf at `position`."""
+        """The receipt will be the block's leaf at `position`. Raises `PutOff`."""
         header = opened.batch.header
         by = self._principal(block.state, header.publisher)
+        decide = self._decide if self._is_sequenced(header) else self._decide_unsequenced
+        return _receipt(opened, by, decide(block, by, opened, (block.height, position)))
+
+    def _put_off(self, block: BlockContext, opened: OpenedBatch) -> BatchReceipt:
+        """Nothing is decided: it is ordered again."""
+        header = opened.batch.header
+        following = ProducerSequence(block.state, header).next if self._is_sequenced(header) else 0
+        by = self._principal(block.state, header.publisher)
+        return _receipt(opened, by, Rejected.of(Busy("block_full"), following))
+
+    def _is_sequenced(self, header: BatchHeader) -> bool:
         kind = self._application.batch_kinds.get(header.kind)
-        sequenced = kind is None or kind.sequence  # operations have no kind of their own
-        decide = self._decide if sequenced else self._decide_unsequenced
-        outcome = decide(block, by, opened, (block.height, position))
-        return BatchReceipt(
-            opened.digest, header.publisher, by.title, header.topic, header.partition, header.count, outcome
-        )
+        return kind is None or kind.sequence  # operations have no kind of their own
 
     def _decide(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
         state, header, digest = block.state, opened.batch.header, opened.digest
@@ -155,7 +194,9 @@ class Machine:
             early = OutOfSequence(sequence=header.sequence, expected=sequence.next)
             return Rejected.of(early, sequence.next)
         try:
-            sequence.require_room(header)
+            if not sequence.exists:
+                sequence.require_room(header)
+                block.spend(work.NEW_SEQUENCE)
             outcome = self._apply(block, by, opened, at)
         except Refused as refused:
             if not refused.settles:  # nothing is decided: it waits for another block
@@ -178,17 +219,28 @@ class Machine:
     def _apply(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
         operation = opened.operation
         if operation is not None:
+            block.spend(self._application.cost_of(block.state, by, operation))
             return self._application.apply_operation[type(operation)](block, by, operation, at)
         return self._application.batch_kinds[opened.batch.header.kind].apply(block, by, opened, at)
 
 
+def _receipt(opened: OpenedBatch, by: Principal, outcome: Outcome) -> BatchReceipt:
+    header = opened.batch.header
+    return BatchReceipt(
+        opened.digest, header.publisher, by.title, header.topic, header.partition, header.count, outcome
+    )
+
+
+def session_of(opened: OpenedBatch) -> Session:
+    header = opened.batch.header
+    return header.publisher, header.session, header.kind, header.topic, header.partition
+
+
 def in_turn(batches: list[OpenedBatch]) -> list[OpenedBatch]:
     """The leader's order, but a session's batches by sequence within the places that the session holds (P3)."""
-    sessions: dict[tuple[object, ...], list[int]] = {}
+    sessions: dict[Session, list[int]] = {}
     for place, opened in enumerate(batches):
-        header = opened.batch.header
-        session = (header.publisher, header.session, header.kind, header.topic, header.partition)
-        sessions.setdefault(session, []).append(place)
+        sessions.setdefault(session_of(opened), []).append(place)
     ordered = list(batches)
     for places in sessions.values():
         if len(places) == 1:

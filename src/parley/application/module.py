@@ -13,10 +13,11 @@ from typing import Any
 from parley.application.admission import OpenedBatch
 from parley.application.block import BlockContext, Derived, Hook
 from parley.application.expiry import Expire
+from parley.application.jobs import Job
 from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.application.state import State
-from parley.application.tables import Table
+from parley.application.tables import Reader, Table
 from parley.ledger.application import Erasure, KeyValue
 from parley.model.genesis import Genesis
 from parley.model.names import Position
@@ -29,6 +30,7 @@ AnyTable = Table[Any, *tuple[Any, ...]]
 # What applies one operation; the receipt will be the leaf at the position.
 Apply = Callable[[BlockContext, Principal, Any, Position], Outcome]
 ApplyBatch = Callable[[BlockContext, Principal, OpenedBatch, Position], Outcome]
+Cost = Callable[[Reader, Principal, Any], int]
 IndexEntries = Iterator[tuple[bytes, bytes | None]]  # of a store; None deletes
 Index = Callable[[int, int, Any], IndexEntries]
 
@@ -50,6 +52,12 @@ class Module:
 
     name: str
     operations: Mapping[type[Operation], Apply] = field(default_factory=dict)
+    # What an operation will touch, in `parley.application.work`'s unit: brokers charge their clients for it, too. Those that
+    # are not named here touch a few entries. What would take more than a block has is begun as a job.
+    costs: Mapping[type[Operation], Cost] = field(default_factory=dict)
+    jobs: Mapping[AnyTable, Job] = field(
+        default_factory=dict
+    )  # what goes on over blocks, by the table that lists it
     batches: tuple[BatchKind, ...] = ()
     tables: tuple[AnyTable, ...] = ()
     outcomes: tuple[type[Outcome], ...] = ()

@@ -6,6 +6,7 @@ from parley.model.texts import Texts
 
 TEXTS: Texts = {
     "Duplicate": "applied before, at height {height}, receipt {position}",
+    "Busy.block_full": "the block is full; it is ordered again",
     "Busy.sequences": (
         "the key has the {limit} sequences that it may have, one for each session, topic and partition; use fewer "
         "sessions. This may yet be applied, up to height {not_after}"

@@ -34,7 +34,7 @@ from parley.model.batches import (
 from parley.model.credentials import prove_registration
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.refusals import OK
-from parley.modules.publishing.budget import MAX_COMPARED_PER_BLOCK
+from parley.modules.publishing.budget import MAX_COMPARED
 from parley.modules.registry.operations import RegisterClient
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -42,7 +42,7 @@ from parley.modules.topics.operations import CreateTopic, Policy
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
 TOPIC = "bench"
 BATCH = 100  # messages
-SETUP_BLOCK = 1_000  # operations
+SETUP_BLOCK = 256  # operations: as many as a block has room for
 PAYLOAD = 128
 COMPARISONS = 3  # that a block is charged for a constraint which matches
 
@@ -63,8 +63,8 @@ def match(  # noqa: PLR0917 - each argument is an option of the command line
     """
     if matching > subscriptions:
         raise typer.BadParameter("there are fewer subscriptions than matching ones", param_hint="--matching")
-    if messages * matching * COMPARISONS > MAX_COMPARED_PER_BLOCK:
-        room = MAX_COMPARED_PER_BLOCK // COMPARISONS
+    if messages * matching * COMPARISONS > MAX_COMPARED:
+        room = MAX_COMPARED // COMPARISONS
         raise typer.BadParameter(f"a block has room for {room} matches", param_hint="--messages x --matching")
     if quick:
         blocks, runs = min(blocks, 5), min(runs, 3)

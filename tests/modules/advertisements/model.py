@@ -25,12 +25,13 @@ class Model:
         self._reference = reference
         self.texts: dict[tuple[str, bytes], str] = {}
 
-    def begin_block(self, ending: set[str]) -> None:
-        """Topics that the block before deleted."""
-        self.texts = {key: text for key, text in self.texts.items() if key[0] not in ending}
-
-    def client_revoked(self, client: bytes) -> None:
-        self.texts = {key: text for key, text in self.texts.items() if key[1] != client}
+    def begin_block(self, ending: set[str], leaving: set[bytes]) -> None:
+        """Topics that the block before deleted, and clients that it revoked."""
+        self.texts = {
+            (topic, client): text
+            for (topic, client), text in self.texts.items()
+            if topic not in ending and client not in leaving
+        }
 
     def operate(self, key: bytes, operation: Operation) -> bool:
         """Whether it is an operation of this module."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, World, actor, closings
 
-from parley.application import block as blocks
+from parley.application import work
 from parley.application.quotas import HELD
 from parley.model.refusals import OK, LimitExceeded, PermissionDenied, UnknownClient
 from parley.modules.advertisements import rules as advertisements
@@ -13,7 +13,7 @@ from parley.modules.advertisements.operations import Advertise
 from parley.modules.advertisements.tables import ADVERTISEMENTS, ADVERTISERS, AdvertisementRecord
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.subscriptions.operations import Subscribe
-from parley.modules.subscriptions.tables import GUARDS, ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic, DeleteTopic
 from parley.modules.topics.refusals import UnknownTopic
 from parley.modules.topics.tables import ENDING
@@ -75,6 +75,7 @@ def test_advertisements_go_with_their_topic_and_with_their_client(world: World) 
         for name in ("orders", "notes"):
             world.do(client, Advertise(name, "beds"))
     world.do(ADMIN, RevokeClient("alice"))
+    world.wait(1)
     assert set(world.table(ADVERTISEMENTS)) == {(name, BOB.key) for name in ("orders", "notes")}
     world.do(ADMIN, DeleteTopic("orders"))
     world.wait(1)
@@ -87,7 +88,7 @@ def test_advertisements_go_with_their_topic_and_with_their_client(world: World) 
 def test_those_of_a_deleted_topic_go_over_several_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "MAX_WORK", 2)
+    monkeypatch.setattr(work, "HOUSEKEEPING", 3)  # one for the height
     for name in ("carol", "dave", "erin"):
         world.do(world.client(name), Advertise("orders", "beds"))
     world.do(ADMIN, DeleteTopic("orders"))
@@ -103,7 +104,7 @@ def test_those_of_a_deleted_topic_go_over_several_blocks(
 def test_they_take_their_part_of_what_a_block_may_clear_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "MAX_WORK", 4)
+    monkeypatch.setattr(work, "HOUSEKEEPING", 11)  # one for the height, five for a subscription
     world.topic("other")
     for i in range(3):
         world.do(ALICE, Subscribe("orders", f"a = {i}"))
@@ -111,7 +112,7 @@ def test_they_take_their_part_of_what_a_block_may_clear_away(
     world.do(ALICE, Advertise("orders", "beds"))
     world.apply(world.control(ADMIN, DeleteTopic("orders")), world.control(ADMIN, DeleteTopic("other")))
     ended = [len(closings(world.apply())) for _ in range(3)]
-    assert ended == [4, 2, 1]  # in two blocks, with the advertisement; then the other topic
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, ADVERTISEMENTS, ADVERTISERS, HELD, GUARDS, ENDING):
+    assert ended == [4, 3, 0]  # in two blocks, with the advertisement; then the other topic
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, ADVERTISEMENTS, ADVERTISERS, HELD, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
     assert world.rebuilt_root() == world.root

@@ -7,33 +7,40 @@ from random import Random
 import pytest
 from tests.application.world import ADMIN, World, actor, mount, tagged
 
+from parley.application import work
 from parley.application.quotas import HELD
 from parley.application.sequences import SEQUENCES
 from parley.model.receipts import BatchReceipt, Rejected
-from parley.model.refusals import OK, Busy, LimitExceeded, OutOfSequence
+from parley.model.refusals import OK, Busy, LimitExceeded
 from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.subscriptions import matching
 from parley.modules.subscriptions import rules as subscriptions
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX, SubscriptionIndex
+from parley.modules.subscriptions.matching import HEAD
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
-from parley.modules.subscriptions.tables import GUARDS, ORDER_HEADS
+from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS
 from parley.modules.topics.operations import AlterTopic
 from parley.modules.topics.tables import HEADS
 
-ALICE, BOB = actor("alice"), actor("bob")
+ALICE, BOB, CAROL = actor("alice"), actor("bob"), actor("carol")
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BATCH", 30)
-    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BLOCK", 45)
+    monkeypatch.setattr(budget, "MAX_COMPARED", 2 * HEAD + 30)
     world = World()
     world.topic("orders")
     world.client("alice")
     world.client("bob")
     world.do(ALICE, Subscribe("orders", "a = 1 and b != 1"))
     world.do(ALICE, Subscribe("orders", "c != 1"))
+    world.topic("quiet")
+    world.client("carol")
+    world.publish(CAROL, "quiet")
+    for client in (ALICE, BOB):
+        world.publish(client, "orders")
+    monkeypatch.setattr(work, "BLOCK_WORK", 10)  # one for housekeeping, three for each of the three
     return world
 
 
@@ -46,7 +53,7 @@ def test_a_batch_that_asks_too_much_is_refused_for_good(world: World) -> None:
     before = world.table(ORDER_HEADS), world.table(HEADS)
     batch = world.publication(BOB, "orders", *[tagged(a=1, b=1, c=1)] * 6)  # matches nothing
     receipt = world.order_one(batch)
-    assert (receipt.code, refused(receipt).next_sequence) == (LimitExceeded.code, 6)
+    assert (receipt.code, refused(receipt).next_sequence) == (LimitExceeded.code, 7)
     assert "split the batch" in refused(receipt).detail
     assert (world.table(ORDER_HEADS), world.table(HEADS)) == before
     assert batch.digest in world.outcomes[-1].settled
@@ -56,30 +63,40 @@ def test_a_batch_that_others_leave_no_room_for_is_put_off_and_applied_later(worl
     first = world.publication(ALICE, "orders", *[tagged(a=1)] * 5)
     late, next_of_late = (world.publication(BOB, "orders", *[tagged(a=1)] * size) for size in (3, 1))
     small = world.publication(ALICE, "orders", *[tagged(a=2)] * 5)
-    before = len(world.table(SEQUENCES))
-    receipts = world.order(first, late, next_of_late, small)
-    assert [receipt.code for receipt in receipts] == [OK, Busy.code, OutOfSequence.code, OK]
-    assert refused(receipts[1]).next_sequence == 0
-    assert world.outcomes[-1].settled == {first.digest, small.digest}
-    assert len(world.table(SEQUENCES)) == before + 1  # alice's
-    assert [receipt.outcome for receipt in world.order(late, next_of_late)] == [Published(10), Published(13)]
+    before = world.table(SEQUENCES)
+    quiet = world.publication(CAROL, "quiet")
+    receipts = world.order(first, late, next_of_late, small, quiet)
+    assert [(receipt.digest, receipt.code) for receipt in receipts] == [
+        (first.digest, OK),
+        (quiet.digest, OK),
+        (small.digest, OK),
+        (late.digest, Busy.code),
+        (next_of_late.digest, Busy.code),
+    ]
+    assert refused(receipts[3]).next_sequence == refused(receipts[4]).next_sequence == 1
+    assert world.outcomes[-1].settled == {first.digest, small.digest, quiet.digest}
+    changed = dict(world.table(SEQUENCES).items() - before.items())
+    assert {record.publisher for record in changed.values()} == {ALICE.key, CAROL.key}
+    assert [receipt.outcome for receipt in world.order(late, next_of_late)] == [Published(12), Published(15)]
 
 
-def test_the_first_batch_of_a_block_has_room(world: World) -> None:
+def test_the_first_batch_of_a_block_has_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "BLOCK_WORK", 2)
     batches = [world.publication(BOB, "orders", *[tagged(a=1)] * 5) for _ in range(4)]
     for position in range(4):
         codes = [receipt.code for receipt in world.order(*batches[position:])]
-        assert codes == [OK, Busy.code, OutOfSequence.code, OutOfSequence.code][: 4 - position]
+        assert codes == [OK, Busy.code, Busy.code, Busy.code][: 4 - position]
 
 
-def test_a_put_off_batch_leaves_nothing_in_the_state(world: World) -> None:
-    world.publish(BOB, "orders", tagged(z=1))
-    fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * size) for size in (5, 2)]
-    late = world.publication(BOB, "orders", tagged(a=1))
+def test_a_put_off_batch_leaves_nothing_in_the_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "BLOCK_WORK", 9)
+    fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * 5), world.publication(CAROL, "quiet")]
+    late = world.publication(BOB, "orders", *[tagged(a=1)] * 5)
     copy = world.store.copy()
     block = world.next_block(fills)
     without = mount(world.genesis)[0].apply(block, [(batch.digest, batch.body) for batch in fills], copy)
-    assert [receipt.code for receipt in world.order(*fills, late)] == [OK, OK, Busy.code]
+    receipts = world.order(fills[0], late, fills[1])
+    assert {receipt.digest for receipt in receipts if receipt.code == OK} == {one.digest for one in fills}
     assert world.root == without.state_root
 
 
@@ -105,13 +122,13 @@ def test_a_batch_costs_the_same_at_a_broker_that_was_restarted() -> None:
     assert lived._guards == loaded._guards
     for _ in range(50):
         tags = {name: random.randrange(40) for name in "abc"}
-        assert lived.cost(tags) == loaded.cost(tags)
+        assert lived.cost([(1, tags)]) == loaded.cost([(1, tags)])
         assert lived.match(tags) == loaded.match(tags)
-    assert len(world.table(GUARDS)) == len(live)
+    assert len(world.table(CONSTRAINTS)) == len(live)
     assert world.do(ADMIN, AlterTopic("orders", 3, None, None, None)).code == OK
     for text in sorted(live):
         world.do(ALICE, Unsubscribe("orders", text))
-    assert not world.table(GUARDS)
+    assert not world.table(CONSTRAINTS)
 
 
 def test_a_topic_has_limited_room_for_constraints_that_many_messages_must_ask(
@@ -126,10 +143,10 @@ def test_a_topic_has_limited_room_for_constraints_that_many_messages_must_ask(
     world.client("bob")
     for text in ("a != 1", "a != 2", "a = 1", "a = 1 and b != 1", "a = 1 and b != 2"):
         assert world.do(ALICE, Subscribe("orders", text)).code == OK
-    before = world.table(ORDER_HEADS), world.table(GUARDS), world.table(HELD)
+    before = world.table(ORDER_HEADS), world.table(CONSTRAINTS), world.table(HELD)
     for text, what in (("a != 3", "without an equality"), ("a in [1, 2]", "the same tag")):
         receipt = world.do(BOB, Subscribe("orders", text))
         assert (receipt.code, what in refused(receipt).detail) == (LimitExceeded.code, True)
-    assert (world.table(ORDER_HEADS), world.table(GUARDS), world.table(HELD)) == before
+    assert (world.table(ORDER_HEADS), world.table(CONSTRAINTS), world.table(HELD)) == before
     for text in ("a != 1", "a = 1", "a = 1 and b = 1"):  # one that is there costs nothing; another tag helps
         assert world.do(BOB, Subscribe("orders", text)).code == OK

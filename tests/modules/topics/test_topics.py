@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, ADMINS, World, actor, closings, mount, tagged
 
-from parley.application import block as blocks
+from parley.application import work
 from parley.application.operations import Operation
 from parley.application.quotas import HELD
 from parley.model.genesis import Limits
@@ -15,7 +15,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.subscriptions import rules as subscriptions
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
-from parley.modules.subscriptions.tables import GUARDS, ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import ENDING, HEADS, TOPICS, PartitionRecord, TopicRecord
@@ -165,7 +165,7 @@ def test_a_deleted_topic_ends_its_log_its_subscriptions_and_its_orders() -> None
     assert topic(world).deleted
     assert [(end.partition, end.final_ps) for end in closings(world.apply())] == [(0, 1), (1, 0)]
     assert world.record(HEADS, "orders", 0) == PartitionRecord(2, 2)
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, GUARDS, ENDING):
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
     assert world.publish(ALICE, "orders").code == UnknownTopic.code
     assert world.do(ALICE, Subscribe("orders", "")).code == UnknownTopic.code
@@ -213,7 +213,9 @@ def test_topics_are_limited_in_the_network_and_for_each_organisation_and_deleted
 
 
 def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MAX_WORK", 4)
+    monkeypatch.setattr(
+        work, "HOUSEKEEPING", 8
+    )  # one for the height, six for a subscription in two partitions
     world = World()
     world.topic("orders", partitions=2)
     world.topic("other")
@@ -228,15 +230,15 @@ def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest
     assert world.do(ALICE, Unsubscribe("orders", "a = 2")).code == UnknownTopic.code
     world.wait(1)
     ended = [len(closings(world.leaves(height))) for height in range(world.height - 2, world.height + 1)]
-    assert ended == [4, 3, 0]  # in two blocks; then the other topic
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, GUARDS, ENDING):
+    assert ended == [4, 2, 1]  # in two blocks; then the other topic
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
     assert world.do(ADMIN, create()).code == OK
     assert world.rebuilt_root() == world.root
 
 
 def test_a_restarted_broker_clears_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MAX_WORK", 2)
+    monkeypatch.setattr(work, "HOUSEKEEPING", 2)
     world = World()
     world.topic("orders")
     world.client("alice")

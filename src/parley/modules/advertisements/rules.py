@@ -17,7 +17,7 @@ from parley.modules.advertisements.tables import (
     AdvertiserRecord,
 )
 from parley.modules.advertisements.texts import TEXTS
-from parley.modules.registry.rules import CLIENT_REVOKED
+from parley.modules.registry.rules import CLIENT_LEAVING
 from parley.modules.topics.access import Action
 from parley.modules.topics.rules import TOPIC_CLEARING, require, require_topic
 from parley.modules.topics.tables import TopicRecord
@@ -48,8 +48,10 @@ def withdraw_of_topic(block: BlockContext, topic: TopicRecord) -> None:
 
 
 def withdraw_of_client(block: BlockContext, client: ClientRecord) -> None:
-    for topic in _advertised(block.state, client.key):
+    """Withdraw what a revoked client has advertised, as much as the block's work allows."""
+    for topic in _advertised(block.state, client.key)[: max(block.work, 0)]:
         _withdraw(block.state, topic, client.key)
+        block.work -= 1
 
 
 def _advertised(state: State, client: bytes) -> tuple[str, ...]:
@@ -77,5 +79,5 @@ MODULE = Module(
     operations={Advertise: advertise},
     tables=(ADVERTISEMENTS, ADVERTISERS),
     texts=TEXTS,
-    hooks={CLIENT_REVOKED: withdraw_of_client, TOPIC_CLEARING: withdraw_of_topic},
+    hooks={CLIENT_LEAVING: withdraw_of_client, TOPIC_CLEARING: withdraw_of_topic},
 )

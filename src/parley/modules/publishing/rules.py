@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,10 +12,10 @@ from parley.application.module import BatchKind, IndexEntries, Module
 from parley.application.state import State
 from parley.application.tables import encode_value
 from parley.model.batches import PUBLISH, BatchHeader, Message, decode_message_header
-from parley.model.names import Pairs, Position, Value
+from parley.model.names import Position, Value
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt
-from parley.modules.publishing.budget import BUDGET
+from parley.modules.publishing.budget import MESSAGES, require_affordable, work_of
 from parley.modules.publishing.receipts import Published
 from parley.modules.publishing.tables import OFFSETS, BatchPlace
 from parley.modules.publishing.texts import TEXTS
@@ -40,8 +40,10 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
     topic = require_publishing(block.state, by, header)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     if index is not None:
-        tags = [_tags(message) if index.needs_tags else _NO_TAGS for message in messages]
-        block[BUDGET].spend(sum(map(index.cost, tags)))
+        tags = _read_tags(block, messages) if index.needs_tags else [_NO_TAGS] * len(messages)
+        compared = index.cost([(1, its) for its in tags] if index.needs_tags else [(len(tags), _NO_TAGS)])
+        require_affordable(compared)
+        block.spend(work_of(compared))
         number(block, (topic.name, header.partition), index, tags, lambda at: messages[at].leaf())
     first_offset = append(block, topic, header.partition, header.count)
     count_published(block, topic.name, header.count, opened.size)
@@ -51,11 +53,6 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
 def require_publishing(state: State, by: Principal, header: BatchHeader) -> TopicRecord:
     """The topic to which a batch is to be published. Raises `Refused` if its publisher may not."""
     return require(state, by, Action.PUBLISH, header.topic, header.partition)
-
-
-def costs(index: MatchingIndex, tags: Iterable[tuple[int, Pairs]]) -> int:
-    """How many comparisons messages take; `tags` has (number of messages, their tags)."""
-    return sum(count * index.cost(dict(pairs)) for count, pairs in tags)
 
 
 def number(
@@ -104,8 +101,9 @@ def _matches(
     return found
 
 
-def _tags(message: Message) -> _Tags:
-    return dict(decode_message_header(message.header).tags)
+def _read_tags(block: BlockContext, messages: Sequence[Message]) -> list[_Tags]:
+    block.spend(len(messages) // MESSAGES)
+    return [dict(decode_message_header(message.header).tags) for message in messages]
 
 
 def _index(height: int, position: int, receipt: BatchReceipt[Published]) -> IndexEntries:

@@ -28,7 +28,7 @@ from parley.modules.registry.operations import (
     RevokeRight,
 )
 from parley.modules.registry.refusals import ClientExists
-from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.modules.registry.tables import CLIENTS, LEAVING, NAMES
 from parley.modules.registry.texts import TEXTS
 
 RESERVED = frozenset({"org", "client"})  # rules read under these names what the registry itself knows
@@ -36,10 +36,11 @@ REGISTERED = Quota("clients")
 ADMINISTRATORS = PerBlock(lambda block: Administrators(block.genesis))
 
 
-def _client_revoked(block: BlockContext, client: ClientRecord) -> None: ...
+def _client(block: BlockContext, client: ClientRecord) -> None: ...
 
 
-CLIENT_REVOKED = Hook("client_revoked", _client_revoked)
+# In blocks after the revocation, until the handlers leave something of the block's work: end what the client has begun.
+CLIENT_LEAVING = Hook("client_leaving", _client)
 
 
 def register(block: BlockContext, by: Principal, operation: RegisterClient, _at: Position) -> Done:
@@ -67,7 +68,7 @@ def register(block: BlockContext, by: Principal, operation: RegisterClient, _at:
 
 def alter(block: BlockContext, by: Principal, operation: AlterClient, _at: Position) -> Done:
     organisation = by.require_administrator("alter_clients")
-    client = _client(block.state, organisation, operation.name)
+    client = _named(block.state, organisation, operation.name)
     changed = [name for name, _ in operation.set]
     _require_grantable([*changed, *operation.remove])
     if both := sorted(set(changed).intersection(operation.remove)):
@@ -89,14 +90,22 @@ def alter(block: BlockContext, by: Principal, operation: AlterClient, _at: Posit
 
 
 def revoke(block: BlockContext, by: Principal, operation: RevokeClient, _at: Position) -> Done:
-    """The client takes part no more. Its record stays, so that its key never comes back."""
+    """The client takes part no more. Its record stays, so that its key never comes back; what it has begun ends from the next block on."""
     organisation = by.require_administrator("revoke_clients")
-    client = _client(block.state, organisation, operation.name)
+    client = _named(block.state, organisation, operation.name)
     revoked = replace(client, revoked=True, changed=block.height, rights=())
     CLIENTS.put(block.state, client.key, record=revoked)
     NAMES.delete(block.state, organisation, client.name)
-    block.call(CLIENT_REVOKED, block, client)
+    LEAVING.put(block.state, organisation, client.key, record=b"")
     return Done()
+
+
+def leave(block: BlockContext, _organisation: str, key: bytes) -> bool:
+    """End what a revoked client has begun; returns whether all has ended."""
+    client = CLIENTS.get(block.state, key)
+    assert client is not None, "a client's record stays"
+    block.call(CLIENT_LEAVING, block, client)
+    return block.work > 0
 
 
 def grant(block: BlockContext, by: Principal, operation: GrantRight, _at: Position) -> Done:
@@ -104,14 +113,14 @@ def grant(block: BlockContext, by: Principal, operation: GrantRight, _at: Positi
     organisation = by.require_administrator("grant_rights")
     if not block[ADMINISTRATORS].has_right(organisation, operation.right):
         raise PermissionDenied("no_right", organisation=organisation, right=operation.right)
-    client = _client(block.state, organisation, operation.name)
+    client = _named(block.state, organisation, operation.name)
     _set_rights(block, client, {*client.rights, operation.right})
     return Done()
 
 
 def revoke_right(block: BlockContext, by: Principal, operation: RevokeRight, _at: Position) -> Done:
     organisation = by.require_administrator("revoke_rights")
-    client = _client(block.state, organisation, operation.name)
+    client = _named(block.state, organisation, operation.name)
     _set_rights(block, client, {*client.rights} - {operation.right})
     return Done()
 
@@ -126,7 +135,7 @@ def principals(genesis: Genesis) -> Callable[[State, bytes], Principal]:
     return principal
 
 
-def _client(state: State, organisation: str, name: str) -> ClientRecord:
+def _named(state: State, organisation: str, name: str) -> ClientRecord:
     key = NAMES.get(state, organisation, name)
     client = None if key is None else CLIENTS.get(state, key)
     if client is None:
@@ -183,7 +192,8 @@ MODULE = Module(
         GrantRight: grant,
         RevokeRight: revoke_right,
     },
-    tables=(CLIENTS, NAMES),
+    jobs={LEAVING: leave},
+    tables=(CLIENTS, NAMES, LEAVING),
     refusals=(ClientExists,),
     texts=TEXTS,
     changes=(

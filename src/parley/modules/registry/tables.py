@@ -41,3 +41,10 @@ NAMES: Table[bytes, str, str] = Table(
     visible=Visibility(1, _name_visible, "the client itself, and administrators of its organisation"),
     listed=1,
 )
+LEAVING: Table[bytes, str, bytes] = Table(
+    "leaving",
+    bytes,
+    TEXT,
+    KEY,
+    about="A revoked client, by its organisation, as long as there is something of it to clear away.",
+)

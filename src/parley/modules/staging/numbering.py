@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from parley.application.block import BlockContext
 from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
-from parley.modules.publishing.budget import BUDGET
+from parley.modules.publishing.budget import MAX_COMPARED
 from parley.modules.publishing.receipts import Published
 from parley.modules.publishing.rules import append, count_published
 from parley.modules.publishing.rules import number as give_numbers
@@ -36,7 +36,6 @@ def number(block: BlockContext, *, numbered_bytes: int) -> None:
     """Number committed batches: as many as fit into so many bytes, and at least one."""
     if not PENDING_BATCHES.count(block.state):  # nearly always, and then it costs one read a block
         return
-    block[BUDGET].reserve()
     turn = _Turn(block, min(block.room, numbered_bytes))
     for at, ordinal in COMMITTED.first(block.state, MAX_NUMBERED):
         if not turn.take(at, ordinal):
@@ -51,6 +50,7 @@ class _Turn:
         self._block = block
         self._room = room
         self._taken = 0
+        self._compared = MAX_COMPARED
 
     def take(self, at: Position, ordinal: int) -> bool:
         """Whether all batches of this entry have had their turn. `at` is the position of the commit's receipt."""
@@ -93,8 +93,10 @@ class _Turn:
             return True
         contents = list(staged.contents(block.state, digest, record))
         tags = [dict(pairs) for _, pairs in contents]
-        if not block[BUDGET].take(sum(map(index.cost, tags))):
+        compared = index.cost((1, its) for its in tags)
+        if compared > self._compared:
             return False
+        self._compared -= compared
         log = (record.topic, record.partition)
         give_numbers(block, log, index, tags, lambda at: contents[at][0])
         return True

@@ -24,7 +24,7 @@ from parley.model.principals import ClientRecord, Principal
 from parley.model.receipts import BatchReceipt, Done, Duplicate
 from parley.model.refusals import Busy, Invalid, LimitExceeded
 from parley.modules.publishing import budget
-from parley.modules.publishing.rules import costs, require_publishing
+from parley.modules.publishing.rules import require_publishing
 from parley.modules.staging import staged
 from parley.modules.staging.budget import COMMIT_BUDGET, MAX_COUNTED_PER_BLOCK
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES, number
@@ -75,7 +75,9 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
     staged.require_room(block, by.require_client(), topic.name, charge)
     parts = staged.parts_of(messages)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
-    compared = 0 if index is None else costs(index, (tags for part in parts for tags in part.tags))
+    compared = (
+        0 if index is None else index.cost((count, dict(tags)) for part in parts for count, tags in part.tags)
+    )
     budget.require_affordable(compared)
     record = StagedRecord(
         header.publisher,
@@ -220,7 +222,7 @@ def _room(block: BlockContext, topic: TopicRecord, batches: dict[bytes, StagedRe
     Constraints that were opened since a batch was staged can have added no more than their weight to each of the
     messages; only where that is too much they are looked at again.
     """
-    limit, index = budget.MAX_COMPARED_PER_BATCH, block[SUBSCRIPTION_INDEX].of_topic(topic.name)
+    limit, index = budget.MAX_COMPARED, block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     weight, counted, room = WEIGHTS.count(block.state, topic.name), 0, limit
     for digest, record in batches.items():
         compared = record.compared + record.count * (weight - record.weight)
@@ -231,7 +233,7 @@ def _room(block: BlockContext, topic: TopicRecord, batches: dict[bytes, StagedRe
             if counted > MAX_COUNTED:
                 raise LimitExceeded("staged_again")
             block[COMMIT_BUDGET].count(record.count)
-            compared = costs(index, ((1, tags) for _, tags in staged.contents(block.state, digest, record)))
+            compared = index.cost((1, dict(tags)) for _, tags in staged.contents(block.state, digest, record))
             budget.require_affordable(compared)
         room = min(room, (limit - compared) // record.count)
     return room

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from parley.application.block import Derived
 from parley.ledger.application import KeyValue
 from parley.model.expressions import Constraint, parse_constraint
+from parley.model.names import Value
 from parley.modules.subscriptions.matching import Guard, MatchingIndex
-from parley.modules.subscriptions.tables import GUARDS, SUBSCRIPTIONS, GuardRecord
+from parley.modules.subscriptions.tables import CONSTRAINTS, SUBSCRIPTIONS, LiveConstraint
 
 
 class Subscription(NamedTuple):
@@ -25,6 +26,7 @@ class SubscriptionIndex:
 
     def __init__(self) -> None:
         self._indexes: dict[str, MatchingIndex] = {}
+        self._widths: dict[tuple[str, bytes], int] = {}
         self._leases: dict[Subscription, int] = {}
         self._of_client: dict[bytes, set[Subscription]] = {}
         # Each subscription once, with the end of its lease at some time, which renewals have only moved on since.
@@ -44,20 +46,16 @@ class SubscriptionIndex:
     @classmethod
     def load(cls, store: KeyValue) -> SubscriptionIndex:
         found = cls()
+        for (topic, partitions, _), live in CONSTRAINTS.scan_stored(store):
+            found.open(topic, parse_constraint(live.constraint), guard_of(live), partitions)
         for key, record in SUBSCRIPTIONS.scan_stored(store):
-            subscription = Subscription(*key)
-            index = found.of_topic(subscription.topic)
-            if index is None or subscription.constraint not in index:
-                guard = GUARDS.stored(store, subscription.topic, subscription.constraint)
-                assert guard is not None, "every live constraint has a guard entry"
-                found.open(subscription.topic, parse_constraint(record.constraint), guard_of(guard))
-            found.join(subscription, record.lease_until)
+            found.join(Subscription(*key), record.lease_until)
         return found
 
     def _all(self) -> tuple[object, ...]:
         """What equal indexes have in common; of the queue, the subscriptions whose end will be noticed in time."""
         timely = {one for until, one in self._due if until <= self._leases.get(one, -1)}
-        return self._indexes, self._leases, self._of_client, timely
+        return self._indexes, self._widths, self._leases, self._of_client, timely
 
     def of_topic(self, topic: str) -> MatchingIndex | None:
         """The live constraints on a topic, None if there are none."""
@@ -66,9 +64,17 @@ class SubscriptionIndex:
     def of_client(self, client: bytes) -> list[Subscription]:
         return sorted(self._of_client.get(client, ()))
 
-    def open(self, topic: str, constraint: Constraint, guard: Guard | None) -> None:
+    def partitions(self, topic: str, constraint: bytes) -> int:
+        """In how many partitions the orders of a constraint are open; none: it is not live."""
+        return self._widths.get((topic, constraint), 0)
+
+    def open(self, topic: str, constraint: Constraint, guard: Guard | None, partitions: int) -> None:
         """Add a constraint; its first subscription follows."""
         self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard)
+        self._widths[topic, constraint.id] = partitions
+
+    def widen(self, topic: str, constraint: bytes, partitions: int) -> None:
+        self._widths[topic, constraint] = partitions
 
     def join(self, subscription: Subscription, lease_until: int) -> None:
         """Add or renew a subscription."""
@@ -88,6 +94,7 @@ class SubscriptionIndex:
         if last:
             index = self._indexes[subscription.topic]
             index.remove(subscription.constraint)
+            del self._widths[subscription.topic, subscription.constraint]
             if not len(index):
                 del self._indexes[subscription.topic]
 
@@ -105,18 +112,18 @@ class SubscriptionIndex:
         return None
 
 
-def guard_record(guard: Guard | None) -> GuardRecord:
+def equalities_of(guard: Guard | None) -> tuple[tuple[str, Value], ...] | None:
     """The one form of a guard in the state."""
     if guard is None:
-        return GuardRecord(None)
-    ordered = sorted(guard, key=lambda equality: (equality[0], equality[1].__name__, equality[2]))
-    return GuardRecord(tuple((name, value) for name, _, value in ordered))
-
-
-def guard_of(record: GuardRecord) -> Guard | None:
-    if record.equalities is None:
         return None
-    return frozenset((name, type(value), value) for name, value in record.equalities)
+    ordered = sorted(guard, key=lambda equality: (equality[0], equality[1].__name__, equality[2]))
+    return tuple((name, value) for name, _, value in ordered)
+
+
+def guard_of(live: LiveConstraint) -> Guard | None:
+    if live.equalities is None:
+        return None
+    return frozenset((name, type(value), value) for name, value in live.equalities)
 
 
 SUBSCRIPTION_INDEX = Derived("subscriptions", SubscriptionIndex.load)

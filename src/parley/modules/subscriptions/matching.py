@@ -9,6 +9,7 @@ from parley.model.expressions import Comparison, Constant, Constraint, Group, No
 
 MAX_UNGUARDED = 64  # constraints on a topic that are evaluated for every publication
 MAX_WAITING = 1_024  # constraints on a topic that wait under one equality
+HEAD = 64  # comparisons that take as long as writing the head of an order
 
 # With the type of the value, because Python holds 1 == True and hashes both alike.
 Equality = tuple[str, type, Value]
@@ -22,7 +23,7 @@ class MatchingIndex:
     only those are evaluated that wait under one of its tags, so its cost grows with the tags and with the constraints
     whose guard it meets, not with all there are. These are the matches and the near misses: `a == 1 and b == 2` may wait under
     `a == 1`, whatever `b` is. Of several guards the least crowded is chosen, once, for as long as the constraint lives;
-    that decides the cost, never the result. But the cost is limited (`Budget`), so all replicas must have chosen alike:
+    that decides the cost, never the result. But the cost is limited (`budget`), so all replicas must have chosen alike:
     the choice is an entry of the state. Constraints without a guard, such as `a != 1` or `a == 1 or b != 2`, are
     evaluated for every message: they match nearly all of them.
     """
@@ -97,10 +98,20 @@ class MatchingIndex:
             if not waiting:
                 del self._guarded[equality]
 
-    def cost(self, tags: Mapping[str, Value]) -> int:
-        """How many comparisons `match` makes, at most; without evaluating anything."""
-        weight = self._weights.get
-        return weight(None, 0) + sum([weight((name, type(value), value), 0) for name, value in tags.items()])
+    def cost(self, messages: Iterable[tuple[int, Mapping[str, Value]]]) -> int:
+        """What a batch takes, in comparisons, at most; without evaluating anything.
+
+        `messages` has (number of messages, their tags). Each constraint that may match one of them counts for the head of
+        its order as well, which is written once.
+        """
+        weight, always = self._weights.get, self._weights.get(None, 0)
+        compared, met = 0, set[Equality]()
+        for count, tags in messages:
+            places = [(name, type(value), value) for name, value in tags.items()]
+            compared += count * (always + sum([weight(place, 0) for place in places]))
+            met.update(places)
+        waiting = sum([len(self._guarded[place]) for place in met if place in self._guarded])
+        return compared + HEAD * (len(self._unguarded) + waiting)
 
     def match(self, tags: Mapping[str, Value]) -> list[bytes]:
         """The ids of the constraints that hold, sorted: the same on every replica, in whatever order they were added."""
@@ -150,7 +161,7 @@ _PRECISION = 16  # of logarithms: parts of a power of two
 
 def burden(constraint: Constraint, guard: Guard | None) -> int:
     """What a constraint adds to the cost of a message, at most: a message has one value of each tag."""
-    return _weight(constraint) * max(1, len({name for name, _, _ in guard or ()}))
+    return (_weight(constraint) + HEAD) * max(1, len({name for name, _, _ in guard or ()}))
 
 
 def _weight(constraint: Constraint) -> int:

@@ -10,7 +10,7 @@ from parley.application.block import PerBlock
 from parley.application.state import State
 from parley.model.names import Position
 from parley.modules.subscriptions.receipts import Closed, Match
-from parley.modules.subscriptions.tables import ORDER_HEADS, ConstraintRecord
+from parley.modules.subscriptions.tables import ORDER_HEADS, OrderHead
 
 Item = tuple[int, bytes]  # offset and leaf of a message
 _Order = tuple[str, int, bytes, Position]  # topic, partition, constraint, incarnation
@@ -25,34 +25,21 @@ class Orders:
         self._closed: list[Closed] = []
         self.numbered = 0  # numbers that were given
 
-    def head(self, topic: str, partition: int, constraint: bytes) -> ConstraintRecord | None:
+    def head(self, topic: str, partition: int, constraint: bytes) -> OrderHead | None:
         return ORDER_HEADS.get(self._state, topic, partition, constraint)
 
-    def heads(self, topic: str, partition: int) -> list[tuple[bytes, ConstraintRecord]]:
-        """The live constraints on a partition, by id."""
-        return [(key[2], record) for key, record in ORDER_HEADS.scan(self._state, topic, partition)]
+    def open(self, topic: str, partitions: Iterable[int], constraint: bytes, text: str, at: Position) -> None:
+        """Begin orders that were given no number yet; `at` is their incarnation."""
+        for partition in partitions:
+            ORDER_HEADS.put(self._state, topic, partition, constraint, record=OrderHead(text, at, next_ps=0))
 
-    def open(self, topic: str, partition: int, constraint: bytes, head: ConstraintRecord) -> None:
-        ORDER_HEADS.put(self._state, topic, partition, constraint, record=head)
-
-    def join(self, topic: str, partitions: int, constraint: bytes, subscribers: int) -> bool:
-        """Add subscribers to a constraint, or remove them if negative; returns whether its orders live on.
-
-        Without subscribers they are closed.
-        """
-        lives = True
+    def close(self, topic: str, partitions: int, constraint: bytes) -> None:
+        """End the orders of a constraint, as far as they have been opened."""
         for partition in range(partitions):
             head = self.head(topic, partition, constraint)
-            assert head is not None, "every live constraint has a head in every partition"
-            lives = head.subscribers + subscribers > 0
-            if lives:
-                self.open(
-                    topic, partition, constraint, replace(head, subscribers=head.subscribers + subscribers)
-                )
-            else:
+            if head is not None:
                 ORDER_HEADS.delete(self._state, topic, partition, constraint)
                 self._closed.append(Closed(topic, partition, constraint, head.incarnation, head.next_ps))
-        return lives
 
     def number(self, topic: str, partition: int, matches: Mapping[bytes, Sequence[Item]]) -> None:
         """Give each message its number in the order of each constraint that it matches."""
@@ -61,7 +48,8 @@ class Orders:
             assert head is not None, "only live constraints are matched"
             order = (topic, partition, constraint, head.incarnation)
             self._matched.setdefault(order, (head.next_ps, []))[1].extend(items)
-            self.open(topic, partition, constraint, replace(head, next_ps=head.next_ps + len(items)))
+            numbered = replace(head, next_ps=head.next_ps + len(items))
+            ORDER_HEADS.put(self._state, topic, partition, constraint, record=numbered)
             self.numbered += len(items)
 
     def leaves(self) -> Iterable[Match | Closed]:

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 from parley.application.block import BlockContext, Hook
 from parley.application.module import IndexEntries, Module
 from parley.application.quotas import HELD
-from parley.application.tables import encode_value
+from parley.application.tables import Reader, encode_value
+from parley.application.work import OPERATION
 from parley.model.expressions import Constraint, parse_constraint
 from parley.model.names import Position
 from parley.model.principals import ClientRecord, Principal
 from parley.model.receipts import Done, Leaf
 from parley.model.refusals import LimitExceeded
-from parley.modules.registry.rules import CLIENT_REVOKED
-from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX, Subscription, guard_record
+from parley.modules.registry.rules import CLIENT_LEAVING
+from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX, Subscription, equalities_of
 from parley.modules.subscriptions.matching import MAX_UNGUARDED, MAX_WAITING, Guard, MatchingIndex, burden
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.orders import ORDERS
@@ -28,28 +29,29 @@ from parley.modules.subscriptions.receipts import (
 )
 from parley.modules.subscriptions.refusals import NotSubscribed
 from parley.modules.subscriptions.tables import (
-    GUARDS,
+    CONSTRAINTS,
     ORDER_HEADS,
     ORDER_LEAVES,
     SUBSCRIPTIONS,
-    ConstraintRecord,
     LeafPlace,
+    LiveConstraint,
     SubscriptionRecord,
 )
 from parley.modules.subscriptions.texts import TEXTS
 from parley.modules.topics.access import Action
 from parley.modules.topics.rules import (
     PARTITIONS_ADDING,
-    TOPIC_ALTERED,
     TOPIC_CLEARING,
+    TOPIC_GROWING,
     head_of,
-    record_of,
+    partitions_to_be,
     require,
     require_topic,
 )
-from parley.modules.topics.tables import TopicRecord
+from parley.modules.topics.tables import TOPICS, TopicRecord
 
 MAX_ORDERS = 65_536  # of one topic: distinct constraints times partitions
+READS = 4  # entries that are read in the time in which one is written
 _SUBSCRIPTIONS = "subscriptions"  # what a client holds
 
 
@@ -84,44 +86,53 @@ def unsubscribe(block: BlockContext, by: Principal, operation: Unsubscribe, _at:
     subscription = Subscription(topic.name, constraint.id, client.key)
     if not SUBSCRIPTIONS.has(block.state, *subscription):
         raise NotSubscribed("constraint", client=by.title, topic=topic.name, constraint=constraint.text)
-    _end(block, subscription, topic.partitions)
+    _end(block, subscription)
     return Done()
 
 
 def expire(block: BlockContext) -> None:
     """End the subscriptions whose lease is over, the oldest first; those too many for one block wait for the next.
 
-    After a standstill all leases are over at once: what this touches is taken from the block's work.
+    After a standstill all leases are over at once: jobs are left half of the block's housekeeping.
     """
-    index = block[SUBSCRIPTION_INDEX]
-    while block.work > 0 and (subscription := index.lapsed(block.time)) is not None:
-        partitions = record_of(block.state, subscription.topic).partitions
-        _end(block, subscription, partitions)
-        block.work -= partitions
+    index, least = block[SUBSCRIPTION_INDEX], block.work // 2
+    while block.work > least and (subscription := index.lapsed(block.time)) is not None:
+        block.work -= _end(block, subscription)
 
 
 def end_of_client(block: BlockContext, client: ClientRecord) -> None:
+    """End subscriptions of a revoked client, as many as the block's work allows. Until then their orders go on."""
     for subscription in block[SUBSCRIPTION_INDEX].of_client(client.key):
-        _end(block, subscription, record_of(block.state, subscription.topic).partitions)
+        if block.work <= 0:
+            return
+        block.work -= _end(block, subscription)
 
 
 def end_of_topic(block: BlockContext, topic: TopicRecord) -> None:
     """End subscriptions to a deleted topic, as many as the block's work allows."""
-    most = -(-block.work // topic.partitions)
-    for key in SUBSCRIPTIONS.first_stored(block.state, most, topic.name):
-        _end(block, Subscription(*key), topic.partitions)
-        block.work -= topic.partitions
+    for key in SUBSCRIPTIONS.first_stored(block.state, max(block.work, 0), topic.name):
+        if block.work <= 0:
+            return
+        if SUBSCRIPTIONS.has(block.state, *key):  # its lease may have ended in this block
+            block.work -= _end(block, Subscription(*key))
 
 
-def extend(block: BlockContext, before: TopicRecord, after: TopicRecord) -> None:
-    """Open an order for every live constraint in new partitions, of the same incarnation as in the old ones."""
-    added = range(before.partitions, after.partitions)
-    if not added:
-        return
-    orders = block[ORDERS]
-    for constraint, head in orders.heads(after.name, 0):
-        for partition in added:
-            orders.open(after.name, partition, constraint, replace(head, next_ps=0))
+def widen(block: BlockContext, topic: TopicRecord, partitions: int) -> None:
+    """Open the orders of live constraints in new partitions, of the same incarnation as in the old ones.
+
+    As many as the block's work allows, each constraint's within one block.
+    """
+    state, added = block.state, range(topic.partitions, partitions)
+    for key in CONSTRAINTS.first(state, max(block.work, 0), topic.name, topic.partitions):
+        if block.work <= 0:
+            return
+        live = CONSTRAINTS.get(state, *key)
+        assert live is not None, "it was just found"
+        block[ORDERS].open(topic.name, added, key[2], live.constraint, live.incarnation)
+        CONSTRAINTS.delete(state, *key)
+        CONSTRAINTS.put(state, topic.name, partitions, key[2], record=live)
+        block[SUBSCRIPTION_INDEX].widen(topic.name, key[2], partitions)
+        block.work -= len(added) + 2
 
 
 def require_room(block: BlockContext, topic: TopicRecord, partitions: int, more: int = 0) -> None:
@@ -140,21 +151,28 @@ def _begin(
     limit = block.genesis.limits.subscriptions_per_client
     if HELD.count(block.state, _SUBSCRIPTIONS, by.key) >= limit:
         raise LimitExceeded("subscriptions", client=by.title, limit=limit)
-    orders = block[ORDERS]
-    if orders.head(topic.name, 0, constraint.id) is None:
-        require_room(block, topic, topic.partitions, more=1)
-        guard = _guard(block, topic, constraint)
-        weight = burden(constraint, guard)
-        block.call(CONSTRAINT_OPENING, block, topic.name, weight)
-        block.call(CONSTRAINT_OPENED, block, topic.name, weight)
-        block[SUBSCRIPTION_INDEX].open(topic.name, constraint, guard)
-        GUARDS.put(block.state, topic.name, constraint.id, record=guard_record(guard))
-        for partition in range(topic.partitions):
-            head = ConstraintRecord(constraint.text, at, next_ps=0, subscribers=1)
-            orders.open(topic.name, partition, constraint.id, head)
+    partitions = block[SUBSCRIPTION_INDEX].partitions(topic.name, constraint.id)
+    if partitions:
+        key = (topic.name, partitions, constraint.id)
+        live = _live(block, key)
+        CONSTRAINTS.put(block.state, *key, record=replace(live, subscribers=live.subscribers + 1))
     else:
-        orders.join(topic.name, topic.partitions, constraint.id, 1)
+        _open(block, topic, constraint, at)
     HELD.add(block.state, _SUBSCRIPTIONS, by.key, by=1)
+
+
+def _open(block: BlockContext, topic: TopicRecord, constraint: Constraint, at: Position) -> None:
+    """Begin the orders of a constraint, in all partitions that the topic has or is going to have."""
+    partitions = partitions_to_be(block.state, topic)
+    require_room(block, topic, partitions, more=1)
+    guard = _guard(block, topic, constraint)
+    weight = burden(constraint, guard)
+    block.call(CONSTRAINT_OPENING, block, topic.name, weight)
+    block.call(CONSTRAINT_OPENED, block, topic.name, weight)
+    block[SUBSCRIPTION_INDEX].open(topic.name, constraint, guard, partitions)
+    live = LiveConstraint(constraint.text, at, 1, equalities_of(guard))
+    CONSTRAINTS.put(block.state, topic.name, partitions, constraint.id, record=live)
+    block[ORDERS].open(topic.name, range(partitions), constraint.id, constraint.text, at)
 
 
 def _guard(block: BlockContext, topic: TopicRecord, constraint: Constraint) -> Guard | None:
@@ -168,13 +186,27 @@ def _guard(block: BlockContext, topic: TopicRecord, constraint: Constraint) -> G
     raise LimitExceeded("waiting", topic=topic.name, limit=MAX_WAITING)
 
 
-def _end(block: BlockContext, subscription: Subscription, partitions: int) -> None:
+def _end(block: BlockContext, subscription: Subscription) -> int:
+    """End a subscription, and with the last one of a constraint all its orders. Returns what that touches."""
+    index = block[SUBSCRIPTION_INDEX]
+    partitions = index.partitions(subscription.topic, subscription.constraint)
+    key = (subscription.topic, partitions, subscription.constraint)
+    live = _live(block, key)
     SUBSCRIPTIONS.delete(block.state, *subscription)
     HELD.add(block.state, _SUBSCRIPTIONS, subscription.client, by=-1)
-    lives = block[ORDERS].join(subscription.topic, partitions, subscription.constraint, -1)
-    if not lives:
-        GUARDS.delete(block.state, subscription.topic, subscription.constraint)
-    block[SUBSCRIPTION_INDEX].leave(subscription, last=not lives)
+    index.leave(subscription, last=live.subscribers == 1)
+    if live.subscribers > 1:
+        CONSTRAINTS.put(block.state, *key, record=replace(live, subscribers=live.subscribers - 1))
+        return OPERATION
+    CONSTRAINTS.delete(block.state, *key)
+    block[ORDERS].close(*key)
+    return OPERATION + partitions
+
+
+def _live(block: BlockContext, key: tuple[str, int, bytes]) -> LiveConstraint:
+    live = CONSTRAINTS.get(block.state, *key)
+    assert live is not None, "every subscription's constraint is live"
+    return live
 
 
 def _start(block: BlockContext, topic: str, partition: int, constraint: bytes) -> PartitionStart:
@@ -182,6 +214,23 @@ def _start(block: BlockContext, topic: str, partition: int, constraint: bytes) -
     assert order is not None, "a live constraint has a head in every partition"
     next_offset = head_of(block.state, topic, partition).next_offset
     return PartitionStart(partition, order.incarnation, order.next_ps, next_offset)
+
+
+def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> int:
+    """The receipt reads the heads of all partitions; a new constraint writes them."""
+    if (topic := reader.read(TOPICS, operation.topic)) is None:
+        return 0
+    partitions, constraint = partitions_to_be(reader, topic), parse_constraint(operation.constraint).id
+    known = reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is not None
+    if known or reader.read(CONSTRAINTS, topic.name, partitions, constraint) is not None:
+        return -(-topic.partitions // READS)
+    return partitions
+
+
+def _cost_of_unsubscribe(reader: Reader, _by: Principal, operation: Unsubscribe) -> int:
+    """The last one of a constraint closes its orders."""
+    topic = reader.read(TOPICS, operation.topic)
+    return 0 if topic is None else partitions_to_be(reader, topic)
 
 
 def _certify(block: BlockContext) -> Iterable[Leaf]:
@@ -203,16 +252,17 @@ def _index_closed(height: int, position: int, leaf: Closed) -> IndexEntries:
 MODULE = Module(
     name="subscriptions",
     operations={Subscribe: subscribe, Unsubscribe: unsubscribe},
-    tables=(SUBSCRIPTIONS, ORDER_HEADS, GUARDS, ORDER_LEAVES),
+    costs={Subscribe: _cost_of_subscribe, Unsubscribe: _cost_of_unsubscribe},
+    tables=(SUBSCRIPTIONS, ORDER_HEADS, CONSTRAINTS, ORDER_LEAVES),
     outcomes=(Subscribed,),
     leaves=(Match, Closed),
     refusals=(NotSubscribed,),
     texts=TEXTS,
     derived=(SUBSCRIPTION_INDEX,),
     hooks={
-        CLIENT_REVOKED: end_of_client,
+        CLIENT_LEAVING: end_of_client,
         PARTITIONS_ADDING: require_room,
-        TOPIC_ALTERED: extend,
+        TOPIC_GROWING: widen,
         TOPIC_CLEARING: end_of_topic,
     },
     begin_block=expire,

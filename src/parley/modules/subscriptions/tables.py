@@ -22,13 +22,12 @@ from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.topics.tables import TO_DESCRIBERS
 
 
-class ConstraintRecord(Record, frozen=True):
+class OrderHead(Record, frozen=True):
     """The head of one order (P6). Gone when the order is closed."""
 
     constraint: str
     incarnation: Position
     next_ps: U64
-    subscribers: U32
 
 
 class SubscriptionRecord(Record, frozen=True):
@@ -38,9 +37,12 @@ class SubscriptionRecord(Record, frozen=True):
     lease_until: U64  # ms of block time
 
 
-class GuardRecord(Record, frozen=True):
-    """The equalities that a live constraint waits under; None: it is evaluated for every message."""
+class LiveConstraint(Record, frozen=True):
+    """A constraint with subscribers, and the equalities that it waits under; None: it is evaluated for every message."""
 
+    constraint: str
+    incarnation: Position
+    subscribers: U32
     equalities: tuple[tuple[str, Value], ...] | None
 
 
@@ -67,9 +69,9 @@ SUBSCRIPTIONS: Table[SubscriptionRecord, str, bytes, bytes] = Table(
     about="A client's subscription to a topic with a constraint.",
     visible=Visibility(3, _own, "the subscriber, while it may describe the topic"),
 )
-ORDER_HEADS: Table[ConstraintRecord, str, int, bytes] = Table(
+ORDER_HEADS: Table[OrderHead, str, int, bytes] = Table(
     "ps",
-    ConstraintRecord,
+    OrderHead,
     TEXT,
     NUMBER,
     HASH,
@@ -77,8 +79,13 @@ ORDER_HEADS: Table[ConstraintRecord, str, int, bytes] = Table(
     visible=TO_DESCRIBERS,
     listed=1,
 )
-GUARDS: Table[GuardRecord, str, bytes] = Table(
-    "guard", GuardRecord, TEXT, HASH, about="Where a live constraint waits in the matching index."
+CONSTRAINTS: Table[LiveConstraint, str, int, bytes] = Table(
+    "constraint",
+    LiveConstraint,
+    TEXT,
+    NUMBER,
+    HASH,
+    about="A live constraint on a topic, by the number of partitions in which its orders are open.",
 )
 ORDER_LEAVES: Table[LeafPlace, str, int, bytes, Position, int] = Table(
     "order",

@@ -13,15 +13,16 @@ from parley.application.operations import Operation
 from parley.application.quotas import Quota
 from parley.application.rows import ChangeTable
 from parley.application.state import State
+from parley.application.tables import Reader
 from parley.model.expressions import parse_rule
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import Done
-from parley.model.refusals import Invalid, LimitExceeded, Unsupported
+from parley.model.refusals import Busy, Invalid, LimitExceeded, Unsupported
 from parley.modules.topics.access import Action, authorise
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
-from parley.modules.topics.tables import ENDING, HEADS, TOPICS, PartitionRecord, TopicRecord
+from parley.modules.topics.tables import ENDING, GROWING, HEADS, TOPICS, PartitionRecord, TopicRecord
 from parley.modules.topics.texts import TEXTS
 
 CREATED = Quota("topics")
@@ -41,11 +42,15 @@ def _topic(block: BlockContext, topic: TopicRecord) -> None: ...
 
 # May refuse; nothing is written yet.
 PARTITIONS_ADDING = Hook("partitions_adding", _adding)
+# In this block and later ones, until the handlers leave something of the block's work: get the topic ready to have so many
+# partitions. Nobody sees them before, and from then on what begins on the topic begins in all of them.
+TOPIC_GROWING = Hook("topic_growing", _adding)
 TOPIC_ALTERED = Hook("topic_altered", _altered)
 TOPIC_DELETED = Hook("topic_deleted", _topic)
-# At the beginning of later blocks, until a handler leaves something of the block's work: clear away what a deleted topic
-# left, and take from `work` what that touched.
+# In later blocks, until the handlers leave something of the block's work: clear away what a deleted topic left.
 TOPIC_CLEARING = Hook("topic_clearing", _topic)
+
+GROWN_AT_ONCE = 64  # work that making a topic larger may take in its own block; what takes more is a job
 
 
 # -- operations ------------------------------------------------------------------------------------------------------
@@ -62,7 +67,9 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
         why = by.reason_not_to_administer(before.organisation, "reuse_name", topic=name)
         if why is not None:
             raise why
-        if ENDING.has(state, name):  # orders of the old topic would be taken for orders of a new one
+        if ENDING.has(
+            state, organisation, name
+        ):  # orders of the old topic would be taken for orders of a new one
             raise LimitExceeded("ending", topic=name)
     _require_supported(operation.policy)
     if before is None:
@@ -84,32 +91,68 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
 
 
 def alter(block: BlockContext, by: Principal, operation: AlterTopic, _at: Position) -> Done:
+    """Alter a topic. It has more partitions when there is all that belongs to them: at once if that is little."""
     topic = require(block.state, by, Action.ALTER, operation.name)
     partitions = topic.partitions if operation.partitions is None else operation.partitions
     if partitions < topic.partitions:
         raise Invalid("fewer_partitions", topic=topic.name, partitions=topic.partitions)
-    block.call(PARTITIONS_ADDING, block, topic, partitions)
+    if GROWING.has(block.state, topic.organisation, topic.name):
+        raise Busy("growing", topic=topic.name)
+    if partitions > topic.partitions:
+        block.call(PARTITIONS_ADDING, block, topic, partitions)
     policy = topic.policy
     altered = replace(
         topic,
-        partitions=partitions,
         policy=policy if operation.retention is None else replace(policy, retention=operation.retention),
         publish=topic.publish if operation.publish is None else parse_rule(operation.publish).text,
         subscribe=topic.subscribe if operation.subscribe is None else parse_rule(operation.subscribe).text,
     )
     TOPICS.put(block.state, topic.name, record=altered)
-    _begin_partitions(block.state, topic.name, range(topic.partitions, partitions))
     block.call(TOPIC_ALTERED, block, topic, altered)
+    if partitions > topic.partitions:
+        GROWING.put(block.state, topic.organisation, topic.name, record=partitions)
+        if block.at_most(GROWN_AT_ONCE, grow, block, topic.organisation, topic.name):
+            GROWING.delete(block.state, topic.organisation, topic.name)
     return Done()
+
+
+def grow(block: BlockContext, organisation: str, name: str) -> bool:
+    """Go on making a topic larger; returns whether it is. Its number of partitions changes in one block, for everybody."""
+    topic, partitions = record_of(block.state, name), GROWING.count(block.state, organisation, name)
+    block.call(TOPIC_GROWING, block, topic, partitions)
+    if block.work <= 0:
+        return False
+    TOPICS.put(block.state, name, record=replace(topic, partitions=partitions))
+    _begin_partitions(block.state, name, range(topic.partitions, partitions))
+    block.work -= partitions - topic.partitions
+    return True
 
 
 def delete(block: BlockContext, by: Principal, operation: DeleteTopic, _at: Position) -> Done:
     """Delete a topic. Its name stays its organisation's; what it leaves is cleared away from the next block on."""
     topic = require(block.state, by, Action.DELETE, operation.name)
-    ENDING.put(block.state, topic.name, record=b"")
+    ENDING.put(block.state, topic.organisation, topic.name, record=b"")
+    GROWING.delete(block.state, topic.organisation, topic.name)
     block.call(TOPIC_DELETED, block, topic)
     TOPICS.put(block.state, topic.name, record=replace(topic, deleted=True))
     return Done()
+
+
+def clear(block: BlockContext, _organisation: str, name: str) -> bool:
+    """Clear away what a deleted topic leaves; returns whether all is."""
+    block.call(TOPIC_CLEARING, block, record_of(block.state, name))
+    return block.work > 0
+
+
+# -- what operations touch -------------------------------------------------------------------------------------------
+
+
+def _cost_of_topic(reader: Reader, _by: Principal, operation: AlterTopic | DeleteTopic) -> int:
+    """Heads and ages of all partitions; and what a topic grows by at once."""
+    topic = reader.read(TOPICS, operation.name)
+    before = 0 if topic is None else topic.partitions
+    after = before if isinstance(operation, DeleteTopic) else operation.partitions or before
+    return 2 * before + (0 if after <= before else GROWN_AT_ONCE + after - before)
 
 
 # -- for other modules -----------------------------------------------------------------------------------------------
@@ -145,14 +188,9 @@ def head_of(state: State, topic: str, partition: int) -> PartitionRecord:
     return head
 
 
-def clear(block: BlockContext) -> None:
-    """Clear away what deleted topics leave, as much as the block's work allows."""
-    for (name,) in ENDING.first_stored(block.state, block.work):
-        block.call(TOPIC_CLEARING, block, record_of(block.state, name))
-        if block.work <= 0:
-            return
-        ENDING.delete(block.state, name)
-        block.work -= 1
+def partitions_to_be(reader: Reader, topic: TopicRecord) -> int:
+    """How many partitions the topic has, or is going to have: what begins on it begins in all of them."""
+    return reader.read(GROWING, topic.organisation, topic.name) or topic.partitions
 
 
 def _begin_partitions(state: State, topic: str, partitions: range) -> None:
@@ -199,7 +237,13 @@ def _settings(operation: CreateTopic | AlterTopic) -> dict[str, Any]:
 MODULE = Module(
     name="topics",
     operations={CreateTopic: create, AlterTopic: alter, DeleteTopic: delete},
-    tables=(TOPICS, HEADS, ENDING),
+    costs={
+        CreateTopic: lambda _reader, _by, operation: operation.partitions,
+        AlterTopic: _cost_of_topic,
+        DeleteTopic: _cost_of_topic,
+    },
+    jobs={ENDING: clear, GROWING: grow},
+    tables=(TOPICS, HEADS, ENDING, GROWING),
     refusals=(UnknownTopic, TopicExists, UnknownPartition),
     texts=TEXTS,
     changes=(
@@ -217,5 +261,4 @@ MODULE = Module(
             _row,
         ),
     ),
-    begin_block=clear,
 )

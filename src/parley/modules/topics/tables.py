@@ -46,6 +46,10 @@ def _describer(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Re
     return access.reason_not_to_describe(principal, topic)
 
 
+def _grower(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
+    return _describer(reader, principal, key[1:])
+
+
 # For entries whose key begins with a topic: those who may describe the topic, even if it was deleted.
 TO_DESCRIBERS = Visibility(1, _describer, "those who may describe the topic")
 
@@ -66,6 +70,18 @@ HEADS: Table[PartitionRecord, str, int] = Table(
     visible=TO_DESCRIBERS,
     listed=1,
 )
-ENDING: Table[bytes, str] = Table(
-    "ending", bytes, TEXT, about="A deleted topic, as long as there is something of it to clear away."
+ENDING: Table[bytes, str, str] = Table(
+    "ending",
+    bytes,
+    TEXT,
+    TEXT,
+    about="A deleted topic, by its organisation, as long as there is something of it to clear away.",
+)
+GROWING: Table[int, str, str] = Table(
+    "growing",
+    int,
+    TEXT,
+    TEXT,
+    about="How many partitions a topic is going to have, by its organisation, until all its orders are open there.",
+    visible=Visibility(2, _grower, "those who may describe the topic"),
 )

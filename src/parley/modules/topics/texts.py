@@ -7,6 +7,7 @@ from parley.model.texts import Texts
 _ADMINISTRATOR = "only an administrator of {organisation} may"
 
 TEXTS: Texts = {
+    "Busy.growing": "topic {topic} is still getting the partitions of an earlier change; this is ordered again",
     "Invalid.fewer_partitions": "topic {topic} has {partitions} partitions, and partitions are never removed",
     "LimitExceeded.ending": "topic {topic} is still being deleted; try again later",
     "LimitExceeded.topics_of_network": "the network has had the {limit} topics that it may have",

@@ -1,0 +1,44 @@
+"""What is decided in one block and carried out over the next ones, as much at a time as a block has room for.
+
+A job is an entry of a table whose keys begin with an organisation: the one that it is done for. Organisations share what
+a block has for jobs, so that the backlog of one does not hold up the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parley.application.block import BlockContext
+from parley.application.tables import Table
+
+# Does a part of a job: (block, key of its entry) -> whether it is done. It takes what it does from `block.work`, and does at
+# least a little: what must stay together is done together, even if that is more than is left.
+Job = Callable[..., bool]
+JobTable = Table[Any, *tuple[Any, ...]]
+
+
+def carry_out(block: BlockContext, jobs: Mapping[JobTable, Job]) -> None:
+    """Go on with the jobs, each organisation's within its share of the block's housekeeping."""
+    waiting = [table for table in jobs if table.first_stored(block.state, 1)]
+    if not waiting or block.work <= 0:
+        return
+    names = [organisation.name for organisation in block.genesis.organisations]
+    busy = [name for name in names if any(table.first_stored(block.state, 1, name) for table in waiting)]
+    total = block.work
+    for turn, name in enumerate(busy):
+        block.work = share = total // (len(busy) - turn)
+        for table in waiting:
+            _work_off(block, table, name, jobs[table])
+        total -= share - block.work
+    block.work = total
+    block.urgent = True
+
+
+def _work_off(block: BlockContext, table: JobTable, organisation: str, job: Job) -> None:
+    for key in table.first_stored(block.state, max(block.work, 0), organisation):
+        if block.work <= 0:
+            return
+        if table.has(block.state, *key) and job(block, *key):
+            table.delete(block.state, *key)
+            block.work -= 1

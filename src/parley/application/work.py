@@ -1,0 +1,91 @@
+"""What one block may do: a budget of work, shared by organisations, then by their clients.
+
+All replicas must have applied a block before they can vote on. The unit is one entry of the state that is written, with
+its part of the root: about 30 microseconds. What takes time without writing is counted at the same rate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import IntEnum
+
+BLOCK_WORK = 2_048  # of the batches of one block
+HOUSEKEEPING = 1_024  # of what was decided in earlier blocks: batches get what this leaves of `BLOCK_WORK`, at least half
+MAX_WORK = BLOCK_WORK  # of one batch
+OPERATION = 4  # of an operation that says nothing else
+NEW_SEQUENCE = 3  # with the lists that it is on
+
+Sender = tuple[str, bytes]  # organisation, and key; strangers are an organisation without a name
+
+
+def left(housekeeping: int) -> int:
+    """What a block has for its batches, by what its housekeeping has left."""
+    return BLOCK_WORK - (HOUSEKEEPING - housekeeping)
+
+
+class PutOff(Exception):  # noqa: N818 - it is no error: another pass, or another block, has room
+    """There is no room for a batch now: it asked for `work`, and may ask for more."""
+
+    def __init__(self, work: int) -> None:
+        super().__init__(work)
+        self.work = work
+
+
+class Pass(IntEnum):
+    """A block's batches are gone through in these passes: those that a pass has no room for wait for the next."""
+
+    CLIENT = 0  # each client within its part of its organisation's share
+    ORGANISATION = 1  # each organisation within its share
+    REST = 2  # what the others have left
+
+
+class Shares:
+    """What is left of a block's budget, and for whom. It follows from the block's batches and the state alone.
+
+    The first batch that asks for anything always fits, whatever others leave: so nothing waits for ever.
+    """
+
+    def __init__(self, work: int, senders: Iterable[Sender]) -> None:
+        every = dict.fromkeys(senders)
+        clients = Counter(organisation for organisation, _ in every)
+        share = work // max(len(clients), 1)
+        self._organisations = dict.fromkeys(clients, share)
+        self._clients = {sender: share // clients[sender[0]] for sender in every}
+        self.left = work
+        self._sender: Sender = ("", b"")
+        self._pass = Pass.CLIENT
+        self._nobody_asked = self._is_first = True
+
+    def turn(self, sender: Sender, number: Pass, least: int = 0) -> bool:
+        """A batch of this sender is to be executed, and what is spent from now on is for it.
+
+        Returns whether there is room for the least that it takes. That it is looked at is counted once.
+        """
+        self._sender, self._pass = sender, number
+        self._is_first = self._nobody_asked
+        if number is Pass.CLIENT:
+            self._charge(1)
+        return least <= self._room()
+
+    def spend(self, work: int) -> None:
+        """Raises `PutOff` if there is no room for so much: before anything is written."""
+        if not self._is_first and work > self._room():
+            raise PutOff(work)
+        self._nobody_asked = False
+        self._charge(work)
+
+    def _charge(self, work: int) -> None:
+        self.left -= work
+        self._organisations[self._sender[0]] -= work
+        self._clients[self._sender] -= work
+
+    def _room(self) -> int:
+        match self._pass:
+            case Pass.CLIENT:
+                room = self._clients[self._sender]
+            case Pass.ORGANISATION:
+                room = self._organisations[self._sender[0]]
+            case Pass.REST:
+                room = self.left
+        return max(room, 0)
