@@ -66,7 +66,7 @@ class Shares:
         self._is_first = self._nobody_asked
         if number is Pass.CLIENT:
             self._charge(1)
-        return least <= self._room()
+        return not least or least <= self._room()
 
     def spend(self, work: int) -> None:
         """Raises `PutOff` if there is no room for so much: before anything is written."""
@@ -81,11 +81,9 @@ class Shares:
         self._clients[self._sender] -= work
 
     def _room(self) -> int:
-        match self._pass:
-            case Pass.CLIENT:
-                room = self._clients[self._sender]
-            case Pass.ORGANISATION:
-                room = self._organisations[self._sender[0]]
-            case Pass.REST:
-                room = self.left
+        room = self.left
+        if self._pass is Pass.CLIENT:
+            room = self._clients[self._sender]
+        elif self._pass is Pass.ORGANISATION:
+            room = self._organisations[self._sender[0]]
         return max(room, 0)

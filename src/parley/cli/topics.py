@@ -162,6 +162,7 @@ def _fields(info: TopicInfo) -> dict[str, object]:
         "name": info.name,
         "organisation": info.organisation,
         "partitions": info.partitions,
+        **({"growing": info.growing} if info.growing else {}),
         "publish": info.publish,
         "subscribe": info.subscribe,
         "matching": info.matching,
@@ -175,7 +176,7 @@ def _words(info: TopicInfo) -> str:
     return "\n".join(
         [
             f"  owner       {info.organisation}",
-            f"  partitions  {info.partitions}",
+            f"  partitions  {info.partitions}{f', becoming {info.growing}' if info.growing else ''}",
             f"  publish     {_whoever(info.publish)}",
             f"  subscribe   {_whoever(info.subscribe)}",
             f"  policy      {info.matching} matching, {info.payload} payload",

@@ -15,7 +15,7 @@ from parley.ledger.proofs import ProofError
 from parley.model.names import Value, is_topic
 from parley.model.principals import ClientRecord, Right
 from parley.modules.registry.tables import CLIENTS, NAMES
-from parley.modules.topics.tables import TOPICS, TopicRecord
+from parley.modules.topics.tables import GROWING, TOPICS, TopicRecord
 from parley.net.messages import Status, StatusRequest
 
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
@@ -35,7 +35,11 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic; `heads` only if it was asked for by name. `retention` is in ms of block time, 0 for ever."""
+    """A topic. `retention` is in ms of block time, 0 for ever.
+
+    Only if it was asked for by name: `heads`, and `growing`, the number of partitions that it is going to have if that is
+    another one.
+    """
 
     name: str
     organisation: str
@@ -46,6 +50,7 @@ class TopicInfo:
     payload: str
     retention: int
     heads: tuple[PartitionInfo, ...] = ()
+    growing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Records:
 
     async def topic(self, name: str) -> TopicInfo:
         record = await self._topic(name)
+        growing = await self._state.entry(GROWING, record.organisation, name)
         heads = await self._history.heads(name, range(record.partitions))
         return _topic_info(
             record,
@@ -96,6 +102,7 @@ class Records:
                 PartitionInfo(partition, head.log_start_offset, head.next_offset)
                 for partition, head in enumerate(heads)
             ),
+            growing or 0,
         )
 
     async def topics(self) -> list[TopicInfo]:
@@ -158,7 +165,9 @@ class Records:
         return BrokerStatus(name, organisation, address, answer, "", connection.certificate_ends)
 
 
-def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = ()) -> TopicInfo:
+def _topic_info(
+    record: TopicRecord, heads: tuple[PartitionInfo, ...] = (), growing: int = 0
+) -> TopicInfo:
     return TopicInfo(
         record.name,
         record.organisation,
@@ -169,6 +178,7 @@ def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = ()) -> T
         record.policy.payload,
         record.policy.retention,
         heads,
+        growing,
     )
 
 

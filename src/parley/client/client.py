@@ -463,7 +463,7 @@ class Client(
         publish: str | None = None,
         subscribe: str | None = None,
     ) -> int:
-        """Change what is given. Partitions only grow."""
+        """Change what is given. Partitions only grow; where many subscribe they come some blocks later, all at once."""
         rules = [None if rule is None else canonical_rule(rule) for rule in (publish, subscribe)]
         return await self._done(AlterTopic(name, partitions, retention, *rules))
 

@@ -151,6 +151,7 @@ class Session:
             ticks=services.ticks,
             wake=self._wake.set,
             receipted=services.tally.receipts.add,
+            charge=lambda work: self._accounts[0].requests.charge(work, services.ticks()),
         )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}

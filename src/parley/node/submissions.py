@@ -7,6 +7,8 @@ from itertools import takewhile
 
 from parley.application.admission import OpenedBatch
 from parley.application.keeping import ReceiptPlace
+from parley.application.operations import Operation
+from parley.application.work import OPERATION
 from parley.ledger.proofs import Anchor
 from parley.mempool.pool import Intake
 from parley.model.batches import CONTROL
@@ -25,7 +27,8 @@ RECEIPT_MS = 60_000  # after which a client is answered that its batch has no re
 class Submissions:
     """The batches of one connection that have no answer yet.
 
-    `wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took.
+    `wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took, and
+    `charge` what an operation will touch at every broker.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Submissions:
         ticks: Callable[[], int],
         wake: Callable[[], None],
         receipted: Callable[[int], None],
+        charge: Callable[[int], None],
     ) -> None:
         self._caller = caller
         self._driver = driver
@@ -51,6 +55,7 @@ class Submissions:
         self._ticks = ticks
         self._wake = wake
         self._receipted = receipted
+        self._charge = charge
         self._judged_by: Anchor | None = None  # the certified header by which the client was last found live
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
         self._ready: list[tuple[int, Position]] = []
@@ -84,6 +89,8 @@ class Submissions:
         # Operations are small, and some of them make room.
         if batch.batch.header.kind != CONTROL and (why := self._no_room()) is not None:
             raise why
+        if batch.operation is not None:
+            self._charge(self._cost(batch.operation))
         executed = self._feed.executed
         match self._driver.submit(batch):
             case Intake.TAKEN if self._feed.executed == executed:
@@ -96,6 +103,14 @@ class Submissions:
                 raise Busy("author_full")
             case Intake.HALTED:
                 raise NotReady("halted")
+
+    def _cost(self, operation: Operation) -> int:
+        """What the operation will touch, as far as this broker knows the state."""
+        try:
+            view = self._ledger.view()
+            return self._archive.application.cost_of(view, self._caller.principal(view), operation)
+        except Refused:  # there is nothing to judge by yet
+            return OPERATION
 
     def _placed(self, digest: bytes, known: ReceiptPlace | None) -> ReceiptPlace | None:
         """The receipt that the batch has got by now; None: another one than the known one is to come."""

@@ -32,7 +32,7 @@ from parley.modules.topics.tables import HEADS, TopicRecord
 GRANULES = 16  # in a retention
 # Of one topic partition. There are 18 while the retention stays; when it grows, older and shorter ones may fill the rest.
 MAX_GRANULES = 40
-MAX_MOVED = 1_024  # topic partitions a block
+MAX_MOVED = 256  # topic partitions a block
 
 _Granules = tuple[tuple[int, int], ...]
 
@@ -55,6 +55,7 @@ def sweep(block: BlockContext) -> None:
         log = deadlines.first(block.time)
         if log is None:
             return
+        block.work -= 1
         topic = record_of(block.state, log[0])
         granules = _granules(block.state, *log)
         kept = tuple(one for one in granules if one[1] + topic.policy.retention > block.time)
