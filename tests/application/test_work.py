@@ -258,9 +258,8 @@ def test_shares_are_by_organisation_then_by_client_then_of_what_is_left() -> Non
     shares = Shares(40, senders)
 
     def spend(sender: tuple[str, bytes], amount: int, number: Pass) -> bool:
-        if not shares.turn(sender, number):
-            return False
         try:
+            shares.turn(sender, number)
             shares.spend(amount)
         except PutOff:
             return False

@@ -11,6 +11,8 @@ from tests.ledger.shard import ALICE, GENESIS, told
 
 from parley.application.keeping import ReceiptPlace
 from parley.application.machine import Machine
+from parley.application.operations import Operation
+from parley.application.work import OPERATION
 from parley.applications import DATA_SHARD
 from parley.ledger.application import AdmittedBatch
 from parley.ledger.proofs import Anchor
@@ -18,6 +20,9 @@ from parley.mempool.pool import Intake
 from parley.model.principals import ClientRecord
 from parley.model.refusals import Busy, NotReady, Refused, Revoked, UnknownClient
 from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import Policy
+from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net.messages import Submit
 from parley.node.access import Caller
 from parley.node.feed import Feed
@@ -38,6 +43,9 @@ class Stage:
         self.ready = True
         self.looked = 0
         self.taken: list[bytes] = []
+        self.charged: list[int] = []  # work of operations
+        self.topic = TopicRecord("wards", ALICE.organisation, 64, Policy(), "", "", (1, 0), deleted=False)
+        self.application = DATA_SHARD
         self.archive = self
         self._maker = World()
         self._maker.chain = GENESIS.chain
@@ -56,6 +64,7 @@ class Stage:
             ticks=lambda: 0,
             wake=lambda: None,
             receipted=lambda _ms: None,
+            charge=self.charged.append,
         )
 
     def certify(self) -> None:
@@ -66,6 +75,9 @@ class Stage:
 
     def batch(self) -> bytes:
         return self._maker.publication(ALICE, "wards", tagged()).body
+
+    def control(self, operation: Operation) -> bytes:
+        return self._maker.control(ALICE, operation).body
 
     def publish(self) -> str | None:
         """Why a batch of the client is refused; None: it is ordered."""
@@ -86,8 +98,12 @@ class Stage:
             raise NotReady("no_results")
         return self
 
-    def read(self, table: object, key: bytes) -> ClientRecord | None:
-        assert (table, key) == (CLIENTS, ALICE.key)
+    def read(self, table: object, *key: object) -> ClientRecord | TopicRecord | None:
+        if table is TOPICS:
+            return self.topic
+        if table is not CLIENTS:
+            return None
+        assert key == (ALICE.key,)
         self.looked += 1
         return self.client
 
@@ -106,6 +122,21 @@ class Stage:
         if self.executes is not None:
             self.feed.applied(self.executes, ())
         return self.intake
+
+
+def test_an_operation_is_charged_by_what_it_will_touch_and_a_publication_is_not() -> None:
+    stage = Stage()
+    stage.certify()
+    assert stage.publish() is None
+    assert stage.charged == []
+    for partitions in (64, 1):
+        stage.topic = replace(stage.topic, partitions=partitions)
+        stage.submissions.submit(
+            Submit(9 + partitions, stage.control(Subscribe("wards", f"a = {partitions}")))
+        )
+    stage.ready = False  # nothing to judge by
+    stage.submissions.submit(Submit(8, stage.control(Subscribe("wards", "a = 9"))))
+    assert stage.charged == [OPERATION + 64, OPERATION + 1, OPERATION]
 
 
 def test_a_client_in_good_standing_is_looked_up_once_for_each_certified_header() -> None:

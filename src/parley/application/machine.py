@@ -147,8 +147,7 @@ class Machine:
                     put_off.append((one, least))
                     continue
                 try:
-                    if not shares.turn(senders[one.author], number, least):
-                        raise PutOff(least)
+                    shares.turn(senders[one.author], number, least)
                     receipts.append(self._execute(block, one, len(receipts)))
                 except PutOff as full:
                     sessions.add(session_of(one))

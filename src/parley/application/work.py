@@ -57,16 +57,17 @@ class Shares:
         self._pass = Pass.CLIENT
         self._nobody_asked = self._is_first = True
 
-    def turn(self, sender: Sender, number: Pass, least: int = 0) -> bool:
-        """A batch of this sender is to be executed, and what is spent from now on is for it.
+    def turn(self, sender: Sender, number: Pass, least: int = 0) -> None:
+        """A batch of this sender is to be executed, and what is spent from now on is for it. It counts for one by itself.
 
-        Returns whether there is room for the least that it takes. That it is looked at is counted once.
+        Raises `PutOff` if there is no room for the least that it takes.
         """
         self._sender, self._pass = sender, number
         self._is_first = self._nobody_asked
         if number is Pass.CLIENT:
             self._charge(1)
-        return not least or least <= self._room()
+        if least and least > self._room():
+            raise PutOff(least)
 
     def spend(self, work: int) -> None:
         """Raises `PutOff` if there is no room for so much: before anything is written."""

@@ -165,9 +165,7 @@ class Records:
         return BrokerStatus(name, organisation, address, answer, "", connection.certificate_ends)
 
 
-def _topic_info(
-    record: TopicRecord, heads: tuple[PartitionInfo, ...] = (), growing: int = 0
-) -> TopicInfo:
+def _topic_info(record: TopicRecord, heads: tuple[PartitionInfo, ...] = (), growing: int = 0) -> TopicInfo:
     return TopicInfo(
         record.name,
         record.organisation,
