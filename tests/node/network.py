@@ -119,6 +119,10 @@ class LocalNetwork:
     def is_running(self, name: str) -> bool:
         return name in self._processes and self._processes[name].poll() is None
 
+    def wait(self, name: str) -> int:
+        """The exit code of a broker that ends by itself."""
+        return self._processes.pop(name).wait(SECONDS)
+
     def stop(self, name: str) -> int:
         """Ask a broker to stop; its exit code."""
         process = self._processes.pop(name)

@@ -107,6 +107,10 @@ class SafetyFile(AbstractContextManager["SafetyFile"]):
             raise SafetyFileError(self._path, f"could not be written: {error.strerror}. {_STOP}") from error
         self._broken = False
 
+    def stat(self) -> os.stat_result:
+        """Of the file that is open, wherever its name leads now."""
+        return os.fstat(self._descriptor)
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)

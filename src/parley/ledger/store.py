@@ -45,7 +45,12 @@ LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 FORMAT = b"parley store 5"
 _FORMAT_KEY = b"\0format"
 _FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
+_LOCK = "LOCK"  # in the directory of an open store as long as that is the one that was opened
 _LOCKED = ("While lock file", "lock hold by current process")  # RocksDB's errors are texts
+
+
+# Stores that must not be closed, and are not collected either, because that closes them.
+_abandoned: list[Rdict] = []
 
 
 class StoreError(Exception):
@@ -193,6 +198,22 @@ class Store(AbstractContextManager["Store"]):
         finally:
             self._close()
 
+    def abandon(self) -> None:
+        """Leave everything as it is, as if the process were killed: to be used when the directory is another one now.
+
+        RocksDB opens files by their names, so closing it would write into that one. The process has to end soon.
+        """
+        for view in self._views:
+            view.close()
+        self._gathered, self._gathered_bytes = {}, 0
+        _abandoned.append(self._db)
+        self._open = False
+
+    @property
+    def lock(self) -> Path:
+        """The file that is there, one and the same, for as long as the store is open."""
+        return self._path / _LOCK
+
     def _close(self) -> None:
         try:
             self._db.close()
@@ -318,7 +339,7 @@ class Frozen:
 def unused(path: Path) -> Iterator[None]:
     """Keep everybody from writing to a store as long as this lasts, by the lock that RocksDB itself would take."""
     try:
-        file = os.open(path / "LOCK", os.O_RDWR)
+        file = os.open(path / _LOCK, os.O_RDWR)
     except OSError:
         yield  # there is nothing to lock, or it cannot be written to at all
         return

@@ -1,8 +1,12 @@
-"""`python -m parley.node CONFIG` runs a broker; what keeps it from starting is one sentence and exit code 2."""
+"""`python -m parley.node CONFIG` runs a broker; what keeps it from starting is one sentence and exit code 2.
+
+So is the loss of its folder while it runs: if it were started again by itself, it would go on from whatever lies there now.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -20,6 +24,7 @@ from parley.net.listener import ListenError
 from parley.net.tls import ContextError
 from parley.node.assemble import run
 from parley.node.config import ConfigError, load
+from parley.node.placement import DisplacedError
 from parley.node.storage import StorageError
 from parley.replica import chain
 
@@ -45,6 +50,10 @@ def main(arguments: list[str]) -> int:
     except _CANNOT_START as error:
         print(f"parley: {error}", file=sys.stderr)  # noqa: T201 - there may be no log yet
         return 2
+    except DisplacedError as error:
+        print(f"parley: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the log may be gone with the folder
+        # In good order the store would be closed, and that writes to a folder which is not the broker's.
+        os._exit(2)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
@@ -34,6 +35,7 @@ from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
+from parley.node.placement import DisplacedError
 from parley.node.room import Room
 from parley.node.sessions import Services
 from parley.node.shown import Showing, Shown
@@ -59,7 +61,10 @@ EXPIRY_QUIET_MS = 86_400_000
 
 
 async def run(config: Config, stop: asyncio.Event | None = None) -> int:
-    """Run a broker until it is told to stop, by a signal unless `stop` is given. The exit code: 0, or 1 if it failed."""
+    """Run a broker until it is told to stop, by a signal unless `stop` is given. The exit code: 0, or 1 if it failed.
+
+    Raises what keeps it from starting, and `DisplacedError` if its folder goes away: then the process has to end at once.
+    """
     network_application(config)  # before anything is opened
     with ExitStack() as closing:
         log, log_file = open_log(config)
@@ -236,7 +241,10 @@ class _Node:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._ledger.drop()
             log.info("stopped")
-        if (failure.done() and failure.exception() is not None) or not full.cancelled():
+        why = failure.exception() if failure.done() else None
+        if isinstance(why, DisplacedError):
+            raise why
+        if why is not None or not full.cancelled():
             return 1
         return None if restart.done() and not stop.is_set() else 0
 
@@ -256,13 +264,14 @@ class _Node:
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
     async def _watch_room(self) -> None:
-        """Until the disk is full."""
+        """Until the disk is full. Whether it is still there is looked at here, too."""
         quiet = Throttled(ROOM_QUIET_MS)
         while not self._room.full:
             if (why := self._room.refusal) and quiet.count("disk_nearly_full", None, monotonic()):
                 self._log.warning("disk_nearly_full", why=why)
             await asyncio.sleep(ROOM_SECONDS)
             self._room.look()
+            self._driver.look()
         self._log.critical("disk_full", why=self._room.full)
 
     async def _watch_clock(self) -> None:
@@ -305,8 +314,15 @@ def _announced(config: Config, listener: Listener, stays: Callable[[], bool]) ->
         yield
     finally:
         if not stays():
-            for path in contents:
-                path.unlink(missing_ok=True)
+            for path, content in contents.items():
+                _remove_own(path, f"{content}\n")
+
+
+def _remove_own(path: Path, content: str) -> None:
+    """Unless another file lies there, as where the folder was replaced and another process runs in it."""
+    with suppress(OSError):
+        if path.read_text("ascii", errors="replace") == content:
+            path.unlink()
 
 
 def _told_by_signal(config: Config, log: Log, now: WallClock, closing: ExitStack) -> tuple[Switches, Showing]:

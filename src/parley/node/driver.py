@@ -113,6 +113,15 @@ class Driver:
         """Nothing more goes in; timers that are still set do nothing."""
         self._stopped = True
 
+    def look(self) -> None:
+        """End the node if its files are not where it opened them. Every sync looks, too, but there may be none for long."""
+
+        def look() -> list[Effect]:
+            self._storage.require_in_place()
+            return []
+
+        self._step(look)
+
     def receive(self, sender: int, *messages: bytes) -> None:
         self._step(lambda: self.replica.receive(self._now(), sender, *messages))
 
@@ -181,7 +190,7 @@ class Driver:
                 self._write(effect)
             case PersistSafety():
                 self._sync()  # what is signed now may build on what was written before
-                self._storage.safety.persist(effect.slot, effect.record)
+                self._storage.persist(effect.slot, effect.record)
             case Send():
                 self._links.send(effect.to, effect.data)
             case Broadcast():
@@ -213,7 +222,7 @@ class Driver:
     def _sync(self) -> list[Effect]:
         """Put on disk what was put off, if anything was, and announce it."""
         if self._dirty:
-            self._storage.store.sync()
+            self._storage.sync()
             self._dirty = False
         unannounced, self._unannounced = self._unannounced, []
         for effect in unannounced:

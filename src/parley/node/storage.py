@@ -16,6 +16,7 @@ from parley.ledger.safety_file import SafetyFile, sync_directory
 from parley.ledger.store import Store
 from parley.mempool import pool
 from parley.node.config import Config, ConfigError
+from parley.node.placement import DisplacedError, Placement
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
@@ -35,17 +36,47 @@ class Storage:
         store: Store,
         safety: SafetyFile,
         record: tuple[int, SafetyState],
+        placement: Placement,
         found: tuple[Found, ...] = (),
     ) -> None:
         self.store = store
         self.safety = safety
         self.record = record
         self.found = found
+        self._placement = placement
+        self._displaced = False
         self.recent = RecentStates(store, _height(store))
 
+    def sync(self) -> None:
+        """What was written to the store is on disk on return, under its name."""
+        self.store.sync()
+        self.require_in_place()
+
+    def persist(self, slot: int, record: bytes) -> None:
+        """The safety record is on disk on return, under its name; if this raises, nothing may be signed under it."""
+        self.safety.persist(slot, record)
+        self.require_in_place()
+
+    def require_in_place(self) -> None:
+        """Raises `DisplacedError` if one of the two is not where it was opened."""
+        try:
+            self._placement.require()
+        except DisplacedError:
+            self._displaced = True
+            raise
+
     def close(self) -> None:
-        self.safety.close()
-        self.store.close()
+        """Raises `DisplacedError` if that was not known yet: then nothing more is written."""
+        known = self._displaced
+        try:
+            if not known:
+                self.require_in_place()
+        finally:
+            self.safety.close()
+            if self._displaced:
+                self.store.abandon()
+            else:
+                self.store.close()
 
 
 def _height(store: Store) -> int:
@@ -130,9 +161,18 @@ def open_storage(config: Config) -> Storage:
         record, found = _read_record(record_file, config.safety)
         _require_same_network(config, record[1])
         store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
-        storage = Storage(closing.enter_context(store), record_file, record, found)
+        placement = _placement(config, record_file, closing.enter_context(store))
+        storage = Storage(store, record_file, record, placement, found)
         closing.pop_all()
         return storage
+
+
+def _placement(config: Config, record: SafetyFile, store: Store) -> Placement:
+    try:
+        files = {config.safety: record.stat(), store.lock: store.lock.stat()}
+    except OSError as error:
+        raise StorageError(f"{store.lock} cannot be reached: {error.strerror}. Start again.") from error
+    return Placement(files, recovery_command(config))
 
 
 def _read_record(file: SafetyFile, path: Path) -> tuple[tuple[int, SafetyState], tuple[Found, ...]]:
