@@ -24,7 +24,9 @@ from parley.client.contexts import ContextFile
 from parley.client.errors import Stalled
 from parley.model.genesis import MAX_BROKERS
 from parley.model.names import is_name
+from parley.node.config import load
 from parley.node.processes import HOST, LocalBroker, free_addresses, is_free, stop
+from parley.node.storage import open_storage
 
 
 def test_up_makes_four_organisations_with_a_client_each(network: Network) -> None:
@@ -43,6 +45,20 @@ def test_secrets_are_for_their_owner_alone(network: Network) -> None:
     secrets = [*network.directory.glob("**/*.key"), *network.directory.glob("identities/*.json")]
     assert len(secrets) >= 4 * 5
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+
+
+def test_folders_that_are_made_for_a_network_are_not_for_others_to_change_whatever_the_umask(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0)
+    try:
+        assert provision(tmp_path / "deep" / "deeper" / "net", 1)
+    finally:
+        os.umask(before)
+    folders = [path for path in (tmp_path / "deep", *tmp_path.rglob("*")) if path.is_dir()]
+    assert [path for path in folders if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)] == []
+    (broker,) = (tmp_path / "deep").rglob("broker.toml")
+    open_storage(load(broker)).close()
 
 
 def test_up_elsewhere_leaves_the_user_s_contexts_alone(network: Network) -> None:

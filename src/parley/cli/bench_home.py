@@ -18,7 +18,7 @@ from parley.bench.figures import Case
 from parley.bench.usage import is_available
 from parley.cli import output
 from parley.cli.contexts import nearest
-from parley.cli.local_folder import new_folder, provisioning, require_node_extra
+from parley.cli.local_folder import make_folder, new_folder, provisioning, require_node_extra
 from parley.cli.network import INTERRUPTED, handling
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def measured(command: str, directory: Path | None, work: Work[T]) -> T:
         output.fail("CPU time is read from /proc, which this system does not have", output.ExitCode.WRONG_USE)
     home = new_folder(directory, "parley-bench-")
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_folder(home)
         with handling(SIGNALS), provisioning():
             try:
                 return asyncio.run(work(home))

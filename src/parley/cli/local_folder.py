@@ -51,6 +51,12 @@ def new_folder(directory: Path | None, prefix: str) -> Path:
     return require_own(directory)
 
 
+def make_folder(folder: Path) -> None:
+    """With its parents, and whatever the umask not for others to change: a broker below would not start."""
+    for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
+        missing.mkdir(mode=0o755, exist_ok=True)
+
+
 @contextmanager
 def provisioning(*others: type[Exception]) -> Iterator[None]:
     """What keeps keys and certificates from being made, and other errors, end the command with their sentence."""
@@ -70,7 +76,7 @@ def made_whole(directory: Path, fill: Callable[[Path], None]) -> bool:
     if directory.exists() and not directory.is_dir():
         fail(f"{directory} is not a folder; choose another --dir", ExitCode.WRONG_USE)
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{directory.name}."))  # with mode 700
     except OSError as error:
         fail(f"{directory} cannot be made: {error.strerror}; choose another --dir", ExitCode.WRONG_USE)

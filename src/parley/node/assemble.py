@@ -19,6 +19,7 @@ from parley.model.batches import open_batch
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, listen
+from parley.node import rights
 from parley.node.advisories import Advisories
 from parley.node.allowances import Door, Unsent, places_for_brokers
 from parley.node.archive import Archive
@@ -103,6 +104,8 @@ async def _live(
             raise StorageError(why)
         storage = open_storage(config)
         closing.callback(storage.close)
+        if why := rights.warning(config):
+            log.warning("folder_readable", why=why)
         node = _Node(config, storage, switches, log, now, showing=showing, tally=telemetry.tally, found=found)
         with telemetry.showing(node.life):
             return await node.run(stop)

@@ -7,6 +7,7 @@ plays all parties for a local network. Nothing that exists is ever overwritten.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -248,7 +249,8 @@ def _private(folder: Path) -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        with path.open("xb") as file:
+        # Not for others to change, whatever the umask: a broker refuses a configuration that is.
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
             file.write(data)
     except FileExistsError:
         raise ProvisionError(f"{path} exists already; move it away first.") from None

@@ -15,6 +15,7 @@ from parley.ledger.recent import RecentStates
 from parley.ledger.safety_file import SafetyFile, sync_directory
 from parley.ledger.store import Store
 from parley.mempool import pool
+from parley.node import rights
 from parley.node.config import Config, ConfigError
 from parley.node.placement import DisplacedError, Placement
 from parley.replica.beginning import ReplicaConfig, provision
@@ -156,6 +157,8 @@ def open_storage(config: Config) -> Storage:
         )
     if not data or not safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
+    if why := _objection(config):
+        raise StorageError(f"{why}.")
     with ExitStack() as closing:
         record_file = closing.enter_context(SafetyFile.open(config.safety))
         record, found = _read_record(record_file, config.safety)
@@ -165,6 +168,13 @@ def open_storage(config: Config) -> Storage:
         storage = Storage(store, record_file, record, placement, found)
         closing.pop_all()
         return storage
+
+
+def _objection(config: Config) -> str:
+    try:
+        return rights.objection(config)
+    except OSError as error:
+        return f"{error.filename} cannot be reached: {error.strerror}. Check path and rights"
 
 
 def _placement(config: Config, record: SafetyFile, store: Store) -> Placement:
