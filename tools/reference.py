@@ -57,7 +57,8 @@ many parts of the key a client must name to ask for a list. "Expires": the host 
 _REFUSALS = """A code is stable, and the same in receipts, in answers of brokers and in exceptions. Its properties:
 
 - *not final*: the batch may still be applied when it is ordered again
-- *waits*: brokers keep the batch and order it again themselves
+- *waits*: brokers keep the batch for a while and order it again themselves
+- *keeps its place*: of those that wait: its turn comes by itself, so it stays before younger ones
 - *passing*: only this broker cannot answer now
 - *without state*: every honest broker says the same, now and later
 - *proved*: a broker has to prove it by entries of the state, or clients do not believe it
@@ -262,6 +263,7 @@ def _properties(kind: type[Refused]) -> Iterator[str]:
     for holds, word in (
         (not kind.final, "not final"),
         (not kind.settles, "waits"),
+        (kind.keeps_place, "keeps its place"),
         (kind.passing, "passing"),
         (kind.stateless, "without state"),
         (kind.provable, "proved"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mempool.pools import ME, SIZE, TIGHT, Disk, asked, block_of, body, new_pool, timer_of
@@ -24,6 +26,7 @@ from parley.mempool.pool import (
     admit_any,
     batch_digest,
 )
+from parley.mempool.turns import MAX_EARLY
 
 numbers = st.integers(0, 11)
 members = st.integers(0, SIZE - 1)
@@ -77,7 +80,7 @@ class History:
         self.graced: set[bytes] = set()  # blocks that nobody has been asked about yet
         self.blocks: list[Block] = []
         self.timers: list[BatchTimer] = []
-        self.moved: set[bytes] = set()
+        self.vain: Counter[bytes] = Counter()  # how often a waiting batch was ordered in vain
         self.fetched: set[bytes] = set()
         self.height = 0
 
@@ -182,13 +185,14 @@ class History:
         done = [name for name in ordered if name in settled]
         self.settled |= dict.fromkeys(done)
         old = {name for name, pending in self.waiting.items() if pending.height + TIGHT.expiry < self.height}
+        self.vain.update(name for name in set(ordered) - set(done) if name in self.waiting)
         assert len(gone) == len(set(gone))
-        # A batch that was ordered too early moved to the end of its queue and may outlive its time for a while.
-        assert set(done) & self.waiting.keys() <= set(gone) <= set(done) | old
-        self.moved |= set(ordered)
-        assert old - set(gone) <= self.moved
+        must = (set(done) & self.waiting.keys()) | old
+        assert must <= set(gone)
+        assert all(self.vain[name] >= MAX_EARLY for name in set(gone) - must)
         for name in gone:
             del self.waiting[name]
+            self.vain.pop(name, None)
 
     def payload(self, exclude: list[bytes]) -> None:
         chosen = self.pool.payload(exclude)
@@ -208,7 +212,7 @@ class History:
         assert self.pool._fetches._wanted == wanted
         for entry, share in enumerate(self.pool._shares):
             mine = {name: len(p.data) for name, p in self.waiting.items() if p.entry == entry}
-            assert set(share.waiting) == mine.keys()
+            assert list(share.waiting) == list(mine)
             assert share.size == sum(mine.values())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from tests.mempool.pools import (
     ME,
@@ -26,8 +24,6 @@ from parley.ledger.application import AdmittedBatch
 from parley.mempool import pool as pool_module
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
 from parley.mempool.pool import (
-    FIRST_HOLD,
-    MAX_HOLD,
     SLACK,
     Intake,
     Limits,
@@ -37,6 +33,7 @@ from parley.mempool.pool import (
     StoreBatch,
     batch_digest,
 )
+from parley.mempool.turns import FIRST_HOLD
 from parley.model.refusals import BadSignature, Oversized, Unsupported
 
 # -- taking in -----------------------------------------------------------------------------------------------------
@@ -129,18 +126,6 @@ def test_a_client_that_sends_a_held_batch_again_ends_its_hold() -> None:
     assert pool.payload(()) == ()
     assert declined(pool, early, 1) is Intake.KNOWN
     assert pool.payload(()) == (batch_digest(early),)
-
-
-def test_a_hold_has_an_end() -> None:
-    pool, early = new_pool(Limits(expiry=10**6)), body(2)
-    pool.receive(1, early, 0)
-    proposed = []
-    for height in range(1, 1_000):
-        chosen = pool.payload(())
-        proposed += [height] if chosen else []
-        pool.settle(chosen, (), height)
-    waits = [after - before for before, after in pairwise(proposed)]
-    assert max(waits) == MAX_HOLD + 1
 
 
 def test_a_settled_batch_is_taken_again_when_a_block_needs_it() -> None:

@@ -26,7 +26,8 @@ from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import QC, Block, Certificates, Proposal
 from parley.crypto import merkle
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchesRequest
-from parley.mempool.pool import FIRST_HOLD, Limits, batch_digest
+from parley.mempool.pool import Limits, batch_digest
+from parley.mempool.turns import FIRST_HOLD
 from parley.replica import serving, wire
 from parley.replica.beginning import provision
 from parley.replica.ports import PersistSafety, Refused, Send

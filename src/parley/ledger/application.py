@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 
 from parley.consensus.types import Block
 from parley.model.receipts import BatchReceipt
+from parley.model.refusals import class_of
 
 Writes = tuple[tuple[bytes, bytes | None], ...]
 
@@ -62,6 +63,12 @@ class Results:
     settled: frozenset[bytes]
     leaves: tuple[bytes, ...] = ()
     urgent: bool = False
+
+    @property
+    def put_off(self) -> frozenset[bytes]:
+        """Of the batches that are not settled, those that miss nothing but room; the others need another batch first."""
+        undecided = (one for one in self.receipts if one.batch not in self.settled)
+        return frozenset(one.batch for one in undecided if class_of(one.code).keeps_place)
 
 
 class StateMachine(Protocol):

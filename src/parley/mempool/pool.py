@@ -1,15 +1,17 @@
 """The pool of batches that wait for order.
 
 A batch is stored before it is announced, and a block's batches are stored before the block is voted for (T20). The
-pool forgets a batch only when execution has settled it or it is too old; batches of abandoned blocks never left (T14).
+pool forgets a batch only when execution has settled it, when it was ordered in vain too often, or when it is too old;
+batches of abandoned blocks never left (T14).
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from msgspec import Struct
 
@@ -21,7 +23,8 @@ from parley.ledger.application import AdmittedBatch
 from parley.mempool.fetch import BatchTimer, Fetches, Ready, TooLarge
 from parley.mempool.fetch import Effect as FetchEffect
 from parley.mempool.messages import MAX_BATCH_BYTES, BatchMessage
-from parley.model.bounded import put, take_off
+from parley.mempool.turns import Turns
+from parley.model.bounded import put
 from parley.model.names import word_of
 from parley.model.refusals import Oversized
 from parley.model.refusals import Refused as InadmissibleError
@@ -40,8 +43,6 @@ __all__ = [
     "batch_digest",
 ]
 
-FIRST_HOLD = 2  # heights for which a batch that was ordered too early is not proposed again, at first
-MAX_HOLD = 64
 SLACK = 2  # times its own limits that another broker's batches may take
 REMEMBERED = 16_384  # settled or fetched digests that are not taken in again: those of the last seconds
 
@@ -103,12 +104,6 @@ class StoreBatch(Struct, frozen=True):
 Effect = StoreBatch | Broadcast | FetchEffect
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
-    until: int  # the height before which the batch is not proposed again
-    wait: int
-
-
 @dataclass(slots=True)
 class _Share:
     """One entry broker's part of the pool, oldest first."""
@@ -135,16 +130,12 @@ class Pool:
         self._limits = limits
         self._stored = stored
         self._admit = admit
-        # By entry broker too: a lying one announces old batches again, and must not use up their author's quota elsewhere.
-        self._authors: Counter[tuple[int, bytes]] = Counter()
         self._shares = [_Share() for _ in range(size)]
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
         self._fetched: OrderedDict[bytes, None] = OrderedDict()
         self._fetches = Fetches(index, size)
-        self._holds: dict[bytes, _Hold] = {}
-        self._height = 0
-        self._turn = 0
+        self._turns = Turns(size)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -161,7 +152,7 @@ class Pool:
 
     def submit(self, batch: AdmittedBatch, height: int) -> tuple[Intake, list[Effect]]:
         """A batch from a client of this broker, which was opened there: store it, then announce it to all."""
-        self._holds.pop(batch.digest, None)  # its client says that it is time
+        self._turns.hasten(batch.digest)
         pending = Pending(self._index, height, batch.body, batch.author)
         intake = self._room(batch.digest, pending)
         if intake is not Intake.TAKEN:
@@ -207,22 +198,14 @@ class Pool:
         return None if pending is None else pending.data
 
     def payload(self, exclude: Collection[bytes]) -> tuple[bytes, ...]:
-        """What a leader may propose: one batch of each entry broker in turn, oldest first, within a block's limits (P4)."""
-        queues = [iter(share.waiting) for share in self._shares]
-        self._turn = (self._turn + 1) % len(queues)
-        order = queues[self._turn :] + queues[: self._turn]
+        """What a leader may propose: of each entry broker and its authors in turn, within a block's limits (P4)."""
         chosen: list[bytes] = []
         room = self._limits.block_bytes
-        while order and len(chosen) < MAX_BATCHES:
-            queue = order.pop(0)
-            name = next((name for name in queue if name not in exclude and not self._held(name)), None)
-            if name is None:
-                continue
+        for name in islice(self._turns.offer(exclude), MAX_BATCHES):
             room -= len(self._pending[name].data)
             if room < 0:
                 break
             chosen.append(name)
-            order.append(queue)
         return tuple(chosen)
 
     def fetch(self, block: Block, *, committed: bool) -> list[Effect]:
@@ -249,22 +232,32 @@ class Pool:
         """Nobody waits for the batches of this block any more."""
         self._fetches.abandon(block)
 
-    def settle(self, ordered: Iterable[bytes], settled: Collection[bytes], height: int) -> tuple[bytes, ...]:
-        """A block was executed. Returns the digests that no longer wait: the settled ones and those grown too old."""
-        self._height = height
-        gone = []
+    def settle(
+        self,
+        ordered: Collection[bytes],
+        settled: Collection[bytes],
+        height: int,
+        put_off: Collection[bytes] = (),
+    ) -> tuple[bytes, ...]:
+        """A block was executed. Of what is not settled, `put_off` found no room, and the rest came too early.
+
+        Returns the digests that no longer wait: those settled, given up or grown too old. What is given up may come again.
+        """
         for name in ordered:
             if name in settled:
                 put(self._settled, name, None, REMEMBERED)
-                gone += [name] if self._drop(name) else []
-            else:
-                self._hold(name)
-        expired = height - self._limits.expiry
+        done = self._turns.executed(ordered, settled, put_off, height)
+        for name in done:
+            self._forget(name)
+        return (*done, *self._expire(height - self._limits.expiry))
+
+    def _expire(self, height: int) -> Iterator[bytes]:
+        """Forget what came before this height."""
         for share in self._shares:
-            while (oldest := next(iter(share.waiting), None)) and self._pending[oldest].height < expired:
-                self._drop(oldest)
-                gone.append(oldest)
-        return tuple(gone)
+            while (oldest := next(iter(share.waiting), None)) and self._pending[oldest].height < height:
+                self._turns.remove(oldest)
+                self._forget(oldest)
+                yield oldest
 
     def _room(self, digest: bytes, batch: Pending) -> Intake:
         if digest in self._pending or digest in self._settled:
@@ -275,7 +268,8 @@ class Pool:
         full = len(share.waiting) >= slack * self._limits.pending_batches
         if full or share.size + len(batch.data) > slack * self._limits.pending_bytes:
             return Intake.FULL
-        waiting = self._authors[batch.entry, batch.author]
+        # By entry broker too: a lying one announces old batches again, and must not use up their author's quota elsewhere.
+        waiting = self._turns.waiting_of(batch.entry, batch.author)
         if batch.author and waiting >= slack * self._limits.pending_of_author:
             return Intake.AUTHOR_FULL
         return Intake.TAKEN
@@ -283,30 +277,15 @@ class Pool:
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
         self._pending[name] = pending
-        self._authors[pending.entry, pending.author] += 1
+        self._turns.add(name, pending.entry, pending.author)
         share.waiting[name] = None
         share.size += len(pending.data)
 
-    def _hold(self, name: bytes) -> None:
-        """Ordered too early: it waits on behind the others, longer each time, so that it cannot fill blocks for ever."""
-        if (pending := self._pending.get(name)) is not None:
-            wait = min(2 * self._holds[name].wait, MAX_HOLD) if name in self._holds else FIRST_HOLD
-            self._holds[name] = _Hold(self._height + wait, wait)
-            self._shares[pending.entry].waiting.move_to_end(name)
-
-    def _held(self, name: bytes) -> bool:
-        return name in self._holds and self._height < self._holds[name].until
-
-    def _drop(self, name: bytes) -> bool:
-        self._holds.pop(name, None)
-        pending = self._pending.pop(name, None)
-        if pending is None:
-            return False
-        take_off(self._authors, (pending.entry, pending.author))
+    def _forget(self, name: bytes) -> None:
+        pending = self._pending.pop(name)
         share = self._shares[pending.entry]
         del share.waiting[name]
         share.size -= len(pending.data)
-        return True
 
     def _size(self, name: bytes) -> int | None:
         pending = self._pending.get(name)

@@ -52,7 +52,8 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
     retry: ClassVar[Retry] = "changed"
     status: ClassVar[int] = 400  # of an HTTP answer
     final: ClassVar[bool] = True  # if not, the batch may still be applied when it is ordered again (P3)
-    settles: ClassVar[bool] = True  # if not, the batch waits in the pools to be ordered again
+    settles: ClassVar[bool] = True  # if not, the batch waits in the pools to be ordered again, for a while
+    keeps_place: ClassVar[bool] = False  # of those that wait: its turn comes by itself, not by another batch
     garbage: ClassVar[bool] = False  # no well-meaning client sends this
     stateless: ClassVar[bool] = False  # every honest broker says the same, now and later
     passing: ClassVar[bool] = False  # it only says that this broker cannot answer now
@@ -67,6 +68,7 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
         status: int,
         final: bool = True,
         settles: bool = True,
+        keeps_place: bool = False,
         garbage: bool = False,
         stateless: bool = False,
         passing: bool = False,
@@ -80,7 +82,7 @@ class Refused(ParleyError):  # noqa: N818 - it names what happened to the operat
         assert free, f"the code {cls.__name__} is that of another module; choose another name for the class"
         assert retry in get_args(Retry), f"{retry!r} is not one of {', '.join(get_args(Retry))}"
         cls.code, cls.retry, cls.status = cls.__name__, retry, status
-        cls.final, cls.settles = final, settles
+        cls.final, cls.settles, cls.keeps_place = final, settles, keeps_place
         cls.garbage, cls.stateless, cls.passing, cls.provable = garbage, stateless, passing, provable
         cls.repeats, cls.suspicion = repeats, suspicion
         _CLASSES[cls.code] = cls
@@ -197,7 +199,7 @@ class NotAuthenticated(Refused, retry="changed", status=401):
     """The credential does not admit its holder."""
 
 
-class Busy(Refused, retry="later", status=503, final=False, settles=False, passing=True):
+class Busy(Refused, retry="later", status=503, final=False, settles=False, keeps_place=True, passing=True):
     """There is no room now. In a receipt: nothing is decided, and it is ordered again (decision 9)."""
 
 

@@ -457,7 +457,7 @@ class Replica:
             if damaged is None:
                 raise
             raise Unusable(damaged, f"is damaged, so that block {block.height} cannot be executed") from error
-        done = self._pool.settle(block.batches, results.settled, block.height)
+        done = self._pool.settle(block.batches, results.settled, block.height, results.put_off)
         tree = merkle.Tree(results.leaves)
         entries, roots = applied_entries(block, results, tree, self._history, done)
         # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
