@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.application.world import ADMIN, Signed, actor
 from tests.client.stage import TIMEOUTS, Lie, Stage, StagedBroker, on_stage, on_stage_with
 
+from parley.application import sequences as kept_sequences
 from parley.applications import DATA_SHARD
 from parley.client import sequences
 from parley.client.errors import (
@@ -24,6 +25,7 @@ from parley.client.errors import (
     Overloaded,
     Oversized,
     PermissionDenied,
+    PutOff,
     SequenceReused,
     Stalled,
     UnknownClient,
@@ -501,6 +503,105 @@ def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: objec
         assert published(stage) == [b"one", b"two", b"three", b"four"]
 
     on_stage(play)(tmp_path)  # type: ignore[arg-type]
+
+
+# -- batches that are put off ------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_who_has_too_many_sequences_is_told_so_and_its_batch_is_sent_unchanged_until_there_is_room(
+    stage: Stage,
+) -> None:
+    """The receipts are certified, so that it is neither the quorum nor the clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with stage.client(stage.registered("alice"), patience=0.5, first=FIRST) as client:
+            patch.setattr(kept_sequences, "MAX_SEQUENCES", 0)
+            with pytest.raises(PutOff, match="Busy: the key has the 0 sequences that it may have") as caught:
+                await client.publish("notes", "one", partition=0)
+            assert isinstance(caught.value, Stalled)
+            assert isinstance(caught.value.refusal, Busy)
+            assert caught.value.refusal.reason == "sequences"
+            assert "clock" not in str(caught.value)
+            with pytest.raises(PutOff, match=r"the operation 'delete topic notes'.*Busy"):
+                await client.delete_topic("notes")
+            patch.undo()
+            assert (await client.publish("notes", "two", partition=0)).offset == 1
+    assert published(stage) == [b"one", b"two"]
+    bodies = {body for broker in stage.brokers for body in broker.batches if b"one" in body}
+    assert len(bodies) == 1
+
+
+@on_stage
+async def test_the_newest_refusal_is_shown_and_an_older_one_of_a_liar_is_not(stage: Stage) -> None:
+    old: list[int] = []
+
+    def replay(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        old.append(stage.ledger.height)
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(old[0], [0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        async with stage.client(stage.registered("alice"), patience=1.0, first=FIRST) as client:
+            patch.setattr(kept_sequences, "MAX_SEQUENCES", 0)
+            stage[FIRST].lie = replay
+            with pytest.raises(PutOff) as caught:
+                await client.publish("notes", "one", partition=0)
+            assert caught.value.height > old[0]
+
+
+@on_stage_with(HASTY)
+async def test_a_batch_that_brokers_gave_up_is_sent_unchanged_and_never_signed_anew_before_it_has_expired(
+    stage: Stage,
+) -> None:
+    """The first batch is lost on its way again and again, so that the second one is ordered too early each time."""
+    lost = 3
+
+    def censor(question: Question) -> bool:
+        nonlocal lost
+        if isinstance(question, Submit) and b"one" in question.batch and lost:
+            lost -= 1
+            return True
+        return False
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        for broker in stage.brokers:
+            broker.deaf = censor
+        receipts = await asyncio.gather(
+            *(client.publish("notes", text, partition=0) for text in ("one", "two"))
+        )
+    assert [receipt.offset for receipt in receipts] == [0, 1]
+    assert lost == 0
+    assert len({body for broker in stage.brokers for body in broker.batches}) == 2
+    assert published(stage) == [b"one", b"two"]
+
+
+@on_stage
+async def test_a_batch_is_valid_for_as_long_as_its_receipt_is_waited_for_and_not_much_longer(
+    stage: Stage,
+) -> None:
+    alice = stage.registered("alice")
+
+    async def given(patience: float | None) -> int:
+        async with stage.client(alice, patience=patience, first=FIRST) as client:
+            await client.publish("notes", "one", partition=0)
+            header = msgspec.msgpack.decode(stage[FIRST].batches[-1], type=Batch).header
+            return header.not_after - stage.ledger.height
+
+    for patience in (None, 30.0):
+        assert 500 < await given(patience) <= sequences.VALID
+    assert 10 * 500 < await given(500.0) < 10_000
+
+
+@on_stage
+async def test_a_client_that_has_heard_nothing_for_long_signs_for_the_heights_that_may_have_passed(
+    stage: Stage,
+) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        client._quorum._heard = asyncio.get_running_loop().time() - 200
+        stage.ledger.wait(sequences.VALID + 100)
+        await client.publish("notes", "one", partition=0)
+        assert len(stage[FIRST].batches) == 1  # it has not expired
 
 
 @on_stage

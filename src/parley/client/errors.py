@@ -63,6 +63,7 @@ __all__ = [
     "ParleyError",
     "PermissionDenied",
     "Pruned",
+    "PutOff",
     "Refused",
     "Revoked",
     "SequenceReused",
@@ -158,6 +159,26 @@ class Overloaded(Stalled):
         "{what}: the brokers take no more for now ({said}). Publish more slowly or with fewer batches in flight, give "
         "it more time, or tell who runs them."
     )
+
+
+class PutOff(Stalled):
+    """The network has ordered it and decided nothing: a certified receipt says why, in `refusal`.
+
+    What was sent is sent again, unchanged, for as long as the client is open.
+    """
+
+    _sentence = (
+        "{what}: the network has put it off and not decided it yet ({said}). Give it more time, or see to what the refusal "
+        "names."
+    )
+
+    def __init__(
+        self, what: str, refusal: Refused, height: int, since: Mapping[str, str] | None = None
+    ) -> None:
+        """`since`: what brokers have said after that, if it was anything else."""
+        super().__init__(what, {f"block {height}": str(refusal), **(since or {})})
+        self.refusal = refusal
+        self.height = height
 
 
 class LyingBroker(ParleyError):  # noqa: N818 - it names the culprit

@@ -341,7 +341,7 @@ class _Source:
                     self._due = self._deadline(max(0, arrived - view.time))
             if quorum.reader.level == "certified":
                 self._feed.floor = max(self._feed.floor, order.floor)
-                quorum.height = max(quorum.height, order.floor)
+                quorum.saw(order.floor)
 
     def _catches_up(self, pieces: Iterable[Piece], arrived: int) -> bool:
         """Whether a broker that has much to tell, and no time for heads, comes closer to the present all the same."""

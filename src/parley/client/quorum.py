@@ -107,6 +107,7 @@ class QuorumClient:
     timeout: float | None
     report: Callable[[ParleyError], None]
     height: int = 0
+    _heard: float | None = None  # when that was, by the loop's clock
     _checked: tuple[Receipted, dict[bytes, Ordered]] | None = None
 
     def candidates(self, skip: int = 0) -> list[str]:
@@ -158,8 +159,19 @@ class QuorumClient:
         if self._checked is None or self._checked[0] is not answer:
             view = self.reader.view(answer.anchor)
             self._checked = (answer, check_receipts(view, answer))
-            self.height = max(self.height, view.height)
+            self.saw(view.height)
         return self._checked[1]
+
+    def saw(self, height: int) -> None:
+        """A broker has shown this certified height."""
+        if height >= self.height:
+            self.height = height
+            self._heard = asyncio.get_running_loop().time()
+
+    @property
+    def idle(self) -> float:
+        """Seconds since a broker has shown the highest certified height: there may be a higher one by now."""
+        return 0.0 if self._heard is None else asyncio.get_running_loop().time() - self._heard
 
     async def ask(
         self,
@@ -331,9 +343,7 @@ class _QuorumCall(Generic[A, R]):
             return None
         found = self._request.combine([answer for answer, _ in self._answers.values()], self._needed)
         if found is not None:
-            self._quorum.height = max(
-                self._quorum.height, min(height for _, height in self._answers.values())
-            )
+            self._quorum.saw(min(height for _, height in self._answers.values()))
         return found
 
     def _require_undecided(self) -> None:

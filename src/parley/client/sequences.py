@@ -20,6 +20,7 @@ from parley.client.errors import (
     Expired,
     OutOfSequence,
     ParleyError,
+    PutOff,
     Refused,
     Stalled,
     Unreachable,
@@ -35,7 +36,10 @@ from parley.model.refusals import DUPLICATE, is_final
 from parley.net.messages import Answer, Receipted
 
 SESSION_SIZE = 16
-VALID = 10_000  # heights that a batch is given to be applied
+VALID = 1_000  # heights that a batch is given to be applied: 100 s of a busy network, a quarter of an hour of an idle one
+COVERED = 60.0  # seconds of waiting for a receipt that this covers
+BLOCKS_PER_SECOND = 10  # of a busy network, about
+MAX_EXTRA = 9_000  # heights that a batch is given besides, for longer waiting or because the client was idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,9 @@ class _Entry:
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
     broker: str = ""  # which one that was, until it says something
     problem: ParleyError | None = None  # that the last round of sending met
+    put_off: tuple[int, Refused] | None = (
+        None  # the newest certified refusal that decided nothing, and its height
+    )
     task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -152,6 +159,10 @@ class ProducerSequence:
         problem = next((entry.problem for entry in self._entries if entry.problem is not None), None)
         if isinstance(problem, Unreachable):
             return problem
+        # Those behind the oldest only wait for it.
+        if self._entries and (put_off := self._entries[0].put_off) is not None:
+            height, refusal = put_off
+            return PutOff(what, refusal, height, problem.reasons if isinstance(problem, Stalled) else None)
         return type(problem)(what, problem.reasons) if isinstance(problem, Stalled) else Stalled(what, {})
 
     def close(self) -> None:
@@ -167,8 +178,15 @@ class ProducerSequence:
 
     def _header(self, messages: int) -> BatchHeader:
         first, self._next = self._next, self._next + messages
-        not_after = self._quorum.height + VALID
+        not_after = self._quorum.height + VALID + self._extra()
         return self._author.header(self._place, self._session, first, messages, not_after)
+
+    def _extra(self) -> int:
+        """The network may have gone on since the client last heard of its height. Sequences live as long as their batches,
+        and a key may have so many: no batch gets more heights than it needs.
+        """
+        seconds = self._quorum.idle + max(0.0, (self._quorum.timeout or 0.0) - COVERED)
+        return min(int(seconds * BLOCKS_PER_SECOND), MAX_EXTRA)
 
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
@@ -253,6 +271,8 @@ class ProducerSequence:
             if rejected is not None and is_final(rejected.code):
                 self._refuse(entry, ordered.height, rejected)
                 return
+            if rejected is not None:
+                _put_off(entry, ordered.height, rejected)
             while self._entries[0] is not entry:  # nothing before it may be open
                 await self._entries[0].settled.wait()
             if rejected is not None and await self._is_void(entry, ordered, rejected):
@@ -264,6 +284,8 @@ class ProducerSequence:
     def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
         _, topic, partition = self._place
         what = entry.what or f"publishing to partition {partition} of {topic}"
+        if entry.put_off is not None:
+            what += f" (put off in block {entry.put_off[0]}: {entry.put_off[1]})"
         return submission(what, entry.data, entry.digest)
 
     def _refuse(self, entry: _Entry, height: int, rejected: Rejected) -> None:
@@ -307,6 +329,7 @@ class ProducerSequence:
         for entry in self._entries:
             _stop(entry)
             entry.header = self._header(len(entry.messages))
+            entry.put_off = None
             self._send(entry)
 
     def _give_up(self, refusal: Refused) -> None:
@@ -362,6 +385,12 @@ class ProducerSequence:
 
 def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
     return ordered.receipt.is_done or (entry.repeats and ordered.receipt.code == DUPLICATE)
+
+
+def _put_off(entry: _Entry, height: int, rejected: Rejected) -> None:
+    """A broker may show an older receipt than another did: that is no news."""
+    if entry.put_off is None or height >= entry.put_off[0]:
+        entry.put_off, entry.problem = (height, rejected.refusal.error()), None
 
 
 def _stop(entry: _Entry) -> None:
