@@ -8,7 +8,7 @@ import pytest
 from tests.application.world import ADMIN, ADMINS, Actor, Signed, World, actor, closings, mount, tagged
 
 from parley.application import work
-from parley.application.work import Pass, PutOff, Shares
+from parley.application.work import NoRoom, Pass, Shares
 from parley.ledger import layout
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import OK, Busy, Revoked
@@ -261,7 +261,7 @@ def test_shares_are_by_organisation_then_by_client_then_of_what_is_left() -> Non
         try:
             shares.turn(sender, number)
             shares.spend(amount)
-        except PutOff:
+        except NoRoom:
             return False
         return True
 

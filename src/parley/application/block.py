@@ -91,7 +91,7 @@ class BlockContext:
             handle(*args, **kwargs)
 
     def spend(self, work: int) -> None:
-        """Take work for the batch that is executed, before anything is written. Raises `PutOff` if there is no room."""
+        """Take work for the batch that is executed, before anything is written. Raises `NoRoom` if there is no room."""
         self.shares.spend(work)
 
     def at_most(self, work: int, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -11,7 +11,7 @@ from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
 from parley.application.sequences import ProducerSequence
 from parley.application.state import State
-from parley.application.work import Pass, PutOff, Sender, Shares
+from parley.application.work import NoRoom, Pass, Sender, Shares
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Receipt, Results
@@ -149,7 +149,7 @@ class Machine:
                 try:
                     shares.turn(senders[one.author], number, least)
                     receipts.append(self._execute(block, one, len(receipts)))
-                except PutOff as full:
+                except NoRoom as full:
                     sessions.add(session_of(one))
                     put_off.append((one, full.work))
             waiting = put_off
@@ -159,7 +159,7 @@ class Machine:
         return self._principal(block.state, key).belongs_to, key
 
     def _execute(self, block: BlockContext, opened: OpenedBatch, position: int) -> BatchReceipt:
-        """The receipt will be the block's leaf at `position`. Raises `PutOff`."""
+        """The receipt will be the block's leaf at `position`. Raises `NoRoom`."""
         header = opened.batch.header
         by = self._principal(block.state, header.publisher)
         decide = self._decide if self._is_sequenced(header) else self._decide_unsequenced

@@ -24,7 +24,7 @@ def left(housekeeping: int) -> int:
     return BLOCK_WORK - (HOUSEKEEPING - housekeeping)
 
 
-class PutOff(Exception):  # noqa: N818 - it is no error: another pass, or another block, has room
+class NoRoom(Exception):  # noqa: N818 - it is no error: another pass, or another block, has room
     """There is no room for a batch now: it asked for `work`, and may ask for more."""
 
     def __init__(self, work: int) -> None:
@@ -60,19 +60,19 @@ class Shares:
     def turn(self, sender: Sender, number: Pass, least: int = 0) -> None:
         """A batch of this sender is to be executed, and what is spent from now on is for it. It counts for one by itself.
 
-        Raises `PutOff` if there is no room for the least that it takes.
+        Raises `NoRoom` if there is no room for the least that it takes.
         """
         self._sender, self._pass = sender, number
         self._is_first = self._nobody_asked
         if number is Pass.CLIENT:
             self._charge(1)
         if least and least > self._room():
-            raise PutOff(least)
+            raise NoRoom(least)
 
     def spend(self, work: int) -> None:
-        """Raises `PutOff` if there is no room for so much: before anything is written."""
+        """Raises `NoRoom` if there is no room for so much: before anything is written."""
         if not self._is_first and work > self._room():
-            raise PutOff(work)
+            raise NoRoom(work)
         self._nobody_asked = False
         self._charge(work)
 
