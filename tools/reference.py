@@ -51,8 +51,9 @@ _BATCHES = """What a client signs is a batch of one of these kinds. A `control` 
 _OUTCOMES = """An outcome is what one ordered batch did; it stands in the receipt of the batch. A leaf is a certified statement
 of a block: the receipt of a batch, or what else a module certifies."""
 
-_TABLES = """Entries of the replicated state, and of the indices that brokers derive from receipts to serve from. "Listed": how
-many parts of the key a client must name to ask for a list. "Expires": the host looks at an entry again at a height."""
+_TABLES = """Entries of the replicated state, and of the indices that brokers derive from receipts to serve from. "Bound": what
+limits the number of entries. "Listed": how many parts of the key a client must name to ask for a list. "Expires": the
+host looks at an entry again at a height."""
 
 _REFUSALS = """A code is stable, and the same in receipts, in answers of brokers and in exceptions. Its properties:
 
@@ -126,7 +127,18 @@ def page(application: Application) -> str:
         _section(
             "Tables",
             _TABLES,
-            ("table", "module", "key", "record", "meaning", "shown to", "listed", "expires", "index"),
+            (
+                "table",
+                "module",
+                "key",
+                "record",
+                "meaning",
+                "bound",
+                "shown to",
+                "listed",
+                "expires",
+                "index",
+            ),
             _tables(application),
         ),
         _section(
@@ -209,6 +221,7 @@ def _tables(application: Application) -> Iterator[Row]:
                 ", ".join(_part(part) for part in table.parts) or "none: there is one entry",
                 _record(table),
                 table.about,
+                "" if table.bound is None else table.bound.about,
                 table.visible.about,
                 _listed(table),
                 "yes" if table.expires else "",

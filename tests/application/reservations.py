@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from parley.application.application import OWN_VERSIONS, Application
 from parley.application.block import BlockContext
+from parley.application.bounds import counted
 from parley.application.expiry import cancel, look_again
 from parley.application.module import Module
 from parley.application.operations import Operation, check_rules
@@ -67,6 +68,7 @@ class ReservationRecord(Record, frozen=True):
     until: U64
 
 
+QUOTA = Quota("reservations")
 RESERVATIONS: Table[ReservationRecord, str, str] = Table(
     "reservation",
     ReservationRecord,
@@ -76,8 +78,8 @@ RESERVATIONS: Table[ReservationRecord, str, str] = Table(
     visible=TO_DESCRIBERS,
     listed=1,
     expires=True,
+    bound=counted(QUOTA, LIMIT),
 )
-QUOTA = Quota("reservations")
 
 # -- what happens ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parley.application.block import BlockContext
+from parley.application.bounds import PER_EXPIRING_ENTRY, fixed
 from parley.application.state import State
 from parley.application.tables import LARGE, REST, Table
 
@@ -13,12 +14,18 @@ from parley.application.tables import LARGE, REST, Table
 MAX_SWEPT = 768
 
 EXPIRY: Table[bytes, int, bytes] = Table(
-    "expiry", bytes, LARGE, REST, about="Lists an entry under the height whose block looks at it again."
+    "expiry",
+    bytes,
+    LARGE,
+    REST,
+    about="Lists an entry under the height whose block looks at it again.",
+    bound=PER_EXPIRING_ENTRY,
 )
 BEHIND: Table[int] = Table(
     "behind",
     int,
     about="The height whose expiries are still being worked off; no entry: nothing is left over.",
+    bound=fixed(1),
 )
 
 # (block, tuple of the entry's key, height for which it was listed) -> what it takes of `MAX_SWEPT`

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from parley.application.block import BlockContext
+from parley.application.bounds import ledger
 from parley.application.tables import HASH, Record, Table, encode_value
 from parley.ledger import layout
 from parley.ledger.application import Erasure, KeyValue, Writes
@@ -38,7 +39,12 @@ class ReceiptPlace(Record, frozen=True):
 
 
 RECEIPTS: Table[ReceiptPlace, bytes] = Table(
-    "receipt", ReceiptPlace, HASH, about="Where the receipt of a batch is found.", index=True
+    "receipt",
+    ReceiptPlace,
+    HASH,
+    about="Where the receipt of a batch is found.",
+    index=True,
+    bound=ledger("batch that was ordered"),
 )
 TO_ERASE: Table[int, bytes] = Table(
     "erase",
@@ -47,6 +53,7 @@ TO_ERASE: Table[int, bytes] = Table(
     about="A batch that is over, and the height at which it came again or was dropped.",
     index=True,
     passing=True,
+    bound=ledger("batch that was ordered and is over, until its body is erased"),
 )
 
 

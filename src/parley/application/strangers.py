@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parley.application.block import BlockContext
+from parley.application.bounds import fixed
 from parley.application.expiry import look_again
 from parley.application.state import State
 from parley.application.tables import HASH, Record, Table
@@ -18,10 +19,21 @@ class StrangerRecord(Record, frozen=True):
 
 
 STRANGERS: Table[StrangerRecord, bytes] = Table(
-    "stranger", StrangerRecord, HASH, about="Where a batch of an unknown key was refused.", expires=True
+    "stranger",
+    StrangerRecord,
+    HASH,
+    about="Where a batch of an unknown key was refused.",
+    expires=True,
+    # Unknown keys are of no organisation, so that one can take all places. The others lose little: their batches get
+    # `Busy` instead of `UnknownClient`, and nothing was decided for them either way. Known keys are not concerned.
+    bound=fixed(
+        MAX_STRANGERS,
+        ", which all unknown keys share: one can take them all, and then the refusals of others are not remembered, and not "
+        "final",
+    ),
 )
 REMEMBERED: Table[int] = Table(
-    "strangers", int, about="How many refused batches of unknown keys are remembered."
+    "strangers", int, about="How many refused batches of unknown keys are remembered.", bound=fixed(1)
 )
 
 

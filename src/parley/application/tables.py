@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple
 import msgspec
 from msgspec import Struct
 
+from parley.application.bounds import Bound
 from parley.crypto.encoding import u32, u64
 from parley.ledger import layout
 from parley.ledger.application import KeyValue
@@ -133,6 +134,7 @@ class Table(Generic[R, *K]):
     `listed`: how many leading parts of the key a client must name to ask for a list; None: it is never listed. `expires`:
     the host looks at entries again at a height for which they are listed. `index`: no part of the certified state, but
     derived from receipts, for brokers to serve from; entries of `passing` indices come by execution and go by erasure.
+    `bound`: what limits the number of entries; no application takes a table without one.
     """
 
     def __init__(
@@ -146,11 +148,12 @@ class Table(Generic[R, *K]):
         expires: bool = False,
         index: bool = False,
         passing: bool = False,
+        bound: Bound | None = None,
     ) -> None:
         assert "/" not in name, "a slash ends the name in a key"
         self.name, self.record, self.about, self.parts = name, record, about, parts
         self.visible, self.listed, self.expires = visible, listed, expires
-        self.index, self.passing = index, passing
+        self.index, self.passing, self.bound = index, passing, bound
         self._prefix = f"{name}/".encode()
         # The entry's key in the state map or among the indices, from its tuple.
         self.key: Callable[[*K], bytes] = _packer(self._prefix, parts, remember=not index)

@@ -76,6 +76,16 @@ class Principal(Struct, frozen=True):
         return "" if self.client is None else f"{self.client.organisation}/{self.client.name}"
 
     @property
+    def member_of(self) -> str:
+        """The organisation of the key, by the genesis file or the registry; empty for keys that are no member's.
+
+        It never changes: no organisation registers an administrator's key of another one, and clients' records stay.
+        """
+        if self.administers is not None:
+            return self.administers
+        return "" if self.client is None else self.client.organisation
+
+    @property
     def attributes(self) -> dict[str, Value] | None:
         """What rules see; None for keys that are no live client's."""
         return None if self.client is None or self.client.revoked else self.client.readable()

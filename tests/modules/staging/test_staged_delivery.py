@@ -10,7 +10,7 @@ from parley.applications import data_shard
 from parley.client.messages import Message
 from parley.client.verification import Ended, Question, check_fetched
 from parley.modules.publishing.proof import check_publication
-from parley.modules.staging.staged import LEAST
+from parley.modules.staging.tables import LEAST
 from parley.net.messages import MAX_ANSWER, encode
 
 WHERE = 'ward == "er"'

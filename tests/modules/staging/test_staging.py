@@ -34,6 +34,8 @@ from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
     COMMITTED,
     CONTENTS,
+    LEAST,
+    MAX_PART,
     OVER,
     PENDING,
     PENDING_BATCHES,
@@ -163,7 +165,7 @@ def test_the_parts_of_a_large_batch_give_its_messages_in_order(world: World) -> 
     world.order(batch)
     parts = world.entries(CONTENTS.prefix())
     assert len(parts) > 10
-    assert max(map(len, parts.values())) < 2 * staged.MAX_PART
+    assert max(map(len, parts.values())) < 2 * MAX_PART
     (match,) = matches(world.apply(world.commit(ALICE, "orders", 0, batch)))
     assert match.items == tuple((i, messages[i].leaf()) for i in range(7, 2_000, 9))
 
@@ -355,7 +357,7 @@ def test_a_block_drops_so_many_bytes_of_what_is_over_and_at_least_one_batch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers hold for a while what a block deletes, to show how the state was."""
-    monkeypatch.setattr(staged, "DROPPED_BYTES", 4 * staged.LEAST)
+    monkeypatch.setattr(staged, "DROPPED_BYTES", 4 * LEAST)
     last = world.height + 10
     expiring = [world.staged(ALICE, "orders", tagged(n=n), writer=OTHER, not_after=last) for n in range(9)]
     world.order(*expiring)
@@ -402,7 +404,7 @@ def test_a_writer_is_remembered_for_a_while_after_its_last_commit(
 
 
 def test_a_large_stage_is_numbered_over_several_blocks_in_its_order(world: World) -> None:
-    world.machine, world.keeper = mount(world.genesis, data_shard(numbered_bytes=3 * staged.LEAST))
+    world.machine, world.keeper = mount(world.genesis, data_shard(numbered_bytes=3 * LEAST))
     world.do(BOB, Subscribe("orders", ""))
     first = stage(world, *[1] * 7)
     second = stage(world, 2, 2, writer=OTHER)
@@ -522,7 +524,7 @@ def test_staging_what_fits_does_not_search_the_store(world: World, monkeypatch: 
 
 
 def test_a_client_may_stage_only_so_much(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "MAX_STAGED_PER_CLIENT", 3 * staged.LEAST)
+    monkeypatch.setattr(staged, "MAX_STAGED_PER_CLIENT", 3 * LEAST)
     last = world.height + 7
     batches = [world.staged(ALICE, "orders", tagged(n=i), not_after=last) for i in range(3)]
     world.order(*batches)
@@ -539,7 +541,7 @@ def test_a_client_may_stage_only_so_much(world: World, monkeypatch: pytest.Monke
 def test_an_organisation_and_the_network_may_hold_only_so_much(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged, "MAX_STAGED", 8 * staged.LEAST)
+    monkeypatch.setattr(staged, "MAX_STAGED", 8 * LEAST)
     for n in range(2):
         assert is_staged(world.order_one(world.staged(ALICE, "orders", tagged(n=n))))
     receipt = world.order_one(world.staged(BOB, "orders"))

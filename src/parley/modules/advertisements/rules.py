@@ -13,6 +13,7 @@ from parley.modules.advertisements.operations import Advertise
 from parley.modules.advertisements.tables import (
     ADVERTISEMENTS,
     ADVERTISERS,
+    MAX_ADVERTISED,
     AdvertisementRecord,
     AdvertiserRecord,
 )
@@ -21,8 +22,6 @@ from parley.modules.registry.rules import CLIENT_LEAVING
 from parley.modules.topics.access import Action
 from parley.modules.topics.rules import TOPIC_CLEARING, require, require_topic
 from parley.modules.topics.tables import TopicRecord
-
-MAX_ADVERTISED = 64  # topics of one client
 
 
 def advertise(block: BlockContext, by: Principal, operation: Advertise, _at: Position) -> Done:

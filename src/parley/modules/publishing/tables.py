@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parley.application.bounds import ledger
 from parley.application.tables import LARGE, NUMBER, TEXT, Record, Table
 from parley.model.names import U32, U64, Hash
 
@@ -16,5 +17,12 @@ class BatchPlace(Record, frozen=True):
 
 
 OFFSETS: Table[BatchPlace, str, int, int] = Table(
-    "offset", BatchPlace, TEXT, NUMBER, LARGE, about="The batch that begins at an offset.", index=True
+    "offset",
+    BatchPlace,
+    TEXT,
+    NUMBER,
+    LARGE,
+    about="The batch that begins at an offset.",
+    index=True,
+    bound=ledger("batch that was published"),
 )

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from parley.application.block import BlockContext, Hook, PerBlock
 from parley.application.module import Module
 from parley.application.operations import Operation
-from parley.application.quotas import Quota
 from parley.application.rows import ChangeTable
 from parley.application.state import State
 from parley.crypto import ed25519
@@ -28,11 +27,10 @@ from parley.modules.registry.operations import (
     RevokeRight,
 )
 from parley.modules.registry.refusals import ClientExists
-from parley.modules.registry.tables import CLIENTS, LEAVING, NAMES
+from parley.modules.registry.tables import CLIENTS, LEAVING, NAMES, REGISTERED
 from parley.modules.registry.texts import TEXTS
 
 RESERVED = frozenset({"org", "client"})  # rules read under these names what the registry itself knows
-REGISTERED = Quota("clients")
 ADMINISTRATORS = PerBlock(lambda block: Administrators(block.genesis))
 
 

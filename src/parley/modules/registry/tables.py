@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from parley.application.bounds import counted, following
+from parley.application.quotas import Quota
 from parley.application.tables import KEY, TEXT, Reader, Table, Visibility
 from parley.model.principals import ClientRecord, Principal
 from parley.model.refusals import PermissionDenied, Refused
@@ -25,12 +27,15 @@ def _name_visible(_reader: Reader, principal: Principal, key: tuple[Any, ...]) -
     return PermissionDenied("hidden")
 
 
+REGISTERED = Quota("clients")
+
 CLIENTS: Table[ClientRecord, bytes] = Table(
     "client",
     ClientRecord,
     KEY,
     about="A client by its key. A revoked client's record stays, so that its key can never be registered again.",
     visible=Visibility(1, _client_visible, "the client itself, and administrators of its organisation"),
+    bound=counted(REGISTERED, "clients"),
 )
 NAMES: Table[bytes, str, str] = Table(
     "name",
@@ -40,6 +45,7 @@ NAMES: Table[bytes, str, str] = Table(
     about="The key of the live client of an organisation and name.",
     visible=Visibility(1, _name_visible, "the client itself, and administrators of its organisation"),
     listed=1,
+    bound=following(1, CLIENTS),
 )
 LEAVING: Table[bytes, str, bytes] = Table(
     "leaving",
@@ -47,4 +53,5 @@ LEAVING: Table[bytes, str, bytes] = Table(
     TEXT,
     KEY,
     about="A revoked client, by its organisation, as long as there is something of it to clear away.",
+    bound=following(1, CLIENTS),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from parley.application.bounds import following
 from parley.application.tables import NUMBER, TEXT, Record, Table
 from parley.model.names import U64
+from parley.modules.topics.tables import HEADS
 
 
 class AgesRecord(Record, frozen=True):
@@ -24,7 +26,12 @@ class LogToErase(Record, frozen=True):
 
 
 AGES: Table[AgesRecord, str, int] = Table(
-    "age", AgesRecord, TEXT, NUMBER, about="When the messages of a topic partition were published."
+    "age",
+    AgesRecord,
+    TEXT,
+    NUMBER,
+    about="When the messages of a topic partition were published.",
+    bound=following(1, HEADS),
 )
 LOGS_TO_ERASE: Table[LogToErase, str, int] = Table(
     "erase_log",
@@ -34,4 +41,5 @@ LOGS_TO_ERASE: Table[LogToErase, str, int] = Table(
     about="The offsets of a topic partition whose bodies have to be erased.",
     index=True,
     passing=True,
+    bound=following(1, HEADS),
 )

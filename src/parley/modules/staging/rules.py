@@ -14,7 +14,7 @@ from parley.application.admission import OpenedBatch
 from parley.application.block import BlockContext
 from parley.application.expiry import MAX_SWEPT, look_again
 from parley.application.module import BatchKind, Module
-from parley.application.quotas import HELD, Quota
+from parley.application.quotas import HELD
 from parley.application.state import State
 from parley.ledger.application import KeyValue
 from parley.model.batches import STAGED as STAGED_KIND
@@ -34,6 +34,7 @@ from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
     COMMITTED,
     CONTENTS,
+    MAX_WRITERS,
     OVER,
     PENDING,
     PENDING_BATCHES,
@@ -41,6 +42,7 @@ from parley.modules.staging.tables import (
     STAGES,
     STAGING,
     WEIGHTS,
+    WRITERS,
     CommittedRecord,
     PendingRecord,
     StagedRecord,
@@ -54,14 +56,11 @@ from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.rules import require
 from parley.modules.topics.tables import TopicRecord
 
-MAX_WRITERS = 131_072  # that the network remembers
 MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered
 MAX_COUNTED = MAX_COUNTED_PER_BLOCK  # messages of one commit whose cost is looked at again
 MAX_DROPPED = 256  # a block
 CHUNK = 512  # batches of a commit in one entry
-
-WRITERS = Quota("writers")
 
 
 def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Staged | Duplicate:

@@ -14,19 +14,23 @@ from parley.model.names import Pairs
 from parley.model.principals import ClientRecord
 from parley.model.refusals import Field, LimitExceeded
 from parley.modules.registry.tables import CLIENTS
-from parley.modules.staging.tables import CONTENTS, STAGED, STAGING, ContentRecord, StagedRecord
+from parley.modules.staging.tables import (
+    CONTENTS,
+    LEAST,
+    MAX_PART,
+    MAX_STAGED,
+    OWN_STAGED_BYTES,
+    STAGED,
+    STAGED_BYTES,
+    STAGING,
+    ContentRecord,
+    StagedRecord,
+)
 
-MAX_STAGED = 1024 * 1024 * 1024  # bytes in the network, with what is committed and not yet numbered
 MAX_STAGED_PER_CLIENT = 256 * 1024 * 1024
-LEAST = 4 * 1024  # bytes that a batch counts for, however small: its entries take as much
 PER_MESSAGE = 64  # bytes that each message counts for besides its own: its leaf stays in the state
-MAX_PART = 32 * 1024  # bytes of one entry, about: snapshots carry entries whole
 # A block, twice: brokers keep what it deletes in memory for a while, and all of a network may be over at one height.
 DROPPED_BYTES = 32 * 1024 * 1024
-
-_QUOTA = Quota("staged")
-# The same quota for those who have staged something themselves: what they can do about it is another thing.
-_OWN_QUOTA = Quota(_QUOTA.what, "staged_own")
 
 
 def charge(size: int, count: int) -> int:
@@ -35,8 +39,10 @@ def charge(size: int, count: int) -> int:
 
 
 def require_room(block: BlockContext, client: ClientRecord, topic: str, more: int) -> None:
-    held = HELD.count(block.state, _QUOTA.what, client.key)
-    if held + more <= MAX_STAGED_PER_CLIENT and _QUOTA.fits(block, client.organisation, MAX_STAGED, more):
+    held = HELD.count(block.state, STAGED_BYTES.what, client.key)
+    if held + more <= MAX_STAGED_PER_CLIENT and STAGED_BYTES.fits(
+        block, client.organisation, MAX_STAGED, more
+    ):
         return  # without looking for what expires first, which searches the store
     until = _first_expiry(block.state, client.key, topic)
     own: dict[str, Field] = {} if until is None else {"until": until}
@@ -49,7 +55,9 @@ def require_room(block: BlockContext, client: ClientRecord, topic: str, more: in
             more=more,
             **own,
         )
-    (_QUOTA if until is None else _OWN_QUOTA).require(block, client.organisation, MAX_STAGED, more, **own)
+    (STAGED_BYTES if until is None else OWN_STAGED_BYTES).require(
+        block, client.organisation, MAX_STAGED, more, **own
+    )
 
 
 def hold(state: State, quota: Quota, publisher: bytes, by: int) -> None:
@@ -66,7 +74,7 @@ def put(state: State, digest: bytes, record: StagedRecord, parts: Sequence[Conte
     look_again(state, record.until + 1, STAGED.key(digest))
     for ordinal, part in enumerate(parts):
         CONTENTS.put(state, digest, ordinal, record=part)
-    hold(state, _QUOTA, record.publisher, charge(record.size, record.count))
+    hold(state, STAGED_BYTES, record.publisher, charge(record.size, record.count))
 
 
 def unlist(state: State, digest: bytes, record: StagedRecord) -> None:
@@ -80,7 +88,7 @@ def forget(state: State, digest: bytes, record: StagedRecord) -> None:
     STAGED.delete(state, digest)
     for ordinal in range(record.parts):
         CONTENTS.delete(state, digest, ordinal)
-    hold(state, _QUOTA, record.publisher, -charge(record.size, record.count))
+    hold(state, STAGED_BYTES, record.publisher, -charge(record.size, record.count))
 
 
 def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:

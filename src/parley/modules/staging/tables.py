@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from parley.application.bounds import Bound, counted, fixed, following
+from parley.application.quotas import Quota
 from parley.application.tables import (
     HASH,
     KEY,
@@ -20,6 +22,17 @@ from parley.application.tables import (
 from parley.model.names import U32, U64, Hash, Key, Pairs, Position, Session
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
+from parley.modules.topics.tables import TOPICS
+
+MAX_WRITERS = 131_072  # that the network remembers
+MAX_STAGED = 1024 * 1024 * 1024  # bytes in the network, with what is committed and not yet numbered
+LEAST = 4 * 1024  # bytes that a batch counts for, however small: its entries take as much
+MAX_PART = 32 * 1024  # bytes of one entry, about: snapshots carry entries whole
+
+WRITERS = Quota("writers")
+STAGED_BYTES = Quota("staged")
+# The same quota for those who have staged something themselves: what they can do about it is another thing.
+OWN_STAGED_BYTES = Quota(STAGED_BYTES.what, "staged_own")
 
 
 class StagedRecord(Record, frozen=True):
@@ -88,12 +101,27 @@ STAGES: Table[StageRecord, str, bytes, bytes] = Table(
     about="The last stage that a writer of a client has committed on a topic.",
     visible=Visibility(2, _own, "the client that committed"),
     expires=True,
+    bound=counted(WRITERS, MAX_WRITERS),
 )
 STAGED: Table[StagedRecord, bytes] = Table(
-    "staged", StagedRecord, HASH, about="A staged batch, by its digest.", expires=True
+    "staged",
+    StagedRecord,
+    HASH,
+    about="A staged batch, by its digest.",
+    expires=True,
+    bound=counted(STAGED_BYTES, MAX_STAGED, each=LEAST, unit="bytes"),
 )
 CONTENTS: Table[ContentRecord, bytes, int] = Table(
-    "content", ContentRecord, HASH, NUMBER, about="Leaves and tags of some messages of a staged batch."
+    "content",
+    ContentRecord,
+    HASH,
+    NUMBER,
+    about="Leaves and tags of some messages of a staged batch.",
+    bound=Bound(
+        "one for each entry of `staged`, and one more for every 32 KiB that they count for",
+        lambda extent: extent.of(STAGED) + MAX_STAGED // MAX_PART,
+        follows=(STAGED,),
+    ),
 )
 STAGING: Table[bytes, str, bytes, bytes, int, bytes] = Table(
     "staging",
@@ -104,6 +132,7 @@ STAGING: Table[bytes, str, bytes, bytes, int, bytes] = Table(
     LARGE,
     HASH,
     about="A staged batch that was not committed, by topic, publisher, writer, stage and digest.",
+    bound=following(1, STAGED),
 )
 COMMITTED: Table[CommittedRecord, Position, int] = Table(
     "committed",
@@ -111,6 +140,7 @@ COMMITTED: Table[CommittedRecord, Position, int] = Table(
     POSITION,
     NUMBER,
     about="Batches that wait to be numbered, by the position of their commit.",
+    bound=following(1, STAGED),
 )
 OVER: Table[bytes, str, bytes, bytes] = Table(
     "over",
@@ -119,16 +149,22 @@ OVER: Table[bytes, str, bytes, bytes] = Table(
     KEY,
     SESSION,
     about="A writer that has committed a stage, until what else it had staged up to there is dropped.",
+    bound=following(1, STAGES),
 )
 PENDING: Table[PendingRecord, str] = Table(
-    "pending", PendingRecord, TEXT, about="Committed batches of a topic that wait to be numbered."
+    "pending",
+    PendingRecord,
+    TEXT,
+    about="Committed batches of a topic that wait to be numbered.",
+    bound=following(1, TOPICS),
 )
 PENDING_BATCHES: Table[int] = Table(
-    "pending_batches", int, about="How many committed batches wait to be numbered."
+    "pending_batches", int, about="How many committed batches wait to be numbered.", bound=fixed(1)
 )
 WEIGHTS: Table[int, str] = Table(
     "weight",
     int,
     TEXT,
     about="The sum of the matching costs of all constraints ever opened on a topic: it never falls.",
+    bound=following(1, TOPICS),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parley.application.bounds import following, ledger
 from parley.application.tables import (
     HASH,
     KEY,
@@ -16,9 +17,10 @@ from parley.application.tables import (
     Table,
     Visibility,
 )
-from parley.model.names import U32, U64, Position, Value
+from parley.model.names import MAX_PARTITIONS, U32, U64, Position, Value
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
+from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.tables import TO_DESCRIBERS
 
 
@@ -68,6 +70,7 @@ SUBSCRIPTIONS: Table[SubscriptionRecord, str, bytes, bytes] = Table(
     KEY,
     about="A client's subscription to a topic with a constraint.",
     visible=Visibility(3, _own, "the subscriber, while it may describe the topic"),
+    bound=following("subscriptions_per_client", CLIENTS),
 )
 ORDER_HEADS: Table[OrderHead, str, int, bytes] = Table(
     "ps",
@@ -78,6 +81,7 @@ ORDER_HEADS: Table[OrderHead, str, int, bytes] = Table(
     about="The head of the order of a constraint in a topic partition.",
     visible=TO_DESCRIBERS,
     listed=1,
+    bound=following(MAX_PARTITIONS, SUBSCRIPTIONS),
 )
 CONSTRAINTS: Table[LiveConstraint, str, int, bytes] = Table(
     "constraint",
@@ -86,6 +90,7 @@ CONSTRAINTS: Table[LiveConstraint, str, int, bytes] = Table(
     NUMBER,
     HASH,
     about="A live constraint on a topic, by the number of partitions in which its orders are open.",
+    bound=following(1, SUBSCRIPTIONS),
 )
 ORDER_LEAVES: Table[LeafPlace, str, int, bytes, Position, int] = Table(
     "order",
@@ -97,4 +102,5 @@ ORDER_LEAVES: Table[LeafPlace, str, int, bytes, Position, int] = Table(
     LARGE,
     about="The leaf that begins at a number of an order, or ends there.",
     index=True,
+    bound=ledger("leaf of an order"),
 )

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from parley.application.block import BlockContext, Hook
 from parley.application.module import Module
 from parley.application.operations import Operation
-from parley.application.quotas import Quota
 from parley.application.rows import ChangeTable
 from parley.application.state import State
 from parley.application.tables import Reader
@@ -22,11 +21,16 @@ from parley.model.refusals import Busy, Invalid, LimitExceeded, Unsupported
 from parley.modules.topics.access import Action, authorise
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
-from parley.modules.topics.tables import ENDING, GROWING, HEADS, TOPICS, PartitionRecord, TopicRecord
+from parley.modules.topics.tables import (
+    CREATED,
+    ENDING,
+    GROWING,
+    HEADS,
+    TOPICS,
+    PartitionRecord,
+    TopicRecord,
+)
 from parley.modules.topics.texts import TEXTS
-
-CREATED = Quota("topics")
-
 
 # -- what concerns other modules -------------------------------------------------------------------------------------
 

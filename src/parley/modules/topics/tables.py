@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from parley.application.bounds import counted, following
+from parley.application.quotas import Quota
 from parley.application.tables import NUMBER, TEXT, Reader, Record, Table, Visibility
-from parley.model.names import U32, U64, Position
+from parley.model.names import MAX_PARTITIONS, U32, U64, Position
 from parley.model.principals import Principal
 from parley.model.refusals import Refused
 from parley.modules.topics import access
@@ -53,6 +55,8 @@ def _grower(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refus
 # For entries whose key begins with a topic: those who may describe the topic, even if it was deleted.
 TO_DESCRIBERS = Visibility(1, _describer, "those who may describe the topic")
 
+CREATED = Quota("topics")
+
 TOPICS: Table[TopicRecord, str] = Table(
     "topic",
     TopicRecord,
@@ -60,6 +64,7 @@ TOPICS: Table[TopicRecord, str] = Table(
     about="A topic by its name. A deleted topic's record stays.",
     visible=Visibility(1, _topic_visible, "those who may describe the topic; to all that there is none"),
     listed=0,
+    bound=counted(CREATED, "topics"),
 )
 HEADS: Table[PartitionRecord, str, int] = Table(
     "head",
@@ -69,6 +74,7 @@ HEADS: Table[PartitionRecord, str, int] = Table(
     about="The offsets of a topic partition.",
     visible=TO_DESCRIBERS,
     listed=1,
+    bound=following(MAX_PARTITIONS, TOPICS),
 )
 ENDING: Table[bytes, str, str] = Table(
     "ending",
@@ -76,6 +82,7 @@ ENDING: Table[bytes, str, str] = Table(
     TEXT,
     TEXT,
     about="A deleted topic, by its organisation, as long as there is something of it to clear away.",
+    bound=following(1, TOPICS),
 )
 GROWING: Table[int, str, str] = Table(
     "growing",
@@ -84,4 +91,5 @@ GROWING: Table[int, str, str] = Table(
     TEXT,
     about="How many partitions a topic is going to have, by its organisation, until all its orders are open there.",
     visible=Visibility(2, _grower, "those who may describe the topic"),
+    bound=following(1, TOPICS),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parley.applications import data_shard
 from parley.model.refusals import OK
-from parley.modules.staging.staged import LEAST
+from parley.modules.staging.tables import LEAST
 from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
 from parley.sim.chance import stream
