@@ -21,7 +21,8 @@ from tests.application.world import (
 
 from parley.application.expiry import EXPIRY
 from parley.application.operations import Operation, encode_operation
-from parley.application.sequences import CHUNKS, SEQUENCES, SEQUENCES_OF
+from parley.application.quotas import COUNTS, HELD
+from parley.application.sequences import BEGUN, CHUNKS, SEALED, SEQUENCES, SESSIONS
 from parley.application.strangers import REMEMBERED, STRANGERS
 from parley.model.batches import CONTROL, PUBLISH, STAGED, Message, MessageHeader, encode
 from parley.model.refusals import OK, Refused
@@ -31,8 +32,12 @@ from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 
 ROUNDS = 1_000
-# What P3 asks to be kept of a refused batch: its sequence, and when to forget it.
-KEPT = tuple(table.prefix() for table in (SEQUENCES, CHUNKS, EXPIRY, STRANGERS, REMEMBERED, SEQUENCES_OF))
+# What P3 asks to be kept of a refused batch: its sequence, and when to forget it; and what counts these.
+KEPT = (
+    *(table.prefix() for table in (SEQUENCES, CHUNKS, EXPIRY, STRANGERS, REMEMBERED, SESSIONS)),
+    *(table.prefix(quota.what) for table in (COUNTS, HELD) for quota in (BEGUN, SEALED)),
+    HELD.prefix("sessions"),
+)
 OPERATIONS: list[Operation] = [
     registration(make_genesis().chain, actor("bob"), pairs(role="nurse", level=3, off=False)),
     AlterClient("alice", pairs(role="clerk"), ("level",)),
@@ -89,7 +94,9 @@ def try_it(world: World, body: bytes, codes: Counter[str]) -> bool:
         after = world.entries()
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         assert all(key.startswith(KEPT) for key in changed)
-        assert len(after) <= len(before) + 3
+        assert (
+            len(after) <= len(before) + 7
+        )  # a new sequence of a new session, listed once and counted five times
     return True
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, Actor, Signed, World, actor, registration, tagged
 
-from parley.application import expiry, sequences, strangers
+from parley.application import expiry, strangers
 from parley.application.expiry import BEHIND, EXPIRY
-from parley.application.sequences import CHUNK, CHUNKS, SEQUENCES, SEQUENCES_OF
+from parley.application.sequences import CHUNK, CHUNKS, SEQUENCES
 from parley.application.strangers import REMEMBERED, STRANGERS
 from parley.model.batches import MAX_NOT_AFTER
 from parley.model.names import Position
@@ -386,32 +386,3 @@ def test_an_administrator_that_is_no_client_does_not_publish(world: World) -> No
     world.do(ADMIN, registration(world.chain, ADMIN, name="chief"))
     assert world.publish(ADMIN, "orders").outcome == Published(0)
     assert world.publish(ADMIN, "orders").client == "hospital-a/chief"
-
-
-def test_a_key_has_a_limited_number_of_sequences(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "MAX_SEQUENCES", 3)
-    sessions = [bytes([number]) * 16 for number in range(4)]
-    last = world.height + 4
-    made = [world.publication(ALICE, "orders", session=session, not_after=last) for session in sessions[:3]]
-    assert {receipt.code for receipt in world.order(*made)} == {OK}
-    world.client("bob")
-    before = world.entries()
-    late = world.publication(ALICE, "orders", session=sessions[3])
-    receipt = world.order_one(late)
-    assert (receipt.code, refusal(receipt).next_sequence) == (Busy.code, 0)
-    assert refusal(receipt).reason == "sequences"
-    assert "the 3 sequences that it may have" in refusal(receipt).detail
-    assert world.entries() == before
-    assert not world.outcomes[-1].settled
-    # Sequences that exist go on, other keys are not concerned, and when one has expired there is room again.
-    assert world.order_one(world.publication(ALICE, "orders", session=sessions[0])).code == OK
-    assert world.publish(actor("bob"), "orders").code == OK
-    assert world.order_one(late).code == OK
-    assert world.rebuilt_root() == world.root
-
-
-def test_nothing_is_counted_of_sequences_that_have_expired(world: World) -> None:
-    world.order_one(small(world, 0, not_after=world.height + 2))
-    assert world.record(SEQUENCES_OF, ALICE.key) == 1
-    world.wait(3)
-    assert world.record(SEQUENCES_OF, ALICE.key) is None

@@ -25,13 +25,23 @@ from parley.sim.scenario import run
 
 SOURCE = Path(refusals.__file__).parents[1]
 CATALOGUES = sorted(path for path in SOURCE.rglob("texts.py") if path.parent.name != "model")
-# What a quota refuses: the words before `_of_organisation` and `_of_network`.
-QUOTAS = {"clients": (), "topics": (), "staged": (), "staged_own": ("until",), "writers": ()}
+# What a quota refuses: the words before `_of_organisation` and `_of_network`, the code, and fields that are added.
+QUOTAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "clients": ("LimitExceeded", ()),
+    "topics": ("LimitExceeded", ()),
+    "staged": ("LimitExceeded", ()),
+    "staged_own": ("LimitExceeded", ("until",)),
+    "writers": ("LimitExceeded", ()),
+    "sequences": ("Busy", ("not_after",)),
+    "chunks": ("Busy", ("not_after",)),
+}
+# Those of them that keys have a part of, too.
+OF_KEYS = {"sequences", "chunks"}
 # Fields that are added by name where a refusal is made.
 ADDED = {"LimitExceeded.staged_bytes_own": {"until"}}
 # Texts of outcomes, which are no refusals.
 OUTCOMES = {DUPLICATE, "Staged"}
-MAKERS = {*classes(), "malformed", "require_administrator", "reason_not_to_administer"}
+MAKERS = {*classes(), "malformed", "refusal", "require_administrator", "reason_not_to_administer"}
 
 
 @dataclass(frozen=True)
@@ -127,16 +137,20 @@ def written() -> list[Made]:
         if one.reason is not None:
             found.append(one)
         elif one.where.startswith("application/quotas.py:"):
-            whose = "organisation" if "organisation" in one.fields else "network"
-            found += [
-                Made(one.code, f"{word}_of_{whose}", one.fields | set(added), one.where)
-                for word, added in QUOTAS.items()
-            ]
+            found += made_by_quotas(one)
         elif one.where.startswith("modules/topics/access.py:"):
             found += [Made(one.code, act, one.fields, one.where) for act in ADMINISTRATORS_ACTS.values()]
         else:  # these pass on a reason that their callers name
             assert one.where.startswith(("model/refusals.py:", "model/principals.py:")), one
     return found
+
+
+def made_by_quotas(one: Made) -> Iterator[Made]:
+    """What a call in `Quota` makes of each quota; which of the three it is shows in its fields."""
+    whose = "key" if "held" in one.fields else "organisation" if "organisation" in one.fields else "network"
+    for word, (code, added) in QUOTAS.items():
+        if whose != "key" or word in OF_KEYS:
+            yield Made(code, f"{word}_of_{whose}", one.fields | set(added), one.where)
 
 
 def texts() -> dict[str, str]:
@@ -234,7 +248,8 @@ def test_texts_of_outcomes_have_their_fields() -> None:
 def test_quotas_that_are_asked_are_those_that_have_texts() -> None:
     asked = [
         (words(call.args[-1])[0] or "")
-        for path in sorted((SOURCE / "modules").rglob("*.py"))
+        for folder in ("application", "modules")
+        for path in sorted((SOURCE / folder).rglob("*.py"))
         for call, _ in calls(path)
         if name_of(call.func) == "Quota" and call.args
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from parley.application import keeping, quotas, sequences, strangers
-from parley.application.block import BlockContext, Hook
+from parley.application.block import Hook
 from parley.application.expiry import BEHIND, EXPIRY
 from parley.application.jobs import Job
 from parley.application.keeping import Keeper
@@ -130,6 +130,7 @@ class Application:
             said = any(key.partition(".")[0] == refusal.code for key in self.texts)
             assert said, f"refusal {refusal.code} has no text"
         for table in self.tables.values():
+            self._require_bound(table)
             leads = not table.index or table.passing or hasattr(table.record, "height")
             assert leads, f"entries of index {table.name} lead to a block, so that their record has a height"
         expiring = {table.name for table in self.tables.values() if table.expires}
@@ -137,14 +138,19 @@ class Application:
             "every table that expires says what happens then, and no other does"
         )
 
+    def _require_bound(self, table: AnyTable) -> None:
+        bound = table.bound
+        assert bound is not None, (
+            f"table {table.name} has no bound: say what limits the number of its entries, "
+            "with a quota (`counted`), by another table (`following`), or `fixed`"
+        )
+        assert table.index or bound.most is not None, f"table {table.name} of the state grows without limit"
+        strange = [one.name for one in bound.follows if one is not self.tables.get(one.name)]
+        assert not strange, f"table {table.name} follows {strange[0]}, which this application does not have"
+
 
 def _joined(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
     return {key: value for part in parts for key, value in part.items()}
-
-
-def _delete_chunk(block: BlockContext, key: tuple[bytes, int], _listed: int) -> int:
-    sequences.CHUNKS.delete(block.state, *key)
-    return 1
 
 
 # What every application keeps, declared as modules declare theirs.
@@ -159,12 +165,12 @@ HOST = Module(
         quotas.HELD,
         sequences.CHUNKS,
         sequences.SEQUENCES,
-        sequences.SEQUENCES_OF,
+        sequences.SESSIONS,
         strangers.REMEMBERED,
         strangers.STRANGERS,
     ),
     expire={
-        sequences.CHUNKS: _delete_chunk,
+        sequences.CHUNKS: sequences.expire_chunk,
         sequences.SEQUENCES: sequences.expire_sequence,
         strangers.STRANGERS: strangers.expire,
     },

@@ -156,7 +156,7 @@ class Machine:
         return [*receipts, *(self._put_off(block, one) for one, _ in waiting)]
 
     def _sender(self, block: BlockContext, key: bytes) -> Sender:
-        return self._principal(block.state, key).belongs_to, key
+        return self._principal(block.state, key).member_of, key
 
     def _execute(self, block: BlockContext, opened: OpenedBatch, position: int) -> BatchReceipt:
         """The receipt will be the block's leaf at `position`. Raises `NoRoom`."""
@@ -168,8 +168,8 @@ class Machine:
     def _put_off(self, block: BlockContext, opened: OpenedBatch) -> BatchReceipt:
         """Nothing is decided: it is ordered again."""
         header = opened.batch.header
-        following = ProducerSequence(block.state, header).next if self._is_sequenced(header) else 0
         by = self._principal(block.state, header.publisher)
+        following = ProducerSequence(block, by, header).next if self._is_sequenced(header) else 0
         return _receipt(opened, by, Rejected.of(Busy("block_full"), following))
 
     def _is_sequenced(self, header: BatchHeader) -> bool:
@@ -178,7 +178,7 @@ class Machine:
 
     def _decide(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
         state, header, digest = block.state, opened.batch.header, opened.digest
-        sequence = ProducerSequence(state, header)
+        sequence = ProducerSequence(block, by, header)
         if (expired := _untimely(header, block.height)) is not None:
             return Rejected.of(expired, sequence.next)
         known = sequence.original(header.sequence, digest) or strangers.original(state, digest)
@@ -193,8 +193,8 @@ class Machine:
             early = OutOfSequence(sequence=header.sequence, expected=sequence.next)
             return Rejected.of(early, sequence.next)
         try:
+            sequence.require_room(header)
             if not sequence.exists:
-                sequence.require_room(header)
                 block.spend(work.NEW_SEQUENCE)
             outcome = self._apply(block, by, opened, at)
         except Refused as refused:

@@ -2,6 +2,9 @@
 
 A batch must be known until its not_after, but an entry of the state map for each would cost more than the batch. So a
 sequence keeps its newest 64 in its own record; full chunks get keys of their own and are found by their ordinal.
+
+Nothing of this may go before its `not_after`, or a batch could apply again. So its number is limited where it begins: a key
+by its sessions, however many partitions they have, and sequences and chunks by a share for each organisation.
 """
 
 from __future__ import annotations
@@ -12,24 +15,33 @@ from struct import Struct as Layout
 from msgspec.structs import replace
 
 from parley.application.block import BlockContext
+from parley.application.bounds import counted, following
 from parley.application.expiry import look_again
-from parley.application.state import State
-from parley.application.tables import HASH, KEY, LARGE, Record, Table
+from parley.application.quotas import HELD, Quota
+from parley.application.tables import HASH, KEY, LARGE, SESSION, Record, Table
 from parley.crypto.encoding import u32
 from parley.crypto.hashing import DIGEST_SIZE, digest
 from parley.model.batches import BatchHeader
-from parley.model.names import U32, U64, Key, Position
+from parley.model.names import U32, U64, Key, Position, Session
+from parley.model.principals import Principal
 from parley.model.refusals import Busy
 
 CHUNK = 64  # batches
-MAX_SEQUENCES = 4_096  # of one key
+MAX_SESSIONS = 4_096  # of one key
+MAX_SEQUENCES = 262_144  # in the network, each of up to 3 KB
+# In the network, each of 3 KB. Where there are 4 organisations, one client alone may have 2 million batches in chunks:
+# those of 2 000 full blocks, while batches are signed for some hundred heights.
+MAX_CHUNKS = 262_144
 ENTRY = Layout(">32sQI")  # digest, and the height and position of its receipt
+FULL = CHUNK * ENTRY.size  # bytes: the next batch begins a chunk
 
 
 class SequenceRecord(Record, frozen=True):
     """The next sequence of one session, and its newest batches."""
 
     publisher: Key
+    session: Session
+    organisation: str  # for which it is counted
     next: U64
     last: U64  # the highest not_after of the batches that must be known
     sealed: U32  # how many chunks have left for keys of their own
@@ -44,29 +56,48 @@ class ChunkRecord(Record, frozen=True):
     entries: bytes
 
 
+BEGUN = Quota("sequences", refusal=Busy)
+SEALED = Quota("chunks", refusal=Busy)
+_SESSIONS = "sessions"  # what a key holds
+
 SEQUENCES: Table[SequenceRecord, bytes] = Table(
     "sequence",
     SequenceRecord,
     HASH,
     about="One producer sequence, by the hash of (publisher, session, kind, topic, partition).",
     expires=True,
+    bound=counted(BEGUN, MAX_SEQUENCES),
 )
 # Sorts before sequences: where both are listed for one height, a sequence goes after its chunks.
 CHUNKS: Table[ChunkRecord, bytes, int] = Table(
-    "chunk", ChunkRecord, HASH, LARGE, about="Older batches of a producer sequence.", expires=True
+    "chunk",
+    ChunkRecord,
+    HASH,
+    LARGE,
+    about="Older batches of a producer sequence.",
+    expires=True,
+    bound=counted(SEALED, MAX_CHUNKS),
 )
-SEQUENCES_OF: Table[int, bytes] = Table("sequences", int, KEY, about="How many sequences a key has.")
+SESSIONS: Table[int, bytes, bytes] = Table(
+    "session",
+    int,
+    KEY,
+    SESSION,
+    about="How many sequences a session of a key has.",
+    bound=following(1, SEQUENCES),
+)
 
 
 class ProducerSequence:
-    """One producer sequence as the state has it; `next` is 0 where there is none."""
+    """One producer sequence as the state has it; `next` is 0 where there is none. `by` is its publisher."""
 
-    __slots__ = ("_id", "_record", "_state")
+    __slots__ = ("_block", "_by", "_id", "_record", "_session", "_state")
 
-    def __init__(self, state: State, header: BatchHeader) -> None:
-        self._state = state
+    def __init__(self, block: BlockContext, by: Principal, header: BatchHeader) -> None:
+        self._block, self._by, self._state = block, by, block.state
+        self._session = header.session
         self._id = sequence_id(header)
-        self._record = SEQUENCES.get(state, self._id)
+        self._record = SEQUENCES.get(block.state, self._id)
 
     @property
     def exists(self) -> bool:
@@ -89,25 +120,37 @@ class ProducerSequence:
         return None
 
     def require_room(self, header: BatchHeader) -> None:
-        """Raises `Busy` unless the sequence exists or may begin: there is room when another one has expired."""
-        if self._record is None and SEQUENCES_OF.count(self._state, header.publisher) >= MAX_SEQUENCES:
-            raise Busy("sequences", limit=MAX_SEQUENCES, not_after=header.not_after)
+        """Raises `Busy` unless the sequence may begin, or take one more batch: there is room when others have expired."""
+        record = self._record
+        if record is None:
+            self._require_session(header)
+            organisation, limit = self._by.member_of, MAX_SEQUENCES
+            BEGUN.require_of_key(self._block, organisation, self._by, limit, not_after=header.not_after)
+        elif len(record.open) >= FULL:
+            organisation, limit = record.organisation, MAX_CHUNKS
+            SEALED.require_of_key(self._block, organisation, self._by, limit, not_after=header.not_after)
+
+    def _require_session(self, header: BatchHeader) -> None:
+        """Raises `Busy` unless the session has a sequence already or may begin."""
+        if SESSIONS.has(self._state, header.publisher, self._session):
+            return
+        if HELD.count(self._state, _SESSIONS, header.publisher) >= MAX_SESSIONS:
+            raise Busy("sessions", limit=MAX_SESSIONS, not_after=header.not_after)
 
     def take(self, header: BatchHeader, digest: bytes, at: Position) -> None:
         """Note that the batch was applied or refused in its turn: its sequence is used, and its digest known."""
         entry = ENTRY.pack(digest, *at)
         old = self._record
         if old is None:
-            look_again(self._state, header.not_after + 1, SEQUENCES.key(self._id))
-            SEQUENCES_OF.add(self._state, header.publisher, by=1)
-            new = SequenceRecord(header.publisher, header.count, header.not_after, 0, header.sequence, entry)
+            new = self._begin(header, entry)
         else:
             last = max(old.last, header.not_after)
             sealed, first, entries = old.sealed, old.first, old.open
-            if len(entries) >= CHUNK * ENTRY.size:
+            if len(entries) >= FULL:
                 self._seal(old, last)
                 sealed, first, entries = sealed + 1, header.sequence, b""
-            new = SequenceRecord(old.publisher, old.next + header.count, last, sealed, first, entries + entry)
+            whose = (old.publisher, old.session, old.organisation)
+            new = SequenceRecord(*whose, old.next + header.count, last, sealed, first, entries + entry)
         self._put(new)
 
     def hold(self, not_after: int) -> None:
@@ -119,10 +162,21 @@ class ProducerSequence:
         self._record = record
         SEQUENCES.put(self._state, self._id, record=record)
 
+    def _begin(self, header: BatchHeader, entry: bytes) -> SequenceRecord:
+        state, organisation = self._state, self._by.member_of
+        look_again(state, header.not_after + 1, SEQUENCES.key(self._id))
+        BEGUN.add_of_key(state, organisation, header.publisher)
+        if not SESSIONS.has(state, header.publisher, self._session):
+            HELD.add(state, _SESSIONS, header.publisher, by=1)
+        SESSIONS.add(state, header.publisher, self._session, by=1)
+        whose = (header.publisher, self._session, organisation)
+        return SequenceRecord(*whose, header.count, header.not_after, 0, header.sequence, entry)
+
     def _seal(self, record: SequenceRecord, last: int) -> None:
         # By the sequence's highest not_after so far, so that chunks expire in the order of their ordinals.
         CHUNKS.put(self._state, self._id, record.sealed, record=ChunkRecord(record.first, record.open))
         look_again(self._state, last + 1, CHUNKS.key(self._id, record.sealed))
+        SEALED.add_of_key(self._state, record.organisation, record.publisher)
 
     def _sealed(self, sequence: int, sealed: int) -> bytes:
         """The entries of the last chunk that begins at or before the sequence; older chunks expire first."""
@@ -158,7 +212,18 @@ def expire_sequence(block: BlockContext, key: tuple[bytes], listed: int) -> int:
     assert record is not None, "a sequence goes only here"
     if record.last < listed:
         SEQUENCES.delete(state, *key)
-        SEQUENCES_OF.add(state, record.publisher, by=-1)
+        BEGUN.add_of_key(state, record.organisation, record.publisher, -1)
+        SESSIONS.add(state, record.publisher, record.session, by=-1)
+        if not SESSIONS.has(state, record.publisher, record.session):
+            HELD.add(state, _SESSIONS, record.publisher, by=-1)
     else:
         look_again(state, max(record.last, block.height) + 1, SEQUENCES.key(*key))
+    return 1
+
+
+def expire_chunk(block: BlockContext, key: tuple[bytes, int], _listed: int) -> int:
+    record = SEQUENCES.get(block.state, key[0])
+    assert record is not None, "a sequence goes after its chunks"
+    CHUNKS.delete(block.state, *key)
+    SEALED.add_of_key(block.state, record.organisation, record.publisher, -1)
     return 1

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from parley.application.sequences import CHUNK
 from parley.model.texts import Texts
+
+_FEWER = (
+    "run a program that stays instead of many short ones, or sign batches for fewer heights: a session ends when the last "
+    "height of its batches is over"
+)
+_SLOWER = "publish more slowly, in larger batches, or sign them for fewer heights"
+_YET = "This may yet be applied, up to height {not_after}"
 
 TEXTS: Texts = {
     "Duplicate": "applied before, at height {height}, receipt {position}",
     "Busy.block_full": "the block is full; it is ordered again",
-    "Busy.sequences": (
-        "the key has the {limit} sequences that it may have, one for each session, topic and partition; use fewer "
-        "sessions. This may yet be applied, up to height {not_after}"
+    "Busy.chunks_of_key": (
+        f"the key has {{held}} times {CHUNK} batches that may not be forgotten yet, and leaves room for {{free}} times as many "
+        f"to all others of {{organisation}}; {_SLOWER}. {_YET}"
     ),
+    "Busy.chunks_of_network": (
+        f"the network remembers {{limit}} times {CHUNK} batches until their last heights, and has so many; {_SLOWER}. {_YET}"
+    ),
+    "Busy.chunks_of_organisation": (
+        f"the network remembers {{limit}} times {CHUNK} batches of {{organisation}} until their last heights, and has so "
+        f"many; {_SLOWER}. {_YET}"
+    ),
+    "Busy.sequences_of_key": (
+        "the key has {held} sequences, one for each session, topic and partition, and leaves room for {free} to all others "
+        f"of {{organisation}}; {_FEWER}. {_YET}"
+    ),
+    "Busy.sequences_of_network": (
+        "the network has the {limit} sequences that it may have, one for each session, topic and partition; "
+        f"{_FEWER}. {_YET}"
+    ),
+    "Busy.sequences_of_organisation": (
+        "the keys of {organisation} have the {limit} sequences that they may have, one for each session, topic and "
+        f"partition; {_FEWER}. {_YET}"
+    ),
+    "Busy.sessions": f"the key has the {{limit}} sessions that it may have; {_FEWER}. {_YET}",
     "Busy.stranger": (
         "the key is not registered. If it is, this may yet be applied, up to height {not_after}"
     ),

@@ -66,11 +66,6 @@ class Principal(Struct, frozen=True):
         return self.administers is not None or (self.client is not None and not self.client.revoked)
 
     @property
-    def belongs_to(self) -> str:
-        """The organisation for which it acts; empty for a key that nobody knows."""
-        return self.administers or ("" if self.client is None else self.client.organisation)
-
-    @property
     def title(self) -> str:
         """As it stands in receipts, "organisation/name"; empty for keys that are no client's."""
         return "" if self.client is None else f"{self.client.organisation}/{self.client.name}"
