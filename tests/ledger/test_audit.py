@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -17,7 +15,7 @@ from parley.application.quotas import COUNTS
 from parley.applications import DATA_SHARD
 from parley.crypto.encoding import u64
 from parley.ledger import layout
-from parley.ledger.application import KeyValue, Mounted, Writes
+from parley.ledger.application import Indexing, KeyValue, Mounted
 from parley.ledger.audit import verify_store
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
@@ -27,6 +25,7 @@ from parley.modules.publishing.receipts import Published, published
 from parley.modules.retention.tables import LOGS_TO_ERASE
 from parley.modules.staging.tables import CONTENTS, STAGED, STAGES, STAGING
 from parley.modules.topics.tables import TOPICS
+from parley.sim.counter import NoIndices
 
 decode_leaf = DATA_SHARD.decode_leaf
 
@@ -43,9 +42,9 @@ def kept_by(keeper: type[Keeper]) -> Mounted:
 class Unindexed(Keeper):
     """It expects no entries of indices."""
 
-    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
-        del height, leaves, state
-        return ()
+    def indexing(self, height: int, state: KeyValue, first: int = 0) -> Indexing:
+        del height, state, first
+        return NoIndices()
 
 
 def unindexed() -> Mounted:

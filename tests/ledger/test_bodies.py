@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.application.world import Memory
 from tests.ledger.shard import GENESIS
 
 from parley.applications import DATA_SHARD
-from parley.ledger.bodies import repeated, unfinished
+from parley.consensus.types import Block
+from parley.ledger.bodies import Judgement, at_once, judge
+from parley.ledger.proofs import committee_of
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, PermissionDenied, Refused, SequenceReused
 from parley.modules.publishing.receipts import Published
@@ -17,6 +20,11 @@ from parley.modules.subscriptions.receipts import Match
 KEEPER = DATA_SHARD.mount(GENESIS).keeper
 DIGEST = bytes(range(32))
 MATCH = Match("wards", 0, bytes(32), (1, 0), 0, ((1, bytes(32)),))
+
+
+def judged(*leaves: bytes) -> Judgement:
+    block: Block = committee_of(GENESIS)[1]
+    return at_once(judge(block, leaves, KEEPER, Memory(), highest=9))
 
 
 def leaf(outcome: Outcome, topic: str) -> bytes:
@@ -53,13 +61,13 @@ def test_a_batch_that_may_have_had_its_place_in_an_earlier_block_is_repeated(
 ) -> None:
     for topic, expected in (("wards", of_messages), ("", of_operations)):
         leaves = (b"no leaf at all", leaf(outcome, topic), encode_leaf(MATCH))
-        assert repeated(leaves, KEEPER) == (frozenset({DIGEST}) if expected else frozenset())
+        assert judged(*leaves).repeated == (frozenset({DIGEST}) if expected else frozenset())
 
 
 @pytest.mark.parametrize("outcome", [Done(), Duplicate((3, 0)), rejected(StageOver()), Published(5)])
 def test_a_batch_with_a_receipt_that_decides_is_finished(outcome: Outcome) -> None:
-    assert unfinished((leaf(outcome, "wards"), encode_leaf(MATCH), b"no leaf"), KEEPER) == frozenset()
+    assert judged(leaf(outcome, "wards"), encode_leaf(MATCH), b"no leaf").unfinished == frozenset()
 
 
 def test_a_staged_batch_may_have_another_receipt_later() -> None:
-    assert unfinished((leaf(Staged(9), "wards"),), KEEPER) == {DIGEST}
+    assert judged(leaf(Staged(9), "wards")).unfinished == {DIGEST}

@@ -7,9 +7,12 @@ import pytest
 from tests.application.world import Memory, World
 from tests.replica.driver import MemoryStore
 
-from parley.application.keeping import RECEIPTS
+from parley.application.application import Application
+from parley.application.keeping import RECEIPTS, Keeper
+from parley.applications import DATA_SHARD
 from parley.ledger import layout
 from parley.ledger.derived import Derived
+from parley.model.receipts import Leaf
 from parley.modules.publishing.tables import OFFSETS
 
 
@@ -81,3 +84,47 @@ def test_an_entry_that_leads_to_a_block_that_does_not_give_it_is_wrong() -> None
         damaged = world.store.copy()
         damaged.write([(key, msgspec.msgpack.encode(msgspec.structs.replace(place, height=height)))])
         assert world.store.get(key) in wrong(world, damaged)[key]
+
+
+class Counted(Keeper):
+    """Counts the leaves that are read."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(_CountingApplication(DATA_SHARD, self), world.machine)  # type: ignore[arg-type]
+        self.read = 0
+
+
+class _CountingApplication:
+    def __init__(self, application: Application, counted: Counted) -> None:
+        self._application = application
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._application, name)
+
+    def decode_leaf(self, data: bytes) -> Leaf:
+        self._counted.read += 1
+        return self._application.decode_leaf(data)
+
+
+def leaves_read(count: int) -> int:
+    """For all blocks, after so many fresh sessions have sent one batch each with a wrong sequence."""
+    world = World()
+    alice = world.client("alice")
+    world.topic("wards")
+    sessions = (index.to_bytes(16, "big") for index in range(count))
+    batches = [world.publication(alice, "wards", session=session, sequence=7) for session in sessions]
+    for _ in range(3):  # they are ordered again and again, and each time their receipts move on
+        assert {receipt.code for receipt in world.order(*batches)} == {"OutOfSequence"}
+    keeper = Counted(world)
+    looked = Derived(keeper, derived(world)._store, world.store)
+    for height, outcome in enumerate(world.outcomes, 1):
+        assert not list(looked.wrong(height, outcome.leaves))
+    return keeper.read
+
+
+def test_batches_with_a_wrong_sequence_in_fresh_sessions_cost_the_search_for_damage_no_square_of_them() -> (
+    None
+):
+    few, many = leaves_read(20), leaves_read(80)
+    assert many < 5 * few

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify
 
-from tests.ledger.shard import GENESIS, network, told
+from tests.ledger.shard import GENESIS, Shard, network, told
 from tests.replica.driver import Cluster, Member, MemoryStore
 
 from parley.applications import DATA_SHARD
@@ -16,9 +16,9 @@ from parley.sync.timers import CareTimer
 STEPS = 600
 
 
-def copied() -> Cluster:
-    """The shard of `told` after a restart of all, on disks of their own."""
-    source = told().cluster
+def copied(shard: Shard | None = None) -> Cluster:
+    """A shard, that of `told` if there is no other, after a restart of all, on disks of their own."""
+    source = (shard or told()).cluster
     cluster = network()
     cluster.outbox.now = source.now
     for member, old in zip(cluster.members, source.members, strict=True):
@@ -35,25 +35,30 @@ def running() -> Cluster:
 
 
 def care(cluster: Cluster, index: int, done: Callable[[], bool], steps: int = STEPS) -> None:
-    """Fire the timers of one member's caretaker, and carry what is said, until it is done."""
+    """Let one member's caretaker work, and carry what is said, until it is done; `steps` with a pause before them."""
+    left = steps
+    while not done():
+        left -= fire_next(cluster, index)
+        if not left:
+            raise AssertionError(f"not done after {steps} steps: {cluster.members[index].found}")
+
+
+def fire_next(cluster: Cluster, index: int) -> bool:
+    """Fire the next timer of the caretaker, and say whether there was a pause before it."""
     outbox = cluster.outbox
-    for _ in range(steps):
-        if done():
-            return
-        due = [
-            entry
-            for entry in outbox.timers
-            if entry[2] == index and isinstance(entry[3], CareTimer | BatchTimer)
-        ]
-        assert due, "the caretaker has no timer"
-        first = min(due)
-        outbox.timers.remove(first)
-        heapify(outbox.timers)
-        outbox.now = max(outbox.now, first[0])
-        member = cluster.members[index]
-        member.execute(member.replica.fire(cluster.now, first[3]), outbox)
-        carry(cluster)
-    raise AssertionError(f"not done after {steps} steps: {cluster.members[index].found}")
+    due = [
+        entry for entry in outbox.timers if entry[2] == index and isinstance(entry[3], CareTimer | BatchTimer)
+    ]
+    assert due, "the caretaker has no timer"
+    first = min(due)
+    outbox.timers.remove(first)
+    heapify(outbox.timers)
+    paused = first[0] > outbox.now
+    outbox.now = max(outbox.now, first[0])
+    member = cluster.members[index]
+    member.execute(member.replica.fire(cluster.now, first[3]), outbox)
+    carry(cluster)
+    return paused
 
 
 def carry(cluster: Cluster) -> None:

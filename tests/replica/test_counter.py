@@ -107,13 +107,14 @@ def test_every_body_is_kept_and_nothing_is_indexed() -> None:
     assert keeper.keeps(leaf, ledger.store)
     assert keeper.receipt(leaf) is None
     assert keeper.receipt_height(admitted.digest, ledger.store) is None
-    assert keeper.indices(1, [leaf], ledger.store) == ()
+    indexing = keeper.indexing(1, ledger.store)
+    assert (indexing.add([leaf]), [*indexing.rest()]) == ((), [])
     assert keeper.passing() == ()
     assert keeper.erase(ledger.store, 10**6, 100) == Erasure((), ())
     block = Block(BLOCK.header, (admitted.digest,))
     assert kept_batches(block, [leaf], keeper, ledger.store, highest=10**6) == block.batches
     with pytest.raises(ValueError, match="no known kind"):
-        keeper.height_of(b"ireceipt/" + admitted.digest, b"")
+        keeper.place_of(b"ireceipt/" + admitted.digest, b"")
 
 
 def test_an_empty_block_changes_nothing() -> None:

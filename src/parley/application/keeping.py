@@ -6,7 +6,7 @@ goes: readers at a slightly older header, and brokers that are a little behind, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,10 @@ from parley.application.bounds import ledger
 from parley.application.tables import HASH, Record, Table, encode_value
 from parley.ledger import layout
 from parley.ledger.application import Erasure, KeyValue, Writes
+from parley.ledger.application import Indexing as BlockIndexing
 from parley.ledger.bodies import GRACE
 from parley.ledger.erasure import remains_of
-from parley.model.names import U32, U64
+from parley.model.names import U32, U64, Position
 from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.model.refusals import OK
 
@@ -73,19 +74,20 @@ class Keeper:
         known = self._application.batch_kinds.get(kind)
         return known is not None and known.late
 
-    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
-        decoded = [self._application.decode_leaf(leaf) for leaf in leaves]
-        return tuple(places(self._application, height, decoded, state))
+    def indexing(self, height: int, state: KeyValue, first: int = 0) -> BlockIndexing:
+        return Indexing(self._application, height, state, first)
 
-    def height_of(self, key: bytes, value: bytes) -> int | None:
+    def place_of(self, key: bytes, value: bytes) -> Position | None:
         entry = key.removeprefix(layout.INDICES)
         table = self._application.table_of(entry)
         if table is None or not table.index:
             raise ValueError("is of no known kind")
         if not table.is_sound(entry, value):
             raise ValueError("cannot be read" if table.passing else "leads nowhere")
-        height: int | None = None if table.passing else table.decode(value).height
-        return height
+        if table.passing:
+            return None
+        place = table.decode(value)
+        return place.height, place.position
 
     def passing(self) -> tuple[bytes, ...]:
         return tuple(table.places() for table in self._application.tables.values() if table.passing)
@@ -107,20 +109,43 @@ class Keeper:
 
 def places(application: Application, height: int, leaves: Sequence[Leaf], store: KeyValue) -> IndexEntries:
     """What a block's leaves add to the indices, in any order of blocks: a broker may get old ones late."""
-    index_of = application.index.get
-    # Where a block gives a batch two receipts, the better one.
-    best: dict[bytes, tuple[int, BatchReceipt]] = {}
-    for position, leaf in enumerate(leaves):
-        receipt = receipt_of(leaf)
-        index = index_of(type(leaf) if receipt is None else type(receipt.outcome))
-        if index is not None:
-            yield from index(height, position, leaf)
-        if receipt is not None:
-            known = best.get(receipt.digest)
-            if known is None or receipt.outcome.rank > known[1].outcome.rank:
-                best[receipt.digest] = position, receipt
-    for position, receipt in best.values():
-        yield from _place(height, position, receipt, store)
+    indexing = Indexing(application, height, store)
+    yield from indexing.add_decoded(leaves)
+    yield from indexing.rest()
+
+
+class Indexing:
+    """What the leaves of one block add to the indices, a part of them after another, from the position `first` on."""
+
+    def __init__(self, application: Application, height: int, store: KeyValue, first: int = 0) -> None:
+        self._application = application
+        self._height = height
+        self._store = store
+        self._next = first
+        # Where a block gives a batch two receipts, the better one.
+        self._best: dict[bytes, tuple[int, BatchReceipt]] = {}
+
+    def add(self, leaves: Iterable[bytes]) -> Writes:
+        """What the next leaves give by themselves."""
+        return tuple(self.add_decoded(map(self._application.decode_leaf, leaves)))
+
+    def add_decoded(self, leaves: Iterable[Leaf]) -> IndexEntries:
+        index_of, best = self._application.index.get, self._best
+        for position, leaf in enumerate(leaves, self._next):
+            self._next = position + 1
+            receipt = receipt_of(leaf)
+            index = index_of(type(leaf) if receipt is None else type(receipt.outcome))
+            if index is not None:
+                yield from index(self._height, position, leaf)
+            if receipt is not None:
+                known = best.get(receipt.digest)
+                if known is None or receipt.outcome.rank > known[1].outcome.rank:
+                    best[receipt.digest] = position, receipt
+
+    def rest(self) -> IndexEntries:
+        """Where the receipts of batches are found, as far as the store has no better ones. After the last leaf."""
+        for position, receipt in self._best.values():
+            yield from _place(self._height, position, receipt, self._store)
 
 
 def _place(height: int, position: int, receipt: BatchReceipt, store: KeyValue) -> IndexEntries:
@@ -178,13 +203,23 @@ def to_erase(
         yield TO_ERASE.place(digest), encode_value(block.height)
 
 
+def _listed(store: KeyValue, height: int, most: int) -> Iterator[tuple[bytes, int]]:
+    """Some that are listed, from the first on, and from a place that every block moves on: those that come again and
+    again must not hide the others.
+    """
+    for (digest,), listed in islice(TO_ERASE.scan_stored(store), most):
+        yield digest, listed
+    for key, value in islice(store.scan(TO_ERASE.places() + bytes([height % 256])), most):
+        (digest,) = TO_ERASE.unpack(key.removeprefix(layout.INDICES))
+        yield digest, TO_ERASE.decode(value)
+
+
 def erase(application: Application, store: KeyValue, height: int, limit: int) -> Erasure:
     """Up to `limit` batches, and the lists without them; `height` is that of the state in the store."""
     batches: list[bytes] = []
     writes: list[tuple[bytes, bytes | None]] = []
-    # More are looked at than may go: those that come again and again must not hide the others.
-    for (digest,), listed in islice(TO_ERASE.scan_stored(store), 16 * limit):
-        if listed + GRACE <= height and len(batches) < limit:
+    for digest, listed in _listed(store, height, 8 * limit):
+        if listed + GRACE <= height and len(batches) < limit and digest not in batches:
             batches.append(digest)
             writes.append((TO_ERASE.place(digest), None))
     for module in application.modules:

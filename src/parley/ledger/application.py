@@ -10,6 +10,7 @@ from msgspec import Struct
 from typing_extensions import TypeVar
 
 from parley.consensus.types import Block
+from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import class_of
 
@@ -84,6 +85,16 @@ class StateMachine(Protocol):
         """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
 
 
+class Indexing(Protocol):
+    """The derived entries of one executed block, from a part of its leaves after another: blocks can be large."""
+
+    def add(self, leaves: Sequence[bytes]) -> Writes:
+        """What the next leaves give by themselves."""
+
+    def rest(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """What they give together, after the last of them."""
+
+
 class BodyKeeper(Protocol):
     """What a broker stores besides the state; nothing of it is replicated."""
 
@@ -96,11 +107,14 @@ class BodyKeeper(Protocol):
     def may_be_late(self, kind: int) -> bool:
         """Whether batches of this kind may have a receipt in a later block than their own."""
 
-    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:
-        """The derived entries that an executed block adds: for a broker that gets old blocks without executing them."""
+    def indexing(self, height: int, state: KeyValue, first: int = 0) -> Indexing:
+        """The derived entries that an executed block adds: for a broker that gets old blocks without executing them.
 
-    def height_of(self, key: bytes, value: bytes) -> int | None:
-        """The block to whose receipts an entry of an index leads. Raises `ValueError` if it cannot be read.
+        `first` is the position of the first leaf that it will be given.
+        """
+
+    def place_of(self, key: bytes, value: bytes) -> Position | None:
+        """The height and the position of the leaf to which an entry of an index leads. Raises `ValueError` if it cannot be read.
 
         None for entries of indices that come by execution and go by erasure: they lead to no block.
         """

@@ -99,7 +99,7 @@ def check_indices(
 ) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
     derived = Derived(keeper, store, layout.StateView(store))
-    known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]] = OrderedDict()
+    known: OrderedDict[int, tuple[bytes, ...]] = OrderedDict()
     for key, value in store.scan(under):
         try:
             _check_place((key, value), keeper, derived, known, store)
@@ -113,23 +113,24 @@ def _check_place(
     entry: tuple[bytes, bytes],
     keeper: BodyKeeper,
     derived: Derived,
-    known: OrderedDict[int, frozenset[tuple[bytes, bytes | None]]],
+    known: OrderedDict[int, tuple[bytes, ...]],
     store: KeyValue,
 ) -> None:
     (key, value), name = entry, entry[0].removeprefix(layout.APPLICATION)
     try:
-        height = keeper.height_of(name, value)
+        place = keeper.place_of(name, value)
     except (*DECODE_ERRORS, ValueError) as error:
         raise Fault(key, str(error)) from None
-    if height is None:
+    if place is None:
         return
+    height, position = place
     try:
         if height not in known:
-            leaves = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
-            known[height] = frozenset(derived.of(height, leaves))
-    except (*DECODE_ERRORS, ValueError):
+            known[height] = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
+        leaf = known[height][position]
+    except (*DECODE_ERRORS, IndexError):
         raise Fault(key, "leads nowhere") from None
-    if (name, value) not in known[height]:
+    if not derived.gives(place, leaf, (name, value)):
         raise Fault(key, "does not lead to what it should")
 
 

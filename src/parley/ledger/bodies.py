@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from parley.consensus.types import Block
 from parley.ledger.application import BodyKeeper, KeyValue
@@ -13,45 +15,75 @@ GRACE = 64  # blocks that a body stays after it is over, and after each block th
 REFUSED_KEPT = (
     100_000  # heights for which the body of a refused batch is kept, so that its author can ask why
 )
+PART = 32  # leaves that are looked at in one step
+
+T = TypeVar("T")
 
 
-def kept_batches(
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the receipts of a block say of the bodies of its batches."""
+
+    kept: tuple[bytes, ...]
+    repeated: frozenset[bytes]  # they had their place in an earlier block, or may have had
+    unfinished: frozenset[
+        bytes
+    ]  # they may have another receipt in a later one: whether they are kept is judged here
+
+
+def judge(
     block: Block, leaves: Sequence[bytes], keeper: BodyKeeper, state: KeyValue, *, highest: int
-) -> tuple[bytes, ...]:
-    """`state` is that of the height `highest`.
+) -> Generator[int, None, Judgement]:
+    """In small steps; after each of them how many leaves it has looked at. `state` is that of the height `highest`.
 
     A block can finish a batch of an earlier one and hold it again, in vain: one of the two receipts is enough to keep it.
     """
     outdated = highest - block.height > REFUSED_KEPT
     over: set[bytes] = set()
     kept: set[bytes] = set()
-    for leaf in leaves:
-        receipt = _receipt(keeper, leaf)
-        if receipt is None:
-            continue
-        gone = (receipt.rejected is not None and outdated) or not keeper.keeps(leaf, state)
-        (over if gone else kept).add(receipt.digest)
-    return tuple(digest for digest in block.batches if digest not in over or digest in kept)
+    again: set[bytes] = set()
+    open_: set[bytes] = set()
+    for start in range(0, len(leaves), PART):
+        part = leaves[start : start + PART]
+        for leaf in part:
+            receipt = _receipt(keeper, leaf)
+            if receipt is None:
+                continue
+            gone = (receipt.rejected is not None and outdated) or not keeper.keeps(leaf, state)
+            (over if gone else kept).add(receipt.digest)
+            if _repeats(receipt):
+                again.add(receipt.digest)
+            if not receipt.outcome.decides:
+                open_.add(receipt.digest)
+        yield len(part)
+    over -= kept
+    found = tuple(digest for digest in block.batches if digest not in over)
+    return Judgement(found, frozenset(again), frozenset(open_))
 
 
-def repeated(leaves: Sequence[bytes], keeper: BodyKeeper) -> frozenset[bytes]:
-    """The batches of a block that had their place in an earlier one, or may have had: after long a repeat is too late."""
-    receipts = filter(None, (_receipt(keeper, leaf) for leaf in leaves))
-    return frozenset(receipt.digest for receipt in receipts if _repeats(receipt))
+def at_once(steps: Generator[object, None, T]) -> T:
+    """What the steps come to, for those who have the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def kept_batches(
+    block: Block, leaves: Sequence[bytes], keeper: BodyKeeper, state: KeyValue, *, highest: int
+) -> tuple[bytes, ...]:
+    return at_once(judge(block, leaves, keeper, state, highest=highest)).kept
 
 
 def _repeats(receipt: BatchReceipt) -> bool:
+    """After long a repeat is too late."""
     if receipt.code == DUPLICATE:
         return True
     kind = class_of(receipt.code)
     # A refusal that decides is the only one of an operation; a batch of messages may have been finished before it.
     return kind.repeats and (bool(receipt.topic) or not kind.final)
-
-
-def unfinished(leaves: Sequence[bytes], keeper: BodyKeeper) -> frozenset[bytes]:
-    """The batches that may have another receipt in a later block: whether their bodies are kept is judged here."""
-    receipts = filter(None, (_receipt(keeper, leaf) for leaf in leaves))
-    return frozenset(receipt.digest for receipt in receipts if not receipt.outcome.decides)
 
 
 def _receipt(keeper: BodyKeeper, leaf: bytes) -> BatchReceipt | None:

@@ -1,10 +1,13 @@
 """The keeper of the local store: it looks at every record in turn, mends what is damaged, fills in what a snapshot left
 out, and erases what retention has ended. Nothing it does can change what is replicated. Sans-IO.
+
+All of it is done in small steps, each of which ends with a timer of no delay that names the job that goes on. Whoever
+drives it measures them, and lets others have their turn in between: here nobody knows how long a step takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from parley.consensus.errors import Reason, Refused
@@ -21,14 +24,16 @@ from parley.replica.memory import Memory, Overlay
 from parley.replica.ports import Found, Write
 from parley.replica.rebuild import Rebuild
 from parley.replica.records import Gathering, Sound, Trusted, answer_records, answer_values
-from parley.replica.scrub import Scrub
+from parley.replica.scrub import Item, Scrub
 from parley.sync.messages import MAX_HEIGHTS, MAX_KEYS, Records, RecordsRequest, Values, ValuesRequest
-from parley.sync.timers import CareTimer
+from parley.sync.timers import CareTimer, Job
 
 ROUND = 1_000  # ms between two rounds
 LOOK_ROUND = 250  # while everything is being looked at
 BUSY_ROUND = 50  # while something is awaited that comes without a message to this object
 BODY_PATIENCE = 30_000  # ms after which bodies are asked for again
+LOOK_COST = 64 * 1024  # what looking may cost in one round, some 5 ms
+REBUILT = 32  # steps a round in which a node of the state map is made again
 MAX_CIRCLES = 30  # times that all members were asked for an entry of the state in vain, before it is given up
 
 
@@ -42,8 +47,11 @@ class FetchBodies:
 CareEffect = Send | SetTimer[CareTimer] | Write | Found | FetchBodies
 
 
+Steps = Iterator[list[CareEffect]]
+
+
 class Caretaker:
-    """One round per timer. `store` is what the replica reads, with its own writes of this step."""
+    """One step per timer, and a pause after each round. `store` is what the replica reads, with its own writes of this step."""
 
     def __init__(self, index: int, size: int, store: Overlay, mounted: Mounted, memory: Memory) -> None:
         self._index = index
@@ -61,6 +69,10 @@ class Caretaker:
         self._bodies_asked = 0
         self._looked = 0
         self._round = 0
+        self._now = 0
+        self._steps: Steps | None = None  # of the round that goes on
+        self._job: Job = "repair"  # what goes on now
+        self._held: list[Send] = []  # the next question, which waits until what came before is stored
 
     @property
     def passes(self) -> int:
@@ -69,22 +81,39 @@ class Caretaker:
 
     def start(self) -> list[CareEffect]:
         self._backfill.begin()
-        return [SetTimer(CareTimer(self._round), BUSY_ROUND)]
+        return [SetTimer(CareTimer(self._round, "repair"), BUSY_ROUND)]
 
     def on_timer(self, timer: CareTimer, now: int) -> list[CareEffect]:
         if timer.round != self._round:
             return []
         self._round += 1
+        self._now = now
+        if self._steps is None:
+            self._steps = self._whole_round()
+        effects = next(self._steps, None)
+        if effects is not None:
+            return [*effects, SetTimer(CareTimer(self._round, self._job), 0)]
+        self._steps = None
+        return [SetTimer(CareTimer(self._round, "repair"), self._delay(now))]
+
+    def _whole_round(self) -> Steps:
+        """What there is to do now. Between two of its steps everything else may happen, answers included."""
         self._known = [*self._known[-1:], self._memory.trusted()]
-        effects: list[CareEffect] = []
-        if self._inquiry.is_late(now):
-            effects += self._ask_next(now)
-        if not self._findings.is_full and now - self._looked >= LOOK_ROUND:
-            self._looked = now
-            effects += self._look(now)
-        effects += self._erase()
-        effects += self._go_on(now)
-        return [*effects, SetTimer(CareTimer(self._round), self._delay(now))]
+        self._job = "repair"
+        if self._inquiry.is_late(self._now):
+            yield self._ask_next(self._now)
+        if self._now - self._looked >= LOOK_ROUND:
+            self._looked = self._now
+            self._job = "erasure"
+            yield from self._erase()
+            self._job = "scrub"
+            yield from self._look()
+        yield from self._go_on()
+
+    def _wake(self) -> list[CareEffect]:
+        """Begin the next round at once, or go on with this one."""
+        self._round += 1
+        return [SetTimer(CareTimer(self._round, self._job), 0)]
 
     def _delay(self, now: int) -> int:
         if self._backfill.waits or self._rebuild.is_running or self._awaits_bodies():
@@ -108,10 +137,19 @@ class Caretaker:
 
     # -- looking and mending ----------------------------------------------------------------------------------------------
 
-    def _look(self, now: int) -> list[CareEffect]:
+    def _look(self) -> Steps:
+        left = LOOK_COST
+        while left > 0 and not self._findings.is_full:
+            items, cost = self._scrub.look(self._now)
+            yield self._met(items, self._now)
+            if not cost:
+                return
+            left -= cost
+
+    def _met(self, items: list[Item], now: int) -> list[CareEffect]:
         effects: list[CareEffect] = []
         bodies: list[FromBody] = []
-        for item in self._scrub.look(now):
+        for item in items:
             if not isinstance(item, Finding):
                 effects += self._eraser.meet(item, now, filling=self._backfill.is_needed)
             elif new := self._findings.note(item):
@@ -143,43 +181,64 @@ class Caretaker:
     def _awaits_bodies(self) -> bool:
         return any(isinstance(finding.remedy, FromBody) for finding in self._findings.open())
 
-    def _arrived_bodies(self, now: int) -> list[CareEffect]:
+    def _arrived_bodies(self) -> Steps:
         """Bodies were checked when they came, so it is enough that they are here."""
+        now, late = self._now, self._now - self._bodies_asked >= BODY_PATIENCE
+        missing: list[tuple[Finding, FromBody]] = []
         effects: list[CareEffect] = []
-        again: list[FromBody] = []
-        late = now - self._bodies_asked >= BODY_PATIENCE
         for finding in self._findings.open():
             remedy = finding.remedy
             if not isinstance(remedy, FromBody):
                 continue
             if self._store.get(finding.entry) is not None:
                 effects += self._findings.mended(finding.entry)
-            elif late and self._scrub.needs(remedy.block, remedy.name):
-                again.append(remedy)
-            elif late:
-                self._findings.drop(finding.entry)
+            else:
+                missing.append((finding, remedy))
+        yield effects
         if late:
-            self._backfill.ask_again()
             self._bodies_asked = now
-        return effects + self._fetch(again, now)
+            yield from self._asked_again(missing)
 
-    def _erase(self) -> list[CareEffect]:
-        entries, lost = self._eraser.erase()
-        effects: list[CareEffect] = [self._write(entries)] if entries else []
-        for finding in lost:
-            effects += [*self._findings.note(finding), *self._findings.mended(finding.entry)]
-        return effects
+    def _asked_again(self, missing: list[tuple[Finding, FromBody]]) -> Steps:
+        """Bodies that did not come for long: some of them need not be here any more."""
+        for finding, remedy in missing:
+            needed: frozenset[bytes] = frozenset()
+            steps = self._scrub.needed(remedy.block)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    needed = end.value
+                    break
+                yield []
+            if self._store.get(finding.entry) is not None:
+                continue
+            if remedy.name in needed:
+                yield self._fetch([remedy], self._now)
+            else:
+                self._findings.drop(finding.entry)
+        yield from map(self._written, self._backfill.ask_again())
 
-    def _rebuilt(self) -> list[CareEffect]:
+    def _erase(self) -> Steps:
+        for entries, lost in self._eraser.steps():
+            effects = self._written(entries)
+            for finding in lost:
+                effects += [*self._findings.note(finding), *self._findings.mended(finding.entry)]
+            yield effects
+
+    def _rebuilt(self) -> Steps:
         """Go on with one damaged node of the state map."""
-        paths = [f.remedy.path for f in self._findings.open() if isinstance(f.remedy, FromMap)]
-        if not paths:
-            self._rebuild.stop()
-            return []
-        path, root = min(paths, key=len), self._memory.state_root()
+        for _ in range(REBUILT):
+            paths = [f.remedy.path for f in self._findings.open() if isinstance(f.remedy, FromMap)]
+            if not paths:
+                self._rebuild.stop()
+                return
+            yield self._rebuild_part(min(paths, key=len))
+
+    def _rebuild_part(self, path: bytes) -> list[CareEffect]:
         key = layout.state_node(path)
         try:
-            node = self._rebuild.go_on(path, root)
+            node = self._rebuild.go_on(path, self._memory.state_root())
         except state_map.DamagedMap:
             self._give_up(key, "and what lies below it are damaged")
             return []
@@ -196,15 +255,26 @@ class Caretaker:
 
     # -- asking others ----------------------------------------------------------------------------------------------------
 
-    def _go_on(self, now: int) -> list[CareEffect]:
+    def _go_on(self) -> Steps:
         """All that can be done now without an answer, then the next question."""
-        effects = [*self._arrived_bodies(now), *self._rebuilt()]
-        if self._backfill.is_needed:
-            found = self._backfill.found_here(self._memory.trusted()) if self._inquiry.can_ask(now) else []
-            settled, blocks = self._backfill.settle()
-            effects += [self._write(entries) for entries in (found, settled) if entries]
-            effects += [FetchBodies(block) for block in blocks]
-        return effects + self._ask(now)
+        self._job = "repair"
+        yield from self._arrived_bodies()
+        self._job = "rebuild"
+        yield from self._rebuilt()
+        self._job = "backfill"
+        yield from self._fill_in()
+        yield self._ask(self._now)
+
+    def _fill_in(self) -> Steps:
+        yield from map(self._written, self._backfill.taking())
+        held, self._held = self._held, []
+        yield [*held]
+        if not self._backfill.is_needed:
+            return
+        if self._inquiry.can_ask(self._now):
+            yield from map(self._written, self._backfill.found_here(self._memory.trusted()))
+        for step in self._backfill.settling():
+            yield [FetchBodies(step)] if isinstance(step, Block) else self._written(step)
 
     def _ask(self, now: int) -> list[CareEffect]:
         about = self._wanted() if self._inquiry.can_ask(now) else None
@@ -241,12 +311,12 @@ class Caretaker:
         gathering = self._inquiry.answered(sender)
         if not isinstance(gathering, Gathering):
             raise Refused(Reason.BAD_ANSWER, f"records from member {sender}, which was asked for values")
-        effects: list[CareEffect] = []
-        for sound in gathering.take(records):
-            if self._fills and (entries := self._backfill.take(sound)):
-                effects.append(self._write(entries))
-            elif not self._fills:
-                effects += self._mend(sound)
+        sounds = gathering.take(records)
+        if self._fills:
+            self._backfill.arrived(sounds)
+            self._held = self._inquiry.right(now)
+            return []
+        effects = [effect for sound in sounds for effect in self._mend(sound)]
         return [*effects, *self._inquiry.right(now)]
 
     def receive_values(self, sender: int, values: Values, now: int) -> list[CareEffect]:
@@ -265,7 +335,7 @@ class Caretaker:
         """After an answer, whatever it was."""
         if self._inquiry.is_doubtful:
             return self._ask_next(now)
-        return self._go_on(now) if self._inquiry.can_ask(now) else []
+        return self._wake() if self._held or self._backfill.has_arrived or self._inquiry.can_ask(now) else []
 
     def _mend(self, sound: Sound) -> list[CareEffect]:
         """Write what is not as it should be. It may be another entry than the one that was suspected."""
@@ -302,6 +372,9 @@ class Caretaker:
 
     def answer_values(self, request: ValuesRequest) -> Values:
         return answer_values(self._store, request)
+
+    def _written(self, entries: Entries) -> list[CareEffect]:
+        return [self._write(entries)] if entries else []
 
     def _write(self, entries: Entries) -> Write:
         self._store.write(entries)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
 
 from parley.ledger import layout
-from parley.ledger.application import BodyKeeper
+from parley.ledger.application import BodyKeeper, Erasure
 from parley.ledger.bodies import GRACE
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.chain import Entries
 from parley.replica.findings import Finding, Put
 from parley.replica.memory import Memory, Overlay
 from parley.replica.ports import Write
-from parley.replica.scrub import Orphan
+from parley.replica.scrub import Orphan, unexecuted
 from parley.replica.scrub_blocks import Outdated
 
-MAX_ERASED = 256  # bodies a round
+MAX_ERASED = 256  # bodies a round, of which
+AT_A_TIME = 16  # are looked for in one step
+BLOCKS_READ = 4  # in one step, to know which batches the last blocks name
 MAX_ORPHANS = 4_096  # bodies that are remembered as nobody's
 ORPHAN_AGE = 600_000  # ms between two sightings after which a body is nobody's for good
 
@@ -34,19 +36,32 @@ class Eraser:
         self._memory = memory
         self._state = layout.StateView(store)
         self._orphans: OrderedDict[bytes, int] = OrderedDict()  # when they were seen first
-        self._recent: tuple[int, frozenset[bytes]] = (
-            -1,
-            frozenset(),
-        )  # the batches of the last blocks up to a height
+        self._recent: deque[tuple[bytes, ...]] = deque()  # the batches of the last blocks up to a height
+        self._recent_height = 0
+        self._named: Counter[bytes] = Counter()  # in how many of them
 
-    def erase(self) -> tuple[Entries, list[Finding]]:
-        """What the application says is over: the writes, and the bodies of which nothing could be kept."""
+    def steps(self) -> Iterator[tuple[Entries, list[Finding]]]:
+        """What the application says is over: the writes, and the bodies of which nothing could be kept. A step each."""
+        for _ in range(0, GRACE, BLOCKS_READ):
+            if self._read_recent(BLOCKS_READ):
+                break
+            yield [], []
+        for _ in range(MAX_ERASED // AT_A_TIME):
+            over = self._over()
+            if not over.batches and not over.writes:
+                return
+            # What is listed goes from the list with its body: if the broker stops in between it is met again.
+            yield self._erased(over)
+
+    def _over(self) -> Erasure:
         if not self._memory.all_near():
-            return [], []
+            return Erasure((), ())
         try:
-            over = self._keeper.erase(self._state, self._memory.executed(), MAX_ERASED)
+            return self._keeper.erase(self._state, self._memory.executed(), AT_A_TIME)
         except (*DECODE_ERRORS, ValueError):  # the state is damaged, which is found and mended elsewhere
-            return [], []
+            return Erasure((), ())
+
+    def _erased(self, over: Erasure) -> tuple[Entries, list[Finding]]:
         entries: Entries = [(layout.APPLICATION + key, value) for key, value in over.writes]
         lost: list[Finding] = []
         needed = self._needed(over.batches)
@@ -80,27 +95,30 @@ class Eraser:
         if not names:
             return set()
         needed = {name for name in names if self._store.get(layout.waiting(name)) is not None}
-        needed |= self._named_lately().intersection(names)
-        for batches in self._unexecuted():
+        if not self._read_recent(GRACE):
+            return set(names)  # nobody knows yet what the last blocks name
+        needed |= {name for name in names if name in self._named}
+        for batches in unexecuted(self._store, self._memory):
             needed.update(set(names).intersection(batches))
         return needed
 
-    def _named_lately(self) -> frozenset[bytes]:
+    def _read_recent(self, most: int) -> bool:
+        """Read so many of the last blocks that were not read yet; whether all are known now."""
         executed = self._memory.executed()
-        if self._recent[0] != executed:
-            heights = range(max(executed - GRACE, 0) + 1, executed + 1)
-            found = (self._stored(layout.committed(height)) for height in heights)
-            self._recent = executed, frozenset(name for batches in found for name in batches)
-        return self._recent[1]
-
-    def _unexecuted(self) -> Iterator[tuple[bytes, ...]]:
-        for key, _ in self._store.scan(layout.UNCOMMITTED):
-            known = self._memory.block(key[len(layout.UNCOMMITTED) :])  # in memory it is not damaged
-            yield self._stored(key) if known is None else known.batches
-
-    def _stored(self, key: bytes) -> tuple[bytes, ...]:
-        stored = layout.readable(layout.decode_block, self._store.get(key))
-        return () if stored is None else stored.batches
+        self._recent_height = max(self._recent_height, executed - GRACE)
+        for height in range(self._recent_height + 1, min(executed, self._recent_height + most) + 1):
+            stored = layout.readable(layout.decode_block, self._store.get(layout.committed(height)))
+            if stored is None:  # it is fetched or mended
+                return False
+            self._recent.append(stored.batches)
+            self._named.update(stored.batches)
+            self._recent_height = height
+        while len(self._recent) > GRACE:
+            for name in self._recent.popleft():
+                self._named[name] -= 1
+                if not self._named[name]:
+                    del self._named[name]
+        return self._recent_height >= executed
 
     def _gone(self, name: bytes) -> tuple[Entries, list[Finding]]:
         body = self._store.get(layout.batch(name))

@@ -7,7 +7,7 @@ from itertools import islice
 from parley.ledger import layout, state_map
 from parley.replica.memory import Overlay
 
-SLICE = 2_048  # entries of the state that are looked at in one go
+SLICE = 64  # entries of the state that are looked at in one step
 ATTEMPTS = 3  # because the state may change between two slices
 
 

@@ -5,7 +5,7 @@ A record is right if it stands in the history that this replica has itself; whoe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from parley.consensus.errors import Reason, Refused
@@ -13,7 +13,7 @@ from parley.consensus.types import Block
 from parley.crypto import merkle
 from parley.ledger import history, layout
 from parley.ledger.application import KeyValue
-from parley.ledger.proofs import history_leaf_of
+from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.model.codec import DECODE_ERRORS
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
 
@@ -21,6 +21,7 @@ MAX_ANSWER = 768 * 1024  # bytes of one message
 MAX_RECEIPTS = 64 * 1024 * 1024  # encoded receipts of one block
 # Of receipts that do not fit one message: by a few bytes at a time they would never be complete.
 MIN_PART = 512 * 1024
+PART = 256  # leaves that are hashed in one step
 _HEADER_COST = 8 * 1024  # bytes of a header with its certificates, about
 _DIGEST_COST = 40
 
@@ -40,11 +41,12 @@ class Sound:
     block: Block
     leaves: tuple[bytes, ...]
     proof: merkle.Proof
+    node: bytes  # of the history, for this block
 
     def entries(self) -> dict[bytes, bytes]:
         """All that they prove about the local store."""
         block = self.block
-        nodes = history.proven_nodes(self.proof, leaf_node(block, self.leaves))
+        nodes = history.proven_nodes(self.proof, self.node)
         return {
             layout.committed(block.height): layout.encode(layout.StoredBlock.of(block)),
             layout.receipts(block.height): layout.encode(self.leaves),
@@ -57,12 +59,17 @@ class Sound:
 
 def read_block(store: KeyValue, height: int) -> Block | None:
     """The committed block; None if it is missing, or is not one that could stand there."""
+    block = read_unchecked(store, height)
+    return block if block is not None and merkle.root(block.batches) == block.header.batches_root else None
+
+
+def read_unchecked(store: KeyValue, height: int) -> Block | None:
+    """The same, but it may hold other batches than its header commits to."""
     try:
         block = layout.decode_block(store.get(layout.committed(height)) or b"").block()
     except DECODE_ERRORS:
         return None
-    fits_itself = block.height == height and merkle.root(block.batches) == block.header.batches_root
-    return block if fits_itself else None
+    return block if block.height == height else None
 
 
 def read_leaves(store: KeyValue, height: int) -> tuple[bytes, ...] | None:
@@ -71,6 +78,22 @@ def read_leaves(store: KeyValue, height: int) -> tuple[bytes, ...] | None:
 
 def leaf_node(block: Block, leaves: Iterable[bytes]) -> bytes:
     return merkle.leaf_hash(history_leaf_of(block.height, block.id, tuple(leaves)))
+
+
+def root_in_parts(leaves: Sequence[bytes]) -> Generator[int, None, bytes]:
+    """The root of a tree in small steps; after each of them how many leaves it has hashed."""
+    tree = merkle.MountainRange()
+    for start in range(0, len(leaves), PART):
+        part = leaves[start : start + PART]
+        for leaf in part:
+            tree.append(leaf)
+        yield len(part)
+    return tree.root()
+
+
+def leaf_node_in_parts(block: Block, leaves: Sequence[bytes]) -> Generator[int, None, bytes]:
+    found = yield from root_in_parts(leaves)
+    return merkle.leaf_hash(history_leaf(block.height, block.id, found, len(leaves)))
 
 
 def fits(store: KeyValue, place: tuple[int, int], node: bytes, trusted: Trusted) -> bool:
@@ -209,4 +232,4 @@ class Gathering:
             raise Refused(Reason.BAD_ANSWER, f"block {height} with other batches than its header commits to")
         if not merkle.verify(self._trusted.root, leaf, proof):
             raise Refused(Reason.BAD_ANSWER, f"a record of block {height} that is not in the history")
-        return Sound(block, leaves, proof)
+        return Sound(block, leaves, proof, merkle.leaf_hash(leaf))

@@ -1,4 +1,4 @@
-"""The search for damage: one look after another at everything in the local store, a slice at a time.
+"""The search for damage: one look after another at everything in the local store, a small step at a time.
 
 What is believed is what the replica has in memory: the history range, and the roots of its last blocks. Everything on
 disk has to agree with that. Nothing is written here.
@@ -6,9 +6,9 @@ disk has to agree with that. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from parley.consensus.errors import Refused
 from parley.consensus.types import Block
@@ -23,11 +23,13 @@ from parley.replica.memory import Memory, Overlay
 from parley.replica.scrub_blocks import BlockScrub, Outdated
 from parley.replica.scrub_state import StateScrub
 
-SLICE = 64 * 1024  # of cost, some 5 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST
+STEP = (
+    8 * 1024
+)  # of cost, well below 1 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST
 PAUSE = 30_000  # ms between two passes, which matters only where there is little to look at
 ENTRY_COST = 1024
 HEIGHT_COST = 4 * 1024
-_KEYS = 64  # read at a time: no scan stays open from one slice to the next
+_KEYS = 64  # read at a time: no scan stays open from one step to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class Scrub:
         self._pass = self._all()
         self._rests_until = 0
         self._alarmed = False
+        self._named: frozenset[bytes] | None = (
+            None  # the batches of blocks that are not executed, in this step
+        )
         self.passes = 0
 
     def alarm(self) -> None:
@@ -64,12 +69,12 @@ class Scrub:
     def is_resting(self, now: int) -> bool:
         return now < self._rests_until
 
-    def look(self, now: int) -> list[Item]:
+    def look(self, now: int) -> tuple[list[Item], int]:
+        """What one step has found, and what it has cost; no cost: this pass is over."""
         found: list[Item] = []
-        if self.is_resting(now):
-            return found
-        left = SLICE
-        while left > 0:
+        cost = 0
+        self._named = None
+        while cost < STEP and not self.is_resting(now):
             try:
                 step = next(self._pass, None)
             except (*DECODE_ERRORS, ValueError):
@@ -79,20 +84,20 @@ class Scrub:
                 self._rests_until = now if self._alarmed else now + PAUSE
                 self._alarmed = False
                 self.passes += 1
-                break
+                return found, 0
             if isinstance(step, int):
-                left -= step
+                cost += step
             else:
                 found.append(step)
-        return found
+        return found, cost
 
     def state_damage(self) -> Finding | None:
         steps = self._state_entries() if self._mapped else ()
         return next((step for step in steps if isinstance(step, Finding)), None)
 
-    def needs(self, block: Block, name: bytes) -> bool:
-        """Whether the body of this batch is still to be kept."""
-        return self._blocks.needs(block, name)
+    def needed(self, block: Block) -> Generator[int, None, frozenset[bytes]]:
+        """The batches of an executed block whose bodies are still to be kept."""
+        return self._blocks.needed(block)
 
     def _all(self) -> Iterator[Item | int]:
         yield from self._marks()
@@ -185,13 +190,8 @@ class Scrub:
     def _executed(self) -> Iterator[Item | int]:
         height = self._lowest()
         while height <= self._memory.executed():
-            cost = HEIGHT_COST
-            for step in self._blocks.height(height):
-                if isinstance(step, int):
-                    cost += step
-                else:
-                    yield step
-            yield cost
+            yield HEIGHT_COST
+            yield from self._blocks.height(height)
             height = max(height + 1, self._lowest())
 
     def _lowest(self) -> int:
@@ -215,6 +215,22 @@ class Scrub:
     def _orphans(self) -> Iterator[Item | int]:
         for key in self._keys(layout.batch(b"")):
             name = key[len(layout.batch(b"")) :]
-            if not self._blocks.is_placed(name) and self._store.get(layout.waiting(name)) is None:
+            if self._store.get(layout.waiting(name)) is None and not self._is_placed(name):
                 yield Orphan(name)
             yield ENTRY_COST
+
+    def _is_placed(self, name: bytes) -> bool:
+        """Whether a block that was executed, or may still be, names the batch."""
+        if self._blocks.is_executed(name):
+            return True
+        if self._named is None:
+            self._named = frozenset(chain.from_iterable(unexecuted(self._store, self._memory)))
+        return name in self._named
+
+
+def unexecuted(store: Overlay, memory: Memory) -> Iterator[tuple[bytes, ...]]:
+    """The batches of each block that is stored and not executed."""
+    for key, value in store.scan(layout.UNCOMMITTED):
+        known = memory.block(key[len(layout.UNCOMMITTED) :])  # in memory it is not damaged
+        stored = layout.readable(layout.decode_block, value) if known is None else known
+        yield () if stored is None else stored.batches

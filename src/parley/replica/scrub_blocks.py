@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import node_hash
 from parley.ledger import history, layout
 from parley.ledger.application import BodyKeeper, KeyValue
-from parley.ledger.bodies import GRACE, kept_batches, unfinished
+from parley.ledger.bodies import GRACE, Judgement, judge
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
-from parley.replica.records import fits, leaf_node, read_block, read_leaves
+from parley.replica.records import (
+    fits,
+    leaf_node_in_parts,
+    read_block,
+    read_leaves,
+    read_unchecked,
+    root_in_parts,
+)
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
+LEAF_COST = 64  # of a leaf or a digest that is hashed, read or compared
+BODY_COST = 1024  # of a body besides its bytes: its signature is checked
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +60,18 @@ class BlockScrub:
                 yield Finding(key, "is not what the genesis file gives", Put(value))
 
     def height(self, height: int) -> Iterator[Finding | Outdated | int]:
-        block, leaves = read_block(self._store, height), read_leaves(self._store, height)
-        for key, found in ((layout.committed(height), block), (layout.receipts(height), leaves)):
-            if found is None:
+        block, leaves = read_unchecked(self._store, height), read_leaves(self._store, height)
+        if block is not None:
+            found = yield from self._charged(root_in_parts(block.batches))
+            block = block if found == block.header.batches_root else None
+        for key, read in ((layout.committed(height), block), (layout.receipts(height), leaves)):
+            if read is None:
                 what = "is missing" if self._store.get(key) is None else "cannot be read"
                 yield Finding(key, what, FromRecord(height))
         if block is None or leaves is None:
             return
         yield sum(map(len, leaves))
-        fault = self._leaf(block, leaves)
+        fault = yield from self._leaf(block, leaves)
         if fault is not None:
             yield fault
             if isinstance(fault.remedy, FromRecord):
@@ -65,14 +80,27 @@ class BlockScrub:
             yield from self._nodes(height)
         yield from self._roots(height)
         yield from self._bodies(block, leaves)
-        for key, value in self._derived.wrong(height, leaves):
-            yield Finding(layout.APPLICATION + key, "does not lead to what it should", Put(value))
+        for step in self._derived.compare(height, leaves):
+            if isinstance(step, int):
+                yield step * LEAF_COST
+            else:
+                entry, value = step
+                yield Finding(layout.APPLICATION + entry, "does not lead to what it should", Put(value))
+
+    def _charged(self, steps: Generator[int, None, T]) -> Generator[int, None, T]:
+        """The cost of steps that tell how many leaves they have looked at."""
+        while True:
+            try:
+                yield next(steps) * LEAF_COST
+            except StopIteration as end:
+                result: T = end.value
+                return result
 
     # -- history -----------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, block: Block, leaves: tuple[bytes, ...]) -> Finding | None:
+    def _leaf(self, block: Block, leaves: tuple[bytes, ...]) -> Generator[int, None, Finding | None]:
         height, key = block.height, layout.history_node(0, block.height - 1)
-        node = leaf_node(block, leaves)
+        node = yield from self._charged(leaf_node_in_parts(block, leaves))
         if self._store.get(key) == node:
             return None
         if fits(self._store, (0, height - 1), node, self._memory.trusted()):
@@ -98,7 +126,7 @@ class BlockScrub:
 
     # -- results -----------------------------------------------------------------------------------------------------------
 
-    def _roots(self, height: int) -> Iterator[Finding]:
+    def _roots(self, height: int) -> Iterator[Finding | int]:
         key = layout.roots(height)
         value = self._store.get(key)
         known = self._memory.roots(height)
@@ -106,22 +134,24 @@ class BlockScrub:
         if named is not None:
             known = Roots(named.header.state_root, named.header.history_root)
         if known is not None:
-            if value != layout.encode(known) and (named is None or self._is_sound(named)):
+            if value == layout.encode(known):
+                return
+            if named is None or (yield from self._charged(self._is_sound(named))):
                 yield Finding(key, "is not what a quorum certified", Put(layout.encode(known)))
         elif value is not None and not self._may_be(value, height):
             # No header names it, so nobody can say what it was, and nobody will ask.
             yield Finding(key, "cannot be right, and no header names it", Put(None))
 
-    def _is_sound(self, block: Block) -> bool:
+    def _is_sound(self, block: Block) -> Generator[int, None, bool]:
         """Whether the block itself is what the history says: a damaged one claims anything."""
         leaves = read_leaves(self._store, block.height)
-        node = None if leaves is None else leaf_node(block, leaves)
+        node = None if leaves is None else (yield from leaf_node_in_parts(block, leaves))
         return node == self._store.get(layout.history_node(0, block.height - 1))
 
     def _named(self, height: int) -> Block | None:
         """The block whose header names the results of this height. They are certified: the block is executed."""
         for above in range(height + 1, min(height + NAMED_WITHIN, self._memory.executed()) + 1):
-            block = read_block(self._store, above)
+            block = read_unchecked(self._store, above)
             if block is not None and block.header.executed_height >= height:
                 return block if block.header.executed_height == height else None
         return None
@@ -140,16 +170,17 @@ class BlockScrub:
 
     def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> Iterator[Finding | Outdated | int]:
         highest = self._memory.executed()
-        kept = kept_batches(block, leaves, self._keeper, self._state, highest=highest)
+        judged = yield from self._charged(judge(block, leaves, self._keeper, self._state, highest=highest))
+        kept = frozenset(judged.kept)
         for name in dict.fromkeys(block.batches):
             key = layout.batch(name)
             body = self._store.get(key)
-            yield len(body or b"")
+            yield BODY_COST + len(body or b"")
             if body is not None and self._keeper.is_body(body, name):
                 if (
                     name not in kept
                     and highest - block.height > GRACE
-                    and not self._is_kept_elsewhere(name, block, leaves)
+                    and not self._is_kept_elsewhere(name, block, judged)
                 ):
                     yield Outdated(name)
             elif name in kept:
@@ -158,26 +189,23 @@ class BlockScrub:
             elif body is not None:
                 yield Finding(key, "is not the batch that it is named after", Put(None))
 
-    def needs(self, block: Block, name: bytes) -> bool:
+    def needed(self, block: Block) -> Generator[int, None, frozenset[bytes]]:
+        """The batches of an executed block whose bodies are still to be kept."""
         leaves, highest = read_leaves(self._store, block.height), self._memory.executed()
-        return leaves is None or name in kept_batches(
-            block, leaves, self._keeper, self._state, highest=highest
-        )
+        if leaves is None:
+            return frozenset(block.batches)
+        judged = yield from judge(block, leaves, self._keeper, self._state, highest=highest)
+        return frozenset(judged.kept)
 
-    def _is_kept_elsewhere(self, name: bytes, block: Block, leaves: tuple[bytes, ...]) -> bool:
+    def _is_kept_elsewhere(self, name: bytes, block: Block, judged: Judgement) -> bool:
         """A batch that waits, or that has its receipt in another block, is judged there."""
         if self._store.get(layout.waiting(name)) is not None:
             return True
         height = self._keeper.receipt_height(name, self._state)
-        return height is not None and height != block.height and name not in unfinished(leaves, self._keeper)
+        return height is not None and height != block.height and name not in judged.unfinished
 
-    def is_placed(self, name: bytes) -> bool:
-        """Whether a block that was executed, or may still be, names the batch."""
-        if self._keeper.receipt_height(name, self._state) is not None:
-            return True
-        entries = self._store.scan(layout.UNCOMMITTED)
-        blocks = (layout.readable(layout.decode_block, value) for _, value in entries)
-        return any(block is not None and name in block.batches for block in blocks)
+    def is_executed(self, name: bytes) -> bool:
+        return self._keeper.receipt_height(name, self._state) is not None
 
     def remains(self, key: bytes, value: bytes) -> Iterator[Finding]:
         try:
@@ -191,7 +219,7 @@ class BlockScrub:
         found by their blocks.
         """
         try:
-            self._keeper.height_of(key.removeprefix(layout.APPLICATION), value)
+            self._keeper.place_of(key.removeprefix(layout.APPLICATION), value)
         except (*DECODE_ERRORS, ValueError):
             return False
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from parley.consensus.types import Block
 from parley.crypto.encoding import enc, u32, u64
@@ -10,6 +10,7 @@ from parley.ledger import state_map
 from parley.ledger.application import (
     AdmittedBatch,
     Erasure,
+    Indexing,
     KeyValue,
     Mounted,
     Receipt,
@@ -18,6 +19,7 @@ from parley.ledger.application import (
 )
 from parley.ledger.layout import ENTRIES, NODES
 from parley.mempool.pool import admit_any, batch_digest
+from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
 
 _HEADER = 4 + 8
@@ -78,10 +80,10 @@ class Keeper:
     def may_be_late(self, kind: int) -> bool:  # noqa: ARG002 - batches have no kinds
         return False
 
-    def indices(self, height: int, leaves: Sequence[bytes], state: KeyValue) -> Writes:  # noqa: ARG002 - it has none
-        return ()
+    def indexing(self, height: int, state: KeyValue, first: int = 0) -> Indexing:  # noqa: ARG002 - it has none
+        return NoIndices()
 
-    def height_of(self, key: bytes, value: bytes) -> int | None:  # noqa: ARG002 - it has none
+    def place_of(self, key: bytes, value: bytes) -> Position | None:  # noqa: ARG002 - it has none
         raise ValueError("is of no known kind")
 
     def passing(self) -> tuple[bytes, ...]:
@@ -98,6 +100,16 @@ class Keeper:
 
     def remains(self, body: bytes) -> bytes:  # noqa: ARG002 - nobody signed it
         return b""
+
+
+class NoIndices:
+    """Of a block whose leaves lead nowhere."""
+
+    def add(self, leaves: Sequence[bytes]) -> Writes:  # noqa: ARG002 - they give nothing
+        return ()
+
+    def rest(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return iter(())
 
 
 def mounted() -> Mounted:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Job = Literal["scrub", "erasure", "repair", "rebuild", "backfill"]  # what the caretaker does
 
 
 @dataclass(frozen=True, slots=True)
 class CareTimer:
-    """The caretaker's next round."""
+    """The caretaker's next step, and for those who measure it what it goes on with. Without a delay: as soon as there is time."""
 
     round: int
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
