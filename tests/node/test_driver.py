@@ -343,8 +343,8 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
             steps: list[bool] = []
             step = driver._step
 
-            def watched(action: Callable[[], list[Effect]]) -> bool:
-                steps.append(step(action))
+            def watched(action: Callable[[], list[Effect]], job: str, what: object) -> bool:
+                steps.append(step(action, job, what))
                 return steps[-1]
 
             monkeypatch.setattr(driver, "_step", watched)

@@ -29,6 +29,7 @@ from parley.net.tls import Address
 from parley.node.clock import monotonic
 from parley.node.config import ConfigError, load
 from parley.node.faults.settings import write_faults
+from parley.node.holding import JOBS, Holding
 from parley.node.telemetry.catalogue import CATALOGUE
 from parley.node.telemetry.collector import OTHER, BrokerCollector, topic_label
 from parley.node.telemetry.health import Pulse
@@ -200,7 +201,7 @@ def test_a_topic_that_is_called_like_all_others_together_makes_no_second_series(
         executed.add_labelled("publications", topic, count)
     executed.others["publications"] = 5
     life = SimpleNamespace(machine=SimpleNamespace(executed=executed, derived=None))
-    collector = BrokerCollector(Tally(), Pulse(monotonic), bytes(32), clear)
+    collector = BrokerCollector(Tally(), Pulse(monotonic), Holding(), bytes(32), clear)
     told = [
         (labels[0], count)
         for name, labels, count in collector._of_ledger(cast("Any", life))
@@ -251,6 +252,7 @@ def test_labels_take_only_values_that_are_known_beforehand(network: LocalNetwork
         "shard": {"0"},
         "kind": {"proposals", "votes", "timeouts"},
         "mended": {"true", "false"},
+        "job": set(JOBS),
     }
 
     async def story() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.ledger.application import Mounted
 from parley.model.batches import open_batch
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
@@ -29,11 +30,13 @@ from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError, reload_faults
 from parley.node.descriptors import require_descriptors
 from parley.node.driver import MAX_FOUND, Driver
+from parley.node.execution import MeasuredMachine
 from parley.node.faults.answers import Faults
 from parley.node.faults.links import FaultyLinks
 from parley.node.faults.stale import StaleLedger
 from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
+from parley.node.holding import DISK, START
 from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
 from parley.node.placement import DisplacedError
@@ -50,7 +53,6 @@ from parley.node.storage import (
 )
 from parley.node.telemetry.health import Life
 from parley.node.telemetry.site import Telemetry
-from parley.node.telemetry.tally import Tally
 from parley.node.workers import Workers
 from parley.replica.participants import awaken
 from parley.replica.ports import Found
@@ -76,7 +78,8 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         switches, showing = _told_by_signal(config, log, now, closing)
         stop = stop or _stopped_by_signal(closing)
         found: deque[Found] = deque(maxlen=MAX_FOUND)  # also what one life found and another has mended
-        telemetry = Telemetry(config)
+        telemetry = Telemetry(config, log)
+        closing.enter_context(telemetry.holding.watched())
         async with telemetry.served(config.metrics_listen, log):
             while (
                 code := await _live(
@@ -102,11 +105,14 @@ async def _live(
     with ExitStack() as closing:
         if why := Room(config.data, config.storage.max_bytes).full:
             raise StorageError(why)
-        storage = open_storage(config)
+        storage = telemetry.holding.run(START, "the store", lambda: open_storage(config))
         closing.callback(storage.close)
         if why := rights.warning(config):
             log.warning("folder_readable", why=why)
-        node = _Node(config, storage, switches, log, now, showing=showing, tally=telemetry.tally, found=found)
+        make = partial(_Node, config, storage, switches, log, now)
+        node = telemetry.holding.run(
+            START, "the replica", lambda: make(showing=showing, telemetry=telemetry, found=found)
+        )
         with telemetry.showing(node.life):
             return await node.run(stop)
 
@@ -123,10 +129,11 @@ class _Node:
         now: WallClock,
         *,
         showing: Showing,
-        tally: Tally,
+        telemetry: Telemetry,
         found: deque[Found],
     ) -> None:
         genesis, limits = config.genesis, config.limits
+        tally, self._holding = telemetry.tally, telemetry.holding
         self._config, self._showing, self._log, self._now = config, showing, log, now
         self._room = Room(config.data, config.storage.max_bytes)
 
@@ -159,7 +166,7 @@ class _Node:
             replica_config(config),
             signer,
             Ed25519List([broker.key for broker in genesis.brokers]),
-            mounted,
+            Mounted(MeasuredMachine(machine, self._holding), mounted.keeper),
             record=storage.record,
             store=storage.store,
             nonce=os.urandom(16),
@@ -176,6 +183,7 @@ class _Node:
             archive=archive,
             found=found,
             tally=tally,
+            holding=self._holding,
         )
 
         self._door = Door(
@@ -213,6 +221,7 @@ class _Node:
             monotonic,
             tally,
             ahead=ahead,
+            holding=self._holding,
         )
         self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
         self.life = Life(status, storage.store, machine, lambda: showing.current.ends)
@@ -273,7 +282,7 @@ class _Node:
             if (why := self._room.refusal) and quiet.count("disk_nearly_full", None, monotonic()):
                 self._log.warning("disk_nearly_full", why=why)
             await asyncio.sleep(ROOM_SECONDS)
-            self._room.look()
+            self._holding.run(DISK, "free space", self._room.look)
             self._driver.look()
         self._log.critical("disk_full", why=self._room.full)
 

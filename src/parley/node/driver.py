@@ -20,9 +20,11 @@ from parley.mempool.pool import Intake
 from parley.node.archive import Archive
 from parley.node.clock import monotonic
 from parley.node.feed import Feed
+from parley.node.holding import DISK, MESSAGE, SUBMISSION, TIMER, Background, Holding
 from parley.node.logs import Log, Throttled
 from parley.node.storage import Storage
 from parley.node.telemetry.tally import Tally
+from parley.replica import wire
 from parley.replica.ports import (
     Applied,
     Broadcast,
@@ -40,6 +42,7 @@ from parley.replica.ports import (
     Timer,
     Write,
 )
+from parley.sync.timers import CareTimer
 
 GATHER_SECONDS = 0.010  # in which batches of clients come together for one sync, under load
 MAX_UNANNOUNCED = 256
@@ -62,6 +65,16 @@ class Receive(Protocol):
     def __call__(self, sender: int, /, *messages: bytes) -> None: ...
 
 
+class _Kinds:
+    """The kinds of some messages, for people: they are looked at only if somebody asks."""
+
+    def __init__(self, messages: tuple[bytes, ...]) -> None:
+        self._messages = messages
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in Counter(map(wire.kind, self._messages)).items())
+
+
 class Driver:
     """Owns the replica. Every step runs to its end before the next one begins."""
 
@@ -79,6 +92,7 @@ class Driver:
         archive: Archive | None = None,
         found: deque[Found] | None = None,
         tally: Tally | None = None,
+        holding: Holding | None = None,
     ) -> None:
         """What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
         self.replica = replica  # others may read it, but not drive it
@@ -102,6 +116,8 @@ class Driver:
         self.evidence: Counter[str] = Counter()
         self.found: deque[Found] = deque(maxlen=MAX_FOUND) if found is None else found
         self._tally = tally or Tally()
+        self._holding = holding or Holding()
+        self._background = Background(self._fire, self._loop.call_later)
         self.restart: asyncio.Future[str] = self._loop.create_future()
 
     def start(self) -> None:
@@ -123,7 +139,7 @@ class Driver:
         self._step(look)
 
     def receive(self, sender: int, *messages: bytes) -> None:
-        self._step(lambda: self.replica.receive(self._now(), sender, *messages))
+        self._step(lambda: self.replica.receive(self._now(), sender, *messages), MESSAGE, _Kinds(messages))
 
     def submit(self, batch: AdmittedBatch) -> Intake:
         """What became of a client's batch, which the replica's state machine has admitted."""
@@ -135,15 +151,19 @@ class Driver:
             intake = submission.intake
             return submission.effects
 
-        return intake if self._step(take) else Intake.HALTED
+        return intake if self._step(take, SUBMISSION) else Intake.HALTED
 
     def _fire(self, timer: Timer) -> None:
-        self._step(lambda: self.replica.fire(self._now(), timer))
+        job = timer.job if isinstance(timer, CareTimer) else TIMER
+        self._step(lambda: self.replica.fire(self._now(), timer), job, timer)
 
-    def _step(self, step: Callable[[], list[Effect]]) -> bool:
+    def _step(self, step: Callable[[], list[Effect]], job: str = TIMER, what: object = "") -> bool:
         """False: the node is at its end."""
         if self._stopped:
             return False
+        return self._holding.run(job, what, lambda: self._carried_out(step))
+
+    def _carried_out(self, step: Callable[[], list[Effect]]) -> bool:
         try:
             self._execute_all(step())
         except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
@@ -190,11 +210,17 @@ class Driver:
                 self._write(effect)
             case PersistSafety():
                 self._sync()  # what is signed now may build on what was written before
-                self._storage.persist(effect.slot, effect.record)
+                self._holding.run(
+                    DISK,
+                    "the safety record",
+                    lambda: self._storage.persist(effect.slot, effect.record),
+                )
             case Send():
                 self._links.send(effect.to, effect.data)
             case Broadcast():
                 self._links.broadcast(effect.data)
+            case SetTimer(timer=CareTimer() as timer, delay=0):
+                self._background.go_on(timer)
             case SetTimer():
                 self._loop.call_later(self._delay(effect) / 1_000, self._fire, effect.timer)
             case Applied() | Certified() | Report() | Refused() | Halt() | Found():
@@ -217,12 +243,12 @@ class Driver:
     def _sync_as_planned(self) -> None:
         self._sync_planned = False
         self._gathered_at = self._loop.time()
-        self._step(self._sync)
+        self._step(self._sync, SUBMISSION)
 
     def _sync(self) -> list[Effect]:
         """Put on disk what was put off, if anything was, and announce it."""
         if self._dirty:
-            self._storage.sync()
+            self._holding.run(DISK, "the store", self._storage.sync)
             self._dirty = False
         unannounced, self._unannounced = self._unannounced, []
         for effect in unannounced:
@@ -234,6 +260,8 @@ class Driver:
     def _tell(self, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
         match effect:
             case Applied():
+                receipts = sum(map(len, effect.leaves))
+                self._tally.largest_receipts = max(self._tally.largest_receipts, receipts)
                 if self._archive is not None:
                     self._archive.applied(effect.block, effect.leaves, effect.tree)
                 self._feed.applied(effect.block.height, effect.receipts)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -61,6 +62,7 @@ from parley.node.config import Limits
 from parley.node.driver import Driver
 from parley.node.faults.answers import Faults
 from parley.node.feed import Feed
+from parley.node.holding import DELIVERY, QUESTION, Holding
 from parley.node.pieces import Shelf
 from parley.node.room import Room
 from parley.node.streams import UNFINISHED, Pushed, Stream, Unfinished
@@ -105,6 +107,7 @@ class Services:
     tally: Tally = field(default_factory=Tally)
     shelf: Shelf = field(default_factory=Shelf)
     ahead: Ahead | None = None  # None: there are no workers
+    holding: Holding = field(default_factory=Holding)
 
 
 class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
@@ -221,6 +224,11 @@ class Session:
             return
         if isinstance(question, Submit):
             await self._registration()
+        self._services.holding.run(
+            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
+        )
+
+    def _answer_or_refuse(self, question: Question) -> None:
         try:
             answer = self._answer(question)
         except Refused as refused:
@@ -363,10 +371,14 @@ class Session:
         for group in answers.by_block(self._submissions.ready()):
             await self._drained()
             try:
-                self._send(answers.receipted(view, group))
+                self._deliver("receipts", partial(answers.receipted, view, group))
             except Refused as refused:
                 for id_, _ in group:
                     self._refuse(id_, refused)
+
+    def _deliver(self, what: str, make: Callable[[], Answer]) -> None:
+        """Send what it makes. Raises `Refused`."""
+        self._services.holding.run(DELIVERY, what, lambda: self._send(make()))
 
     async def _answer_polls(self) -> None:
         for poll in list(self._polls.values()):
@@ -374,7 +386,7 @@ class Session:
                 del self._polls[poll.question.id]
                 async with self._turn():
                     try:
-                        self._send(self._fetched(poll.question))
+                        self._deliver("a fetch", partial(self._fetched, poll.question))
                     except Refused as refused:
                         self._refuse(poll.question.id, refused)
 
@@ -395,7 +407,9 @@ class Session:
                 # What is begun is ended first: of many streams, each might hold half of a block in memory.
                 while True:
                     async with self._turn():
-                        said = self._advance(stream)
+                        said = self._services.holding.run(
+                            DELIVERY, "a stream", partial(self._advance, stream)
+                        )
                     if said is not UNFINISHED:
                         break
                 if not said:

@@ -205,6 +205,11 @@ class Replica:
         return self._machine.given_up
 
     @property
+    def searched(self) -> int:
+        """How often the whole store has been searched for damage since this start."""
+        return self._caretaker.passes
+
+    @property
     def waiting(self) -> tuple[int, int]:
         """How many batches wait for order here, and their bytes."""
         return len(self._pool), self._pool.size

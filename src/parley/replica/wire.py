@@ -72,6 +72,12 @@ def decode(data: bytes) -> WireMessage:
     return message
 
 
+def kind(data: bytes) -> str:
+    """The name of a message's kind, as far as it has one."""
+    found = _kinds.get(data[1]) if len(data) > 1 else None
+    return "unknown" if found is None else found.__name__
+
+
 def _explain(data: bytes, error: str) -> str:
     """The decoder's words with the field's name instead of its position: `Proposal.header.view`, not `$[1][5]`."""
     found = re.search(r"`\$((?:\[(?:\d+|\.\.\.)\])*)`", error)

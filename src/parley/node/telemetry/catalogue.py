@@ -65,6 +65,22 @@ CATALOGUE = (
         "gauge",
         "By how much the event loop was late, at worst, in the last minute.",
     ),
+    Entry(
+        "parley_loop_held_max_seconds",
+        "gauge",
+        "The longest that a job has held the event loop since the start.",
+        ("job",),
+    ),
+    Entry(
+        "parley_block_execution_max_seconds",
+        "gauge",
+        "The longest that the execution of a block has taken since the start.",
+    ),
+    Entry(
+        "parley_block_receipts_max_bytes",
+        "gauge",
+        "The most bytes of receipts that a block has had since the start.",
+    ),
     # -- throughput
     Entry(
         "parley_publications_total", "counter", "Publications that were ordered and executed.", public=True
@@ -190,6 +206,12 @@ CATALOGUE = (
         "counter",
         "Messages of other brokers that were refused.",
         ("reason",),
+    ),
+    Entry(
+        "parley_scrub_passes_total",
+        "counter",
+        "Times that the whole store was searched for damage.",
+        _SHARD,
     ),
     Entry(
         "parley_damage_total",

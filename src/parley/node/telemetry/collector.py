@@ -17,6 +17,7 @@ from parley.consensus.errors import Reason
 from parley.crypto.hashing import digest
 from parley.model.refusals import DUPLICATE, OK, classes
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
+from parley.node.holding import EXECUTION, Holding
 from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
 from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
@@ -49,6 +50,7 @@ class BrokerCollector:
 
     tally: Tally
     pulse: Pulse
+    holding: Holding
     chain: bytes
     clear_topics: bool
     life: Life | None = None
@@ -80,9 +82,13 @@ class BrokerCollector:
             (),
             parley_ready=int(not obstacles(self.life)),
             parley_loop_lag_seconds=self.pulse.worst / 1_000,
+            parley_block_execution_max_seconds=self.holding.longest[EXECUTION] / 1e9,
+            parley_block_receipts_max_bytes=tally.largest_receipts,
             parley_publish_latency_seconds=tally.receipts,
             parley_deliveries_total=tally.deliveries,
         )
+        for job, longest in self.holding.longest.items():
+            yield "parley_loop_held_max_seconds", (job,), longest / 1e9
         for code in classes():
             yield "parley_requests_refused_total", (code,), tally.refused[code]
         for reason in TURNED_AWAY:
@@ -150,6 +156,7 @@ def _of_consensus(life: Life) -> Iterator[_Reading]:
             parley_replica_lag_blocks=replica.behind,
             parley_view_changes_total=replica.given_up,
             parley_commit_latency_seconds=replica.commits.took,
+            parley_scrub_passes_total=replica.searched,
         )
         for reason in Reason:
             yield "parley_messages_refused_total", (reason.name.lower(),), replica.counters[reason]

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from parley.application.machine import Machine
 from parley.consensus.committee import quorum
 from parley.ledger.store import Store
+from parley.node.holding import Holding
 from parley.node.status import FAR_BEHIND, StatusReport
 
-BEAT_MS = 1_000
-BEATS = 60  # that are remembered
+BEAT_MS = 100
+BEATS = 600  # that are remembered, a minute
 STANDS_MS = 5_000  # by which the loop may be late before it counts as standing still
 
 
@@ -28,10 +29,15 @@ class Life:
 
 
 class Pulse:
-    """Beats as long as the event loop turns; `ticks` are those of a clock that nobody sets, in ms."""
+    """Beats as long as the event loop turns; `ticks` are those of a clock that nobody sets, in ms.
 
-    def __init__(self, ticks: Callable[[], int]) -> None:
+    By what it is late and no job has held the loop, `holding` is told: so the holder is always named.
+    """
+
+    def __init__(self, ticks: Callable[[], int], holding: Holding | None = None) -> None:
         self._ticks = ticks
+        self._holding = holding
+        self._named = 0  # ns that jobs had held the loop when it beat last
         self._last = ticks()
         self._late: deque[int] = deque(maxlen=BEATS)
 
@@ -42,7 +48,12 @@ class Pulse:
             self.beat()
 
     def beat(self) -> None:
-        self._late.append(self.late)
+        late = self.late
+        self._late.append(late)
+        if self._holding is not None:
+            named, self._named = self._holding.named - self._named, self._holding.named
+            if late * 1_000_000 > named:
+                self._holding.unnamed(late - named // 1_000_000)
         self._last = self._ticks()
 
     @property

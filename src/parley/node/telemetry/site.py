@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from parley.net.tls import Address
 from parley.node.clock import monotonic
 from parley.node.config import Config
+from parley.node.holding import METRICS, Holding
 from parley.node.logs import Log
 from parley.node.room import bytes_in
 from parley.node.telemetry.catalogue import CATALOGUE
@@ -31,12 +32,13 @@ _PUBLIC = frozenset(entry.name.removesuffix("_total") for entry in CATALOGUE if 
 class Telemetry:
     """One for the process; it shows the life of the broker that is going on, if one is."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, log: Log | None = None) -> None:
         self._data = config.data
-        self._pulse = Pulse(monotonic)
+        self.holding = Holding(log)
+        self._pulse = Pulse(monotonic, self.holding)
         self.tally = Tally()
         self._collector = BrokerCollector(
-            self.tally, self._pulse, config.genesis.chain, config.metrics.topics
+            self.tally, self._pulse, self.holding, config.genesis.chain, config.metrics.topics
         )
         # A registry of its own: the library's global one would show whatever else is imported.
         self._registry = CollectorRegistry()
@@ -57,11 +59,20 @@ class Telemetry:
     @asynccontextmanager
     async def served(self, address: Address | None, log: Log) -> AsyncIterator[None]:
         """Meanwhile the pages can be had at the address, if there is one. Raises `ListenError`."""
-        if address is None:
-            yield
-            return
-        server = await listen_http(address, self.page, log)
         beating = asyncio.create_task(self._pulse.run())
+        try:
+            if address is None:
+                yield
+            else:
+                async with self._listening(address, log):
+                    yield
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+
+    @asynccontextmanager
+    async def _listening(self, address: Address, log: Log) -> AsyncIterator[None]:
+        server = await listen_http(address, self.page, log)
         log.info("metrics", address=str(server.address))
         if not is_loopback(address):
             why = "it answers in clear and asks nobody who they are: let only those who watch reach it"
@@ -69,9 +80,7 @@ class Telemetry:
         try:
             yield
         finally:
-            beating.cancel()
             await server.close()
-            await asyncio.wait([beating])
 
     async def page(self, path: str) -> Answer | None:
         match path:
@@ -96,10 +105,10 @@ class Telemetry:
 
     async def _made(self, path: str) -> Answer:
         if path == "/public_metrics":
-            return _shown(_Public(self._registry))
+            return self.holding.run(METRICS, path, lambda: _shown(_Public(self._registry)))
         with suppress(OSError):  # what cannot be measured now is as it was
             self._collector.storage_bytes = await asyncio.to_thread(bytes_in, self._data)
-        return _shown(self._registry)
+        return self.holding.run(METRICS, path, lambda: _shown(self._registry))
 
 
 class _Public:

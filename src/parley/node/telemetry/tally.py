@@ -21,3 +21,4 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)  # what clients asked, by code
     turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
     damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended
+    largest_receipts: int = 0  # bytes of the receipts of one block

@@ -1,0 +1,27 @@
+"""The application as a broker's replica runs it: how long the execution of a block holds the loop is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parley.consensus.types import Block
+from parley.ledger.application import AdmittedBatch, KeyValue, Results, StateMachine
+from parley.node.holding import EXECUTION, Holding
+
+
+class MeasuredMachine:
+    """A state machine that does what another one does."""
+
+    def __init__(self, machine: StateMachine, holding: Holding) -> None:
+        self._machine = machine
+        self._holding = holding
+
+    def genesis(self) -> Results:
+        return self._machine.genesis()
+
+    def admit(self, body: bytes) -> AdmittedBatch:
+        return self._machine.admit(body)
+
+    def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
+        what = f"block {block.height}, {len(batches)} batches"
+        return self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, state))

@@ -1,0 +1,187 @@
+"""Who holds the event loop, and for how long: what takes longer than it may is named, in a metric and in the log.
+
+Everything of a broker runs on one loop, so whatever does not return to it makes all clients and brokers wait. Each job
+says when it begins and ends; what takes long inside another one is counted for itself. A job that never ends cannot be
+told of by the loop that it holds, so a thread looks on from outside.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic_ns, thread_time_ns
+from typing import TypeVar, get_args
+
+from parley.node.logs import Log, Throttled
+from parley.sync.timers import CareTimer, Job
+
+BOUND_MS = 50  # that a job may hold the loop without being told of
+STRETCH_MS = 5  # of background work, after which everybody else has a turn
+REST_SECONDS = 0.005
+WATCH_SECONDS = 1.0  # between two looks from outside
+STUCK_MS = 2_000  # after which a job is told of that still holds the loop
+MAX_STACK = 6  # functions of it that are told
+
+# Besides the jobs of the caretaker. `other` is all that has no name of its own, as far as the loop was late for it.
+START, EXECUTION, MESSAGE, TIMER, SUBMISSION = "start", "execution", "message", "timer", "submission"
+QUESTION, DELIVERY, METRICS, DISK, OTHER = "question", "delivery", "metrics", "disk", "other"
+JOBS: tuple[str, ...] = (
+    START,
+    EXECUTION,
+    MESSAGE,
+    TIMER,
+    SUBMISSION,
+    QUESTION,
+    DELIVERY,
+    METRICS,
+    DISK,
+    *get_args(Job),
+    OTHER,
+)
+
+T = TypeVar("T")
+_MS = 1_000_000
+
+
+class Holding:
+    """The longest hold by each job since the process began. `ticks` are nanoseconds of a clock that nobody sets."""
+
+    def __init__(
+        self,
+        log: Log | None = None,
+        ticks: Callable[[], int] = monotonic_ns,
+        busy: Callable[[], int] = thread_time_ns,
+    ) -> None:
+        """`busy` are nanoseconds in which this thread had a processor: a machine with too few of them is told apart."""
+        self._log = log
+        self._ticks = ticks
+        self._busy = busy
+        self._throttled = Throttled()
+        self._began = 0  # when the loop was taken; 0: it is free
+        self._began_busy = 0
+        self._inside = 0  # ns of the jobs that ended inside the one that goes on
+        self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
+        self._largest: tuple[int, str, object] = (
+            0,
+            OTHER,
+            "",
+        )  # in this hold: ns, job, and what it was about
+        self.longest = dict.fromkeys(JOBS, 0)  # ns
+        self.named = 0  # ns in all that jobs have held the loop
+
+    def run(self, job: str, what: object, action: Callable[[], T]) -> T:
+        """Do it in the name of the job; `what` says more of it, if it has to be told of (by `str`, and only then)."""
+        outer, inside, began = self._name, self._inside, self._ticks()
+        outermost = not self._began
+        if outermost:
+            self._began, self._largest = began, (0, OTHER, "")
+            self._began_busy = self._busy()
+        self._name, self._inside = (job, what), 0
+        try:
+            return action()
+        finally:
+            took = self._ticks() - began
+            own = took - self._inside
+            self.longest[job] = max(self.longest[job], own)
+            if own > self._largest[0]:
+                self._largest = own, job, what
+            self._name, self._inside = outer, inside + took
+            if outermost:
+                self._began = 0
+                self.named += took
+                if took >= BOUND_MS * _MS:
+                    self._tell(took)
+
+    def unnamed(self, late_ms: int) -> None:
+        """The loop was late by so much for something that has no name."""
+        self.longest[OTHER] = max(self.longest[OTHER], late_ms * _MS)
+        if late_ms >= BOUND_MS:
+            self._say(OTHER, "", held_ms=late_ms)
+
+    def _tell(self, took: int) -> None:
+        own, job, what = self._largest
+        busy = self._busy() - self._began_busy
+        self._say(job, what, held_ms=took // _MS, own_ms=own // _MS, busy_ms=busy // _MS)
+
+    def _say(self, job: str, what: object, **values: object) -> None:
+        if self._log is not None and (count := self._throttled.count("loop_held", job, self._ticks() // _MS)):
+            self._log.warning("loop_held", job=job, what=str(what), count=count, **values)
+
+    # -- from outside ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Meanwhile a thread looks whether a job does not end; this one is the loop's."""
+        over = threading.Event()
+        thread = threading.Thread(
+            target=self._watch, args=(over, threading.get_ident()), name="loop watch", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, over: threading.Event, loop: int) -> None:
+        told = 0
+        while not over.wait(WATCH_SECONDS):
+            began = self._began
+            if began and began != told and self._ticks() - began >= STUCK_MS * _MS:
+                told = began
+                self.stuck(began, _stack(loop))
+
+    def stuck(self, began: int, stack: str) -> None:
+        """Tell of the job that goes on. It may end at any moment: then it is told of as having ended, too."""
+        job, what = self._name
+        if self._log is not None:
+            held = (self._ticks() - began) // _MS
+            self._log.error("loop_stuck", job=job, what=str(what), held_ms=held, at=stack)
+
+
+def _stack(thread: int) -> str:
+    """Where a thread is, the innermost function last."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
+    if frame is None:
+        return ""
+    found = traceback.extract_stack(frame)[-MAX_STACK:]
+    return " > ".join(f"{line.name} ({line.filename.rsplit('/', 1)[-1]}:{line.lineno})" for line in found)
+
+
+class Background:
+    """Small steps of work that nobody waits for: at most `STRETCH_MS` at a time, by the clock, and then a rest.
+
+    There is one step to go on with at a time: each, when it is fired, may ask for the next one.
+    """
+
+    def __init__(
+        self,
+        fire: Callable[[CareTimer], None],
+        later: Callable[[float, Callable[[], None]], object],
+        ticks: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        self._fire = fire
+        self._later = later
+        self._ticks = ticks
+        self._due: deque[CareTimer] = deque(maxlen=2)  # of two, the older one is of no use any more
+        self._planned = False
+
+    def go_on(self, timer: CareTimer) -> None:
+        self._due.append(timer)
+        if not self._planned:
+            self._planned = True
+            self._later(0, self._stretch)
+
+    def _stretch(self) -> None:
+        began = self._ticks()
+        while self._due:
+            self._fire(self._due.popleft())
+            if self._ticks() - began >= STRETCH_MS * _MS:
+                break
+        self._planned = bool(self._due)
+        if self._planned:
+            self._later(REST_SECONDS, self._stretch)

@@ -1,0 +1,169 @@
+"""Background work yields by the clock, and whoever holds the event loop too long is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from parley.node.holding import (
+    BOUND_MS,
+    DISK,
+    EXECUTION,
+    JOBS,
+    MESSAGE,
+    OTHER,
+    QUESTION,
+    REST_SECONDS,
+    STRETCH_MS,
+    Background,
+    Holding,
+)
+from parley.node.telemetry.health import BEAT_MS, Pulse
+from parley.sync.timers import CareTimer
+
+MS = 1_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1
+
+    def __call__(self) -> int:
+        return self.now
+
+    def passes(self, ms: int) -> None:
+        self.now += ms * MS
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, object]]] = []
+
+    def warning(self, event: str, **values: object) -> None:
+        self.said.append((event, values))
+
+    error = warning
+
+
+class Planned:
+    """What a loop was asked to call later."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, delay: float, call: Callable[[], None]) -> None:
+        self.calls.append((delay, call))
+
+    def turn(self) -> float:
+        delay, call = self.calls.pop(0)
+        call()
+        return delay
+
+
+@pytest.mark.parametrize(("takes", "at_a_stretch"), [(1, STRETCH_MS), (2, 3), (STRETCH_MS, 1), (40, 1)])
+def test_a_job_of_many_steps_has_five_milliseconds_at_a_stretch_however_long_each_takes(
+    takes: int, at_a_stretch: int
+) -> None:
+    clock, planned, fired = Clock(), Planned(), []
+
+    def fire(timer: CareTimer) -> None:
+        fired.append(timer.round)
+        clock.passes(takes)
+        if timer.round < 30:
+            background.go_on(CareTimer(timer.round + 1, "scrub"))
+
+    background = Background(fire, planned.later, clock)
+    background.go_on(CareTimer(1, "scrub"))
+    delays = []
+    while planned.calls:
+        before = len(fired)
+        delays.append(planned.turn())
+        assert len(fired) - before <= at_a_stretch
+    assert fired == list(range(1, 31))
+    assert delays == [0, *[REST_SECONDS] * (-(-30 // at_a_stretch) - 1)]
+
+
+def held(clock: Clock, lines: Lines) -> Holding:
+    return Holding(cast("Any", lines), clock, lambda: clock.now // 2)
+
+
+def test_the_job_that_held_the_loop_is_named_and_not_those_around_it() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+
+    def message() -> None:
+        clock.passes(2)
+        holding.run(EXECUTION, "block 7", lambda: clock.passes(60))
+        holding.run(DISK, "the store", lambda: clock.passes(3))
+
+    holding.run(MESSAGE, "1 Proposal", message)
+    told = {"job": EXECUTION, "what": "block 7", "count": 1, "held_ms": 65, "own_ms": 60, "busy_ms": 32}
+    assert lines.said == [("loop_held", told)]
+    longest = {job: ns // MS for job, ns in holding.longest.items() if ns}
+    assert longest == {EXECUTION: 60, DISK: 3, MESSAGE: 2}
+    assert holding.named == 65 * MS
+
+
+def test_a_hold_within_the_bound_is_measured_and_not_told_of() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+    holding.run(QUESTION, "Fetch", lambda: clock.passes(BOUND_MS - 1))
+    assert not lines.said
+    assert holding.longest[QUESTION] == (BOUND_MS - 1) * MS
+
+
+def test_who_holds_the_loop_again_and_again_is_told_of_once_in_a_while() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+    for _ in range(50):
+        holding.run(QUESTION, "Fetch", lambda: clock.passes(BOUND_MS))
+    assert len(lines.said) == 1
+    clock.passes(10_000)
+    holding.run(QUESTION, "Fetch", lambda: clock.passes(BOUND_MS))
+    assert lines.said[-1][1]["count"] == 50
+
+
+def test_a_job_that_fails_has_held_the_loop_as_well() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+
+    def fail() -> None:
+        clock.passes(70)
+        raise ValueError("it fails")
+
+    with pytest.raises(ValueError, match="it fails"):
+        holding.run(MESSAGE, "1 Vote", fail)
+    holding.run(QUESTION, "Fetch", lambda: clock.passes(1))
+    assert [values["job"] for _, values in lines.said] == [MESSAGE]
+
+
+def test_a_hold_that_has_no_name_is_seen_by_the_lateness_of_the_loop() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+    pulse = Pulse(lambda: clock.now // MS, holding)
+    for named, unnamed in ((20, 0), (0, 80), (0, 0)):
+        holding.run(MESSAGE, "1 Vote", lambda ms=named: clock.passes(ms))  # type: ignore[misc]
+        clock.passes(BEAT_MS + unnamed)
+        pulse.beat()
+    assert [values["job"] for _, values in lines.said] == [OTHER]
+    assert holding.longest[OTHER] == 80 * MS
+
+
+def test_a_job_that_never_ends_is_named_while_it_goes_on() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+
+    def endless() -> None:
+        clock.passes(2_500)
+        holding.stuck(1, "compare (derived.py:34)")  # what the thread beside the loop does
+
+    holding.run("scrub", CareTimer(9, "scrub"), endless)
+    assert lines.said[0][0] == "loop_stuck"
+    assert lines.said[0][1]["job"] == "scrub"
+    assert lines.said[0][1]["at"] == "compare (derived.py:34)"
+
+
+def test_every_job_of_the_caretaker_has_a_name() -> None:
+    assert {"scrub", "erasure", "repair", "rebuild", "backfill"} < set(JOBS)
