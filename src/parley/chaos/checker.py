@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from parley.chaos import checks
+from parley.chaos import bars, checks
 from parley.chaos.facts import Facts
 from parley.chaos.history import Record
 
@@ -98,4 +98,10 @@ CHECKS: dict[str, Callable[[Facts], Iterator[str]]] = {
     "brokers-stay": checks.brokers_stay,
     "no-false-blame": checks.no_false_blame,
     "complete": checks.complete,
+    "fair-latency": bars.fair_latency,
+    "attacks-fail": bars.attacks_fail,
+    "bounded-memory": bars.bounded_memory,
+    "bounded-execution": bars.bounded_execution,
+    "free-loop": bars.free_loop,
+    "bounded-receipts": bars.bounded_receipts,
 }

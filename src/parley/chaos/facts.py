@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from parley.chaos.history import (
     Acknowledged,
+    Attacked,
     Audited,
+    Began,
     Caught,
     Chain,
     Delivered,
@@ -18,6 +20,7 @@ from parley.chaos.history import (
     Granted,
     Healed,
     Invoked,
+    Measured,
     Read,
     Record,
     Resumed,
@@ -25,6 +28,7 @@ from parley.chaos.history import (
     Span,
     Subscribed,
     Unknown,
+    Waited,
 )
 from parley.model.expressions import parse_constraint, parse_rule
 
@@ -71,6 +75,10 @@ class Facts:
         self.chains = all_of(Chain)
         self.audits = all_of(Audited)
         self.ended = bool(all_of(Ended))
+        self.began = next(iter(all_of(Began)), None)
+        self.waited = all_of(Waited)
+        self.attacks = sorted(all_of(Attacked), key=lambda one: one.at)
+        self.measured = all_of(Measured)
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 

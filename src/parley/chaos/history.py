@@ -195,6 +195,33 @@ class Audited(_Record, frozen=True, tag=True):
     fault: str
 
 
+class Waited(_Record, frozen=True, tag=True):
+    """How long a bystander of the attacks waited for one thing that it began `at`; less, if it was never `answered`."""
+
+    what: str
+    seconds: _Seconds
+    answered: bool
+
+
+class Attacked(_Record, frozen=True, tag=True):
+    """What expensive clients did from `at` to `end`; `held` says whether the network passed what the attack looks for."""
+
+    end: _Seconds
+    attack: str
+    outcome: str
+    held: bool | None  # None: the attack was not over, or looks for nothing by itself
+
+
+class Measured(_Record, frozen=True, tag=True):
+    """The largest figures of a broker since the first attack; None: it does not tell."""
+
+    broker: str
+    memory_bytes: int | None
+    execution_s: float | None
+    loop_s: float | None
+    receipts_bytes: float | None
+
+
 class Trouble(_Record, frozen=True, tag=True):
     """Something that a client met and lived with. It is not judged, but helps whoever looks for a cause."""
 
@@ -225,6 +252,9 @@ Record = (
     | Died
     | Chain
     | Audited
+    | Waited
+    | Attacked
+    | Measured
     | Trouble
     | Ended
 )

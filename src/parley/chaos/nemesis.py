@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,14 @@ from parley.chaos.proxy import Flow
 from parley.consensus.committee import faults as bearable
 
 if TYPE_CHECKING:  # it needs the extra `node`, and plans are made without
+    from parley.chaos.expensive.crew import Crew
     from parley.chaos.network import Network
 
 KILL, PAUSE, PARTITION, DISK, BYZANTINE = KINDS = ("kill", "pause", "partition", "disk", "byzantine")
+# Clients that keep every rule and try to make others wait. Not among the kinds that come unasked: what it finds depends
+# on the machine, and others' waiting says nothing while brokers are killed as well.
+EXPENSIVE = "expensive"
+ALL_KINDS = (*KINDS, EXPENSIVE)
 
 # The ways in which each kind of fault comes; every one of them once before any of them again.
 WAYS = {
@@ -28,6 +33,17 @@ WAYS = {
     PARTITION: ("alone", "split", "one-way", "ring", "slow", "clients"),
     DISK: ("full",),
     BYZANTINE: ("equivocate", "withhold", "drop", "forge", "lie", "stale", "delay", "censor"),
+    EXPENSIVE: (
+        "alter",
+        "revoke",
+        "subscribe",
+        "stage",
+        "commit",
+        "matching",
+        "busy",
+        "sequences",
+        "sessions",
+    ),
 }
 # How broker states look in the timeline.
 STATES = {KILL: "killed", PAUSE: "paused", PARTITION: "cut", DISK: "full", BYZANTINE: "lying"}
@@ -35,6 +51,7 @@ STATES = {KILL: "killed", PAUSE: "paused", PARTITION: "cut", DISK: "full", BYZAN
 SHORT_RUN = 60.0  # seconds of faults up to which they come quickly
 LEAST = {DISK: 5.0, BYZANTINE: 3.0}  # seconds; these need some time to have an effect
 SLOWEST = 0.4  # seconds by which a slow link is late
+SHORTEST_ATTACK, LONGEST_ATTACK = 3.0, 120.0  # seconds between the beginnings of two
 LITTLE_ROOM = 64 * 1024  # bytes that a store may grow before it is full
 
 
@@ -52,27 +69,58 @@ class Fault:
 
     @property
     def state(self) -> str:
-        return "slow" if self.way == "slow" else STATES[self.kind]
+        return "slow" if self.way == "slow" else STATES.get(self.kind, self.kind)
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.way}: {', '.join(self.brokers)}"
+        return f"{self.kind} {self.way}: {', '.join(self.brokers) or 'clients'}"
 
 
-def plan(seed: int, kinds: Sequence[str], seconds: float, names: Sequence[str]) -> tuple[Fault, ...]:
-    """The same for the same arguments. Liars have a schedule of their own, so they meet all other faults."""
+def plan(seed: int, faults: Sequence[str], seconds: float, names: Sequence[str]) -> tuple[Fault, ...]:
+    """The same for the same arguments. Liars have a schedule of their own, so they meet all other faults.
+
+    `faults` are kinds, or ways of one, such as `partition:ring`.
+    """
     chance = random.Random(seed)
+    ways = _chosen(faults)
     lanes = [
-        [kind for kind in KINDS if kind in kinds and kind != BYZANTINE],
-        [BYZANTINE] * (BYZANTINE in kinds),
+        [kind for kind in ways if kind not in {BYZANTINE, EXPENSIVE}],
+        [BYZANTINE] * (BYZANTINE in ways),
     ]
-    found = [fault for lane in lanes if lane for fault in _lane(chance, lane, seconds, names)]
+    found = [fault for lane in lanes if lane for fault in _lane(chance, lane, ways, seconds, names)]
+    if EXPENSIVE in ways:
+        found += _attacks(chance, ways[EXPENSIVE], seconds)
     return tuple(sorted(found, key=lambda fault: fault.begin))
 
 
-def _lane(chance: random.Random, kinds: Sequence[str], seconds: float, names: Sequence[str]) -> list[Fault]:
+def _chosen(faults: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The ways of each kind that may come."""
+    return {
+        kind: tuple(way for way in WAYS[kind] if kind in faults or f"{kind}:{way}" in faults)
+        for kind in ALL_KINDS
+        if any(fault.partition(":")[0] == kind for fault in faults)
+    }
+
+
+def _attacks(chance: random.Random, ways: Sequence[str], seconds: float) -> list[Fault]:
+    """One attack after the other, evenly over the time; one that takes longer meets the next."""
+    length = min(max(seconds / len(ways), SHORTEST_ATTACK), LONGEST_ATTACK)
+    draw, slots = _deck(chance, ways), max(1, int(seconds / length + 0.001))
+    return [
+        Fault(EXPENSIVE, draw(), (), round(slot * length, 3), min(round((slot + 1) * length, 3), seconds))
+        for slot in range(slots)
+    ]
+
+
+def _lane(
+    chance: random.Random,
+    kinds: Sequence[str],
+    ways: Mapping[str, Sequence[str]],
+    seconds: float,
+    names: Sequence[str],
+) -> list[Fault]:
     """One fault after the other, with some time to recover between them."""
     short = seconds <= SHORT_RUN
-    kind_of, way_of = _deck(chance, kinds), {kind: _deck(chance, WAYS[kind]) for kind in kinds}
+    kind_of, way_of = _deck(chance, kinds), {kind: _deck(chance, ways[kind]) for kind in kinds}
     found: list[Fault] = []
     at = chance.uniform(0.2, 0.8)
     while True:
@@ -121,6 +169,7 @@ class Nemesis:
     _network: Network
     _history: History
     _victim: str
+    _crew: Crew | None = None
     doomed: set[str] = field(default_factory=set)  # brokers that are meant to end by themselves
 
     async def run(self, faults: Sequence[Fault]) -> None:
@@ -132,6 +181,8 @@ class Nemesis:
     async def heal(self) -> None:
         """Whatever is still wrong."""
         network = self._network
+        if self._crew is not None:
+            await self._crew.stop()
         network.heal_links()
         for name in network.names:
             network.resume(name)
@@ -168,6 +219,9 @@ class Nemesis:
                     network.kill(name)
                     network.limit(name, network.size(name) + LITTLE_ROOM)
                     network.start(name)
+            case "expensive":
+                assert self._crew is not None, "who plans attacks has somebody to make them"
+                await self._crew.begin(fault.way)
             case _:
                 lie = f"{fault.way}:{self._victim}" if fault.way == "censor" else fault.way
                 await asyncio.gather(*(network.lie(name, [lie]) for name in fault.brokers))
@@ -190,6 +244,8 @@ class Nemesis:
                     network.limit(name, None)
                     network.start(name)
                     self.doomed.discard(name)
+            case "expensive":
+                pass  # it goes on until it is over, or everything heals
             case _:
                 await asyncio.gather(*(network.lie(name, ()) for name in fault.brokers))
 

@@ -11,22 +11,19 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import msgspec
-
+from parley.chaos.gauges import Peaks, peak_memory, scrape
+from parley.chaos.identities import administrator, new_identity
 from parley.chaos.proxy import Proxy
-from parley.crypto.ed25519 import SecretKey
-from parley.model.credentials import Identity, issue_credential
+from parley.model.credentials import Identity
 from parley.model.genesis import Genesis, Timeouts
-from parley.node.keys import read_key
 from parley.node.processes import free_addresses, local_brokers, stop
-from parley.node.provision import identity_path, provision_network
+from parley.node.provision import provision_network
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 # Short, so that every fault lasts longer than it takes to notice it. A lease outlives the longest run.
 TIMEOUTS = Timeouts(
     view=700, longest_view=3_000, heartbeat=250, ack=1_500, freshness=4_000, lease=24 * 3_600_000
 )
-CREDENTIAL_MS = 7 * 86_400_000
 LISTENING_SECONDS = 20.0
 POLL_SECONDS = 0.05
 
@@ -44,8 +41,10 @@ async def until(holds: Callable[[], bool], seconds: float) -> bool:
 class Network:
     """Provisioned when it is made. Brokers run from `start` to `stop`, which has to be called in every case."""
 
-    def __init__(self, directory: Path, brokers: int) -> None:
+    def __init__(self, directory: Path, brokers: int, *, proxies: bool = True) -> None:
         self.directory = directory
+        self._has_proxies = proxies  # without, links cannot be cut and take less time
+        addresses = free_addresses(2 * brokers, directory)
         self.genesis: Genesis = provision_network(
             directory,
             organisations=ORGANISATIONS[:brokers],
@@ -53,11 +52,12 @@ class Network:
             start_time=time.time_ns() // 1_000_000,
             timeouts=TIMEOUTS,
             clients=(),
-            addresses=free_addresses(brokers, directory),
+            addresses=addresses[:brokers],
             allow_faults=True,
         )
         self.brokers = {broker.name: broker for broker in local_brokers(directory, self.genesis)}
         self.names = list(self.brokers)
+        self.metrics = dict(zip(self.names, addresses[brokers:], strict=True))  # where each tells them
         self.links: dict[tuple[str, str], Proxy] = {}  # from one broker to another
         self.doors: dict[tuple[str, str], Proxy] = {}  # from a client to a broker
         self._proxies = AsyncExitStack()
@@ -73,13 +73,15 @@ class Network:
         """A proxy for each direction between two brokers, named in the configuration of the one that dials."""
         for source in self.names:
             for target in self.names:
-                if source != target:
+                if self._has_proxies and source != target:
                     self.links[source, target] = await self._proxy(target)
         for name in self.names:
             self._configure(name)
 
     async def door(self, client: str) -> Mapping[str, str]:
         """Addresses of all brokers for one client alone."""
+        if not self._has_proxies:
+            return {name: broker.address for name, broker in self.brokers.items()}
         for name in self.names:
             if (client, name) not in self.doors:
                 self.doors[client, name] = await self._proxy(name)
@@ -150,6 +152,14 @@ class Network:
         for name in list(self._processes):
             self.kill(name)
 
+    async def measure(self, peaks: Peaks) -> None:
+        """Note what each running broker weighs and tells now."""
+        running = [name for name in self.names if self.is_running(name) and name not in self._paused]
+        told = await asyncio.gather(*(scrape(self.metrics[name]) for name in running))
+        for name, samples in zip(running, told, strict=True):
+            process = self._processes.get(name)
+            peaks.note(name, None if process is None else peak_memory(process.pid), samples)
+
     # -- configuration -----------------------------------------------------------------------------------------------
 
     async def lie(self, name: str, faults: Sequence[str]) -> None:
@@ -186,6 +196,7 @@ class Network:
             for (source, target), proxy in self.links.items()
             if source == name
         ]
+        lines.append(f"\n[metrics]\nlisten = {json.dumps(self.metrics[name])}\n")
         if name in self._room:
             lines.append(f"\n[storage]\nmax_bytes = {self._room[name]}\n")
         path = self.brokers[name].config
@@ -210,16 +221,7 @@ class Network:
 
     def identity(self, organisation: str, name: str) -> Identity:
         """A new key, admitted by the organisation's anchor."""
-        key = SecretKey.generate()
-        anchor = read_key(self.directory / "organisations" / organisation / "anchor.key")
-        not_after = time.time_ns() // 1_000_000 + CREDENTIAL_MS
-        return Identity(
-            issue_credential(
-                self.genesis.chain, organisation, name, key.public, not_after=not_after, anchor=anchor
-            ),
-            key.seed(),
-        )
+        return new_identity(self.directory, self.genesis, organisation, name)
 
     def administrator(self, organisation: str) -> Identity:
-        data = identity_path(self.directory, organisation, "admin").read_bytes()
-        return msgspec.json.decode(data, type=Identity)
+        return administrator(self.directory, organisation)

@@ -25,11 +25,15 @@ class Flow(Enum):
 
 
 class Proxy:
-    """Listens at `address` from when it is entered to `close`, and hands everything on to `target`."""
+    """Listens at `address` from when it is entered to `close`, and hands everything on to `target`.
 
-    def __init__(self, target: str) -> None:
+    `source` is the address of this machine that the target sees; empty: the system chooses.
+    """
+
+    def __init__(self, target: str, source: str = "") -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
+        self._source = (source, 0) if source else None
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self.flow = Flow.OPEN
@@ -80,7 +84,7 @@ class Proxy:
         connection = _Connection(self, task)
         self._connections.add(connection)
         try:
-            await connection.run(reader, writer, self._target)
+            await connection.run(reader, writer, self._target, self._source)
         except (OSError, asyncio.CancelledError):
             pass  # one of the sides has gone, or the link was cut: both learn of it below
         finally:
@@ -97,9 +101,13 @@ class _Connection:
         self.torn = False
 
     async def run(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: tuple[str, int]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        target: tuple[str, int],
+        source: tuple[str, int] | None,
     ) -> None:
-        there, back = await asyncio.open_connection(*target, limit=CHUNK)
+        there, back = await asyncio.open_connection(*target, limit=CHUNK, local_addr=source)
         back.transport.set_write_buffer_limits(CHUNK)
         writer.transport.set_write_buffer_limits(CHUNK)
         pumps = [

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from parley.chaos.bars import Expense, expense
 from parley.chaos.checker import Violation, judge
+from parley.chaos.facts import Facts
 from parley.chaos.history import Acknowledged, Began, Chain, Full, Record, Span
 
 WIDTH = 72  # columns of the timeline
@@ -42,6 +44,7 @@ class Report(Struct):
     details: list[Violation]
     timeline: list[Span]
     rate: list[int]
+    expense: Expense | None = None  # what expensive clients cost the others, if there were any
     history: str = ""  # where it was kept
 
     @property
@@ -79,6 +82,7 @@ def report(records: Sequence[Record]) -> Report:
             (one for one in records if isinstance(one, Span)), key=lambda one: (one.at, one.broker)
         ),
         rate=_rate(records),
+        expense=expense(Facts(records)),
     )
 
 

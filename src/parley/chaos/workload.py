@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from parley.chaos import actors
+from parley.chaos import actors, bystander
 from parley.chaos.actors import Person, Publishing, Scene
 from parley.chaos.facts import Facts
 from parley.chaos.history import Caught, Granted, History, Revoked
@@ -36,11 +36,13 @@ GOODBYE = 2.0  # seconds that a revoked client goes on trying
 class Workload:
     """From `prepare` to `finish`; everything that happens is added to the history."""
 
-    def __init__(self, network: Network, history: History, seed: int) -> None:
+    def __init__(
+        self, network: Network, history: History, seed: int, organisations: Sequence[str] | None = None
+    ) -> None:
         self._network = network
         self._history = history
         self._scene = Scene(history, random.Random(seed))
-        organisations = [one.name for one in network.genesis.organisations]
+        organisations = organisations or [one.name for one in network.genesis.organisations]
         # Each at another organisation than the one before, so that all brokers are somebody's first choice.
         self._people = {
             name: Person(name, organisations[place % len(organisations)], role)
@@ -74,6 +76,17 @@ class Workload:
                 if person.name != "guest"
             )
         )
+
+    async def bystander(self, organisation: str) -> Client:
+        """A client of this organisation that has nothing to do with all the others, and topics of its own."""
+        admin = self._clients[f"{organisation}/admin"]
+        identity = self._network.identity(organisation, bystander.NAME)
+        await admin.register_client(bystander.NAME, identity.credential.key, proof=identity.proof())
+        for topic in bystander.TOPICS:
+            await admin.create_topic(topic)
+        title = f"{organisation}/{bystander.NAME}"
+        await self._join(title, identity)
+        return self._clients[title]
 
     def begin(self) -> None:
         """Everybody gets to work."""

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from parley.chaos.checker import CHECKS
 from parley.chaos.history import HistoryError, read_history
-from parley.chaos.nemesis import KINDS
+from parley.chaos.nemesis import ALL_KINDS, KINDS, WAYS
 from parley.chaos.report import Report, report, timeline
-from parley.cli import output, plots
+from parley.cli import chaos_expense, output, plots
 from parley.cli.local_folder import new_folder, provisioning, require_node_extra
 from parley.cli.network import INTERRUPTED, handling
 from parley.model.expressions import ExpressionError
@@ -37,6 +37,8 @@ COLOURS = {
     "lying": "#1f7a5c",
 }
 UP = "#e4e9ee"
+# Kinds of faults, and single ways of them.
+_CHOICES = [choice for kind, ways in WAYS.items() for choice in (kind, *(f"{kind}:{way}" for way in ways))]
 MAX_SHOWN = 12  # details of violations
 # Ctrl-C and a polite kill end the run in order; a broker that is gone does not end it at all.
 SIGNALS = {signal.SIGPIPE: signal.SIG_IGN, signal.SIGTERM: signal.default_int_handler}
@@ -53,7 +55,8 @@ def chaos(
         str,
         typer.Option(
             metavar="KINDS",
-            help=f"Which kinds, with commas between them; if not said, all: {', '.join(KINDS)}.",
+            help=f"Which kinds, with commas between them; if not said: {', '.join(KINDS)}. One that comes only if it is "
+            "said: expensive. A single way of a kind: partition:ring.",
             show_default=False,
         ),
     ] = ",".join(KINDS),
@@ -97,11 +100,13 @@ def chaos(
 def _kinds(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in KINDS:
-            near = get_close_matches(name, KINDS, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(KINDS)}."
+        if name not in _CHOICES:
+            kind = name.partition(":")[0]
+            choices = [f"{kind}:{way}" for way in WAYS[kind]] if kind in WAYS else list(ALL_KINDS)
+            near = get_close_matches(name, choices, n=1, cutoff=0.5)
+            advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}."
             raise typer.BadParameter(f"there is no fault {name!r}; {advice}", param_hint="--faults")
-    return tuple(kind for kind in KINDS if kind in names)
+    return tuple(name for name in _CHOICES if name in names)
 
 
 def _judged(path: Path) -> Report:
@@ -179,12 +184,13 @@ def _told(found: Report) -> RenderableType:
         if found.holds
         else Text(f"\nBROKEN: {', '.join(found.violations)}", style="bold red")
     )
-    return Group(Text(title, style="bold"), Text(timeline(found)), Text(""), table, verdict, *details)
+    costs = [] if found.expense is None else [chaos_expense.told(found.expense)]
+    return Group(Text(title, style="bold"), Text(timeline(found)), Text(""), table, *costs, verdict, *details)
 
 
 def _kinds_of(found: Report) -> list[str]:
     """Those that there are: what is to be copied into a shell is not taken from a file."""
-    return [kind for kind in KINDS if kind in found.faults]
+    return [choice for choice in _CHOICES if choice in found.faults]
 
 
 def _advise(found: Report) -> None:

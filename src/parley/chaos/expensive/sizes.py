@@ -1,0 +1,47 @@
+"""How large the attacks are: the figures that once stopped networks, and small ones for a quick look."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Size(Struct, frozen=True, forbid_unknown_fields=True):
+    partitions: int = 64  # of the topics that are attacked
+    constraints: int = 1_024  # on a topic whose partitions are added
+    altered: int = 3  # topics that are altered at once
+    rounds: int = 2  # how often
+    revoked: int = 7  # clients that are revoked at once
+    subscriptions: int = 1_000  # that each of them holds
+    churned: int = 1_000  # subscriptions that one client begins and ends
+    staged_batches: int = (
+        1_000  # committed at once, each of which takes half of what matching may cost a block
+    )
+    rows_per_batch: int = 10_000  # of the large commit
+    row_batches: int = 11
+    costly_batches: int = 400  # as costly as those, published
+    busy_batches: int = 1_000  # the same, each in a session of its own
+    wrong_batches: int = 4_000  # with a sequence that is never reached
+    sessions: int = 64  # with a batch for each partition
+    undisturbed_s: float = 15.0  # in which a bystander works before the first attack
+    quiet_s: float = 60.0  # within which nothing is to be left of batches that never take effect
+
+
+FULL = Size()
+SMALL = Size(
+    partitions=8,
+    constraints=32,
+    altered=2,
+    rounds=1,
+    revoked=2,
+    subscriptions=16,
+    churned=16,
+    staged_batches=32,
+    rows_per_batch=200,
+    row_batches=2,
+    costly_batches=8,
+    busy_batches=8,
+    wrong_batches=32,
+    sessions=2,
+    undisturbed_s=2.0,
+    quiet_s=20.0,
+)
