@@ -14,7 +14,9 @@ from tests.chaos.histories import RED, Story, beginning, good, middle
 from parley.chaos.checker import CHECKS, judge
 from parley.chaos.history import (
     Acknowledged,
+    Attacked,
     Audited,
+    Began,
     Caught,
     Chain,
     Delivered,
@@ -24,11 +26,13 @@ from parley.chaos.history import (
     Granted,
     HistoryError,
     Invoked,
+    Measured,
     Read,
     Record,
     Resumed,
     Revoked,
     Span,
+    Waited,
     identify,
     payload,
     read_history,
@@ -243,6 +247,37 @@ def honest_broker_blamed() -> list[Record]:
     return [lying, killed, rightly, wrongly, *good()]
 
 
+def attacked(*records: Record, faults: tuple[str, ...] = ("expensive",)) -> list[Record]:
+    """A right history with an attack of ten seconds, and what was seen of it."""
+    began, attack = Began(0.0, 0, faults, 4, 60.0), Attacked(20.0, 30.0, "alter", "3 topics", None)
+    quiet = [Waited(10.0, "publication", 0.1, True) for _ in range(100)]
+    return [began, *quiet, attack, *records, *good()]
+
+
+def bystander_kept_waiting() -> list[Record]:
+    return attacked(*(Waited(21.0, "publication", 2.5, True) for _ in range(2)))
+
+
+def attack_that_works() -> list[Record]:
+    return attacked(Attacked(30.0, 40.0, "sequences", "not quiet", False))
+
+
+def much_memory() -> list[Record]:
+    return attacked(Measured(40.0, "beta-1", 512 * 1024 * 1024, 0.1, 0.01, 1_000))
+
+
+def slow_block() -> list[Record]:
+    return attacked(Measured(40.0, "beta-1", 1_000, 0.25, 0.01, 1_000))
+
+
+def held_loop() -> list[Record]:
+    return attacked(Measured(40.0, "beta-1", 1_000, 0.1, 0.05, 1_000))
+
+
+def many_receipts() -> list[Record]:
+    return attacked(Measured(40.0, "beta-1", 1_000, 0.1, 0.01, 8 * 1024 * 1024))
+
+
 def torn_history() -> list[Record]:
     return [record for record in good() if not isinstance(record, Ended)]
 
@@ -270,6 +305,12 @@ BAD: dict[Callable[[], list[Record]], str] = {
     dead_broker: "brokers-stay",
     honest_broker_blamed: "no-false-blame",
     torn_history: "complete",
+    bystander_kept_waiting: "fair-latency",
+    attack_that_works: "attacks-fail",
+    much_memory: "bounded-memory",
+    slow_block: "bounded-execution",
+    held_loop: "free-loop",
+    many_receipts: "bounded-receipts",
 }
 
 
@@ -308,6 +349,27 @@ def test_a_publication_in_the_block_of_the_revocation_may_come_before_it() -> No
     story.publish("o-1", publisher="alpha/other")
     story.records.append(Revoked(story.tick(), "alpha/other", story.height))
     assert judge(story.end()).holds
+
+
+def test_what_a_broker_does_not_tell_has_no_bar() -> None:
+    assert judge(attacked(Measured(40.0, "beta-1", None, None, None, None))).holds
+
+
+def test_a_bystander_may_wait_as_long_as_it_always_does() -> None:
+    slow = [Waited(10.0, "publication", 1.0, True) for _ in range(10)]
+    attack = [Waited(21.0, "publication", 2.9, True) for _ in range(10)]
+    assert judge(attacked(*slow, *attack)).holds
+
+
+def test_a_bystander_that_gets_no_answer_is_a_fault_however_rare() -> None:
+    answered = [Waited(21.0, "publication", 0.1, True) for _ in range(500)]
+    verdict = judge(attacked(*answered, Waited(22.0, "publication", 0.2, False)))
+    assert verdict.names == ["fair-latency"]
+
+
+def test_waiting_is_no_fault_while_brokers_are_killed_as_well() -> None:
+    waiting = Waited(21.0, "publication", 9.0, True)
+    assert judge(attacked(waiting, faults=("kill", "expensive:alter"))).holds
 
 
 def test_a_session_that_goes_on_may_read_by_offset_what_it_missed() -> None:

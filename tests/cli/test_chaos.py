@@ -41,8 +41,13 @@ def written(path: Path, records: list[Record]) -> Path:
         (["--faults", "kil"], "there is no fault 'kil'; did you mean 'kill'?"),
         (
             ["--faults", "kill,quake"],
-            "there is no fault 'quake'; choose from kill, pause, partition, disk, byzantine.",
+            "there is no fault 'quake'; choose from kill, pause, partition, disk, byzantine, expensive.",
         ),
+        (
+            ["--faults", "partition:rings"],
+            "there is no fault 'partition:rings'; did you mean 'partition:ring'?",
+        ),
+        (["--faults", "disk:quake"], "there is no fault 'disk:quake'; choose from disk:full."),
         (["--brokers", "3"], "'--brokers'"),
         (["--minutes", "0"], "'--minutes'"),
         (["--chart", "timeline.svg"], "'--chart': charts are PNG files"),

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from parley.chaos.facts import Facts
 from parley.chaos.history import Attacked, Waited
+from parley.chaos.nemesis import EXPENSIVE
 
 TIMES_QUIET = 3  # a bystander's p99 is below so many times its quiet one,
 LEAST_WAIT_S = 2.0  # or below this, whichever is larger
@@ -120,6 +121,8 @@ def fair_latency(facts: Facts) -> Iterator[str]:
 
 def attacks_fail(facts: Facts) -> Iterator[str]:
     """What an attack looks for by itself does not come about."""
+    if facts.began is not None and is_expensive(facts.began.faults) and facts.ended and not facts.attacks:
+        yield "no attack was made, though attacks were asked for"
     for one in facts.attacks:
         if one.held is False:
             yield f"{one.attack}: {one.outcome}"
@@ -153,4 +156,9 @@ def bounded_receipts(facts: Facts) -> Iterator[str]:
 
 
 def only_expensive(faults: Sequence[str]) -> bool:
-    return all(one.partition(":")[0] == "expensive" for one in faults)
+    """Whether attacks were asked for, and no other faults."""
+    return bool(faults) and all(one.partition(":")[0] == EXPENSIVE for one in faults)
+
+
+def is_expensive(faults: Sequence[str]) -> bool:
+    return any(one.partition(":")[0] == EXPENSIVE for one in faults)

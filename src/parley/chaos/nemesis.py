@@ -51,7 +51,8 @@ STATES = {KILL: "killed", PAUSE: "paused", PARTITION: "cut", DISK: "full", BYZAN
 SHORT_RUN = 60.0  # seconds of faults up to which they come quickly
 LEAST = {DISK: 5.0, BYZANTINE: 3.0}  # seconds; these need some time to have an effect
 SLOWEST = 0.4  # seconds by which a slow link is late
-SHORTEST_ATTACK, LONGEST_ATTACK = 3.0, 120.0  # seconds between the beginnings of two
+SHORTEST_ATTACK, LONGEST_ATTACK = 1.0, 120.0  # seconds between the beginnings of two
+LAST_ATTACK = 60.0  # seconds that attacks under way get to end when the others heal
 LITTLE_ROOM = 64 * 1024  # bytes that a store may grow before it is full
 
 
@@ -181,14 +182,15 @@ class Nemesis:
     async def heal(self) -> None:
         """Whatever is still wrong."""
         network = self._network
-        if self._crew is not None:
-            await self._crew.stop()
         network.heal_links()
         for name in network.names:
             network.resume(name)
             await network.lie(name, ())
         network.start()
         self.doomed.clear()
+        if self._crew is not None:
+            await self._crew.finish(LAST_ATTACK)
+            await self._crew.stop()
 
     async def _one(self, fault: Fault, begin: float) -> None:
         clock = asyncio.get_running_loop().time

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.chaos.bars import only_expensive
+from parley.chaos.bars import is_expensive, only_expensive
 from parley.chaos.expensive.sizes import FULL, Size
 from parley.chaos.history import Acknowledged, Began, Died, Ended, Healed, History, Record, write_history
-from parley.chaos.nemesis import EXPENSIVE, Nemesis, plan
+from parley.chaos.nemesis import Nemesis, plan
 from parley.chaos.network import Network
 from parley.chaos.siege import Siege
 from parley.chaos.stores import examine
@@ -46,18 +46,13 @@ class Settings:
     brokers: int = 4
     size: Size = FULL  # of the attacks, if there are any
 
-    @property
-    def is_expensive(self) -> bool:
-        return any(one.partition(":")[0] == EXPENSIVE for one in self.faults)
-
 
 def run(settings: Settings, say: Say = lambda _phase, _done: None) -> list[Record]:
     """Everything, on brokers of its own; its history. All processes have ended when this returns or raises."""
     history = History()
     history.add(Began(0.0, settings.seed, settings.faults, settings.brokers, settings.seconds))
     # Proxies take time of their own, and only other faults need them.
-    proxies = not settings.is_expensive or not only_expensive(settings.faults)
-    network = Network(settings.directory, settings.brokers, proxies=proxies)
+    network = Network(settings.directory, settings.brokers, proxies=not only_expensive(settings.faults))
     try:
         with _overheard(history):
             asyncio.run(_live(settings, network, history, say))
@@ -91,7 +86,7 @@ def _overheard(history: History) -> Iterator[None]:
 async def _live(settings: Settings, network: Network, history: History, say: Say) -> None:
     """While brokers run. Whatever happens, none of them does afterwards."""
     organisations = [one.name for one in network.genesis.organisations]
-    siege = Siege(network, history, settings.size) if settings.is_expensive else None
+    siege = Siege(network, history, settings.size) if is_expensive(settings.faults) else None
     nemesis = Nemesis(network, history, CENSORED, None if siege is None else siege.crew)
     # Attackers use up what their own organisation may have, so nobody else is of it.
     workload = Workload(network, history, settings.seed, organisations[:-1] if siege else organisations)

@@ -25,6 +25,8 @@ class Crew:
         self._process: Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._idle = asyncio.Event()  # no attack is under way
+        self._idle.set()
         self._since: dict[str, float] = {}  # attacks that are not over
 
     async def start(self, job: Job) -> None:
@@ -45,7 +47,15 @@ class Crew:
         await self._ready.wait()
 
     async def begin(self, attack: str) -> None:
+        self._idle.clear()
+        self._since.setdefault(attack, self._history.now)
         await self._say(attack.encode())
+
+    async def finish(self, seconds: float) -> None:
+        """Nothing new is begun; what the attackers are at gets so much time to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
 
     async def stop(self) -> None:
         """The attackers leave; what they were at ends without an outcome."""
@@ -62,7 +72,7 @@ class Crew:
             await process.wait()
         await self._listening
         for attack in list(self._since):
-            self._over(Told(attack, outcome="not over when the attackers left"))
+            self._over(Told(attack, "not over when the attackers left"))
 
     async def _say(self, line: bytes) -> None:
         if self._process is None or self._process.stdin is None:
@@ -77,14 +87,15 @@ class Crew:
             told = msgspec.json.decode(line, type=Told)
             if not told.attack:
                 self._ready.set()
-            elif told.over:
-                self._over(told)
             else:
-                self._since[told.attack] = self._history.now
-        if self._process is not None:
-            self._history.trouble("attackers", f"their process has ended; {LOG} says why")
+                self._over(told)
+        if self._process is not None:  # nobody has asked it to end
             self._ready.set()
+            for attack in list(self._since):
+                self._over(Told(attack, f"the attackers' process has ended; {LOG} says why", held=False))
 
     def _over(self, told: Told) -> None:
         since = self._since.pop(told.attack, self._history.now)
         self._history.add(Attacked(since, self._history.now, told.attack, told.outcome, told.held))
+        if not self._since:
+            self._idle.set()

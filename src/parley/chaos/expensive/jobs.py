@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from parley.chaos.expensive.sizes import Size
 
-READY = "ready"
 MAX_LINE = 64 * 1024
 
 
@@ -19,9 +18,8 @@ class Job(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """An attack has begun, or has ended with an outcome. `attack` is empty when the attackers are ready."""
+    """An attack has ended. `attack` is empty when the attackers are ready to begin."""
 
     attack: str
-    over: bool = False
     outcome: str = ""
     held: bool | None = None

@@ -52,12 +52,11 @@ async def work() -> None:
 
 
 async def _attack(name: str, attackers: Attackers) -> None:
-    _tell(Told(name))
     try:
         outcome = await ATTACKS[name](attackers)
     except (ParleyError, Declined, Gone) as error:  # the network defends itself; that is no fault of it
         outcome = Outcome(f"given up: {error}")
-    _tell(Told(name, over=True, outcome=outcome.text, held=outcome.held))
+    _tell(Told(name, outcome.text, outcome.held))
 
 
 def _tell(told: Told) -> None:

@@ -1,0 +1,78 @@
+"""Expensive clients on real brokers, on a small scale: every attack is made, and what it costs others is told.
+
+Nothing here judges times: how long a bystander waits on a busy machine says nothing. Figures at full size are in
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parley.chaos.bars import quantile
+from parley.chaos.bystander import PUBLICATION, ROW
+from parley.chaos.expensive.attacks import ATTACKS
+from parley.chaos.expensive.sizes import SMALL
+from parley.chaos.gauges import LOOP, Peaks, largest, parse
+from parley.chaos.nemesis import EXPENSIVE
+from parley.chaos.report import report
+from parley.chaos.runner import Settings, run
+
+SECONDS = 9.0  # in which all attacks are begun
+SEED = 0
+TIMED = {"fair-latency", "bounded-execution", "free-loop"}
+# What an attack on this scale does; those that look for something by themselves must not find it.
+PASSED = {"commit", "sequences", "sessions"}
+
+
+def test_a_bystander_works_on_while_expensive_clients_attack(tmp_path: Path) -> None:
+    found = report(run(Settings(tmp_path / "network", SECONDS, (EXPENSIVE,), SEED, size=SMALL)))
+    assert [one for one in found.details if one.name not in TIMED] == []
+    assert found.expense is not None
+    outcomes = {one.attack: one.outcome for one in found.expense.attacks}
+    assert outcomes.keys() == ATTACKS.keys()
+    assert not [outcome for outcome in outcomes.values() if outcome.startswith(("given up", "not over"))]
+    assert {one.attack for one in found.expense.attacks if one.held} == PASSED
+    for waiting in (found.expense.quiet, found.expense.attacked):
+        assert waiting.keys() == {PUBLICATION, ROW}
+        assert all(one.begun > 0 and one.unanswered == 0 for one in waiting.values())
+    assert len(found.expense.brokers) == 4
+    assert all(one.memory_bytes for one in found.expense.brokers.values())
+
+
+METRICS = """\
+# HELP parley_loop_lag_seconds By how much the event loop was late.
+parley_loop_lag_seconds 0.25
+parley_batches_total{result="Busy"} 3.0
+parley_batches_total{result="Done"} 4.0
+parley_torn
+"""
+
+
+def test_metrics_are_read_as_far_as_they_are_there() -> None:
+    samples = parse(METRICS)
+    assert samples['parley_batches_total{result="Busy"}'] == 3.0
+    assert largest(samples, ("parley_batches_total",)) == 4.0
+    assert largest(samples, LOOP) == 0.25
+    assert largest(samples, ("parley_nothing",)) is None
+    assert parse("") == {}
+
+
+def test_the_largest_figures_of_a_broker_are_kept_over_restarts() -> None:
+    peaks = Peaks()
+    for memory, lag in ((5, 0.25), (9, 0.5), (None, None), (2, 0.125)):
+        peaks.note("beta-1", memory, {} if lag is None else {"parley_loop_lag_seconds": lag})
+    (one,) = peaks.records(7.0)
+    assert (one.at, one.broker, one.memory_bytes, one.loop_s) == (7.0, "beta-1", 9, 0.5)
+    assert (one.execution_s, one.receipts_bytes) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("times", "percent", "found"),
+    [([], 99, None), ([1.0], 50, 1.0), ([1.0, 2.0], 50, 1.0), ([1.0, 2.0, 3.0], 99, 3.0)],
+)
+def test_a_quantile_is_a_time_that_was_measured(
+    times: list[float], percent: int, found: float | None
+) -> None:
+    assert quantile(times, percent) == found
