@@ -14,12 +14,13 @@ from parley.chaos.bars import quantile
 from parley.chaos.bystander import PUBLICATION, ROW
 from parley.chaos.expensive.attacks import ATTACKS
 from parley.chaos.expensive.sizes import SMALL
-from parley.chaos.gauges import LOOP, Peaks, largest, parse
+from parley.chaos.gauges import LAG, RECEIPTS, Peaks, longest_hold, parse
+from parley.chaos.history import Measured
 from parley.chaos.nemesis import EXPENSIVE
 from parley.chaos.report import report
 from parley.chaos.runner import Settings, run
 
-SECONDS = 9.0  # in which all attacks are begun
+SECONDS = 4.5  # in which all attacks are begun
 SEED = 0
 TIMED = {"fair-latency", "bounded-execution", "free-loop"}
 # What an attack on this scale does; those that look for something by themselves must not find it.
@@ -45,27 +46,29 @@ METRICS = """\
 # HELP parley_loop_lag_seconds By how much the event loop was late.
 parley_loop_lag_seconds 0.25
 parley_batches_total{result="Busy"} 3.0
-parley_batches_total{result="Done"} 4.0
 parley_torn
+"""
+HOLDS = """\
+parley_loop_held_max_seconds{job="execution"} 0.5
+parley_loop_held_max_seconds{job="scrub"} 0.125
+parley_loop_held_max_seconds{job="timer"} 0.0625
 """
 
 
 def test_metrics_are_read_as_far_as_they_are_there() -> None:
     samples = parse(METRICS)
-    assert samples['parley_batches_total{result="Busy"}'] == 3.0
-    assert largest(samples, ("parley_batches_total",)) == 4.0
-    assert largest(samples, LOOP) == 0.25
-    assert largest(samples, ("parley_nothing",)) is None
-    assert parse("") == {}
+    assert samples == {"parley_loop_lag_seconds": 0.25, 'parley_batches_total{result="Busy"}': 3.0}
+    assert longest_hold(samples) == (0.25, "any")
+    assert longest_hold(parse(METRICS + HOLDS)) == (0.125, "scrub")
+    assert longest_hold(parse("")) is None
 
 
 def test_the_largest_figures_of_a_broker_are_kept_over_restarts() -> None:
     peaks = Peaks()
     for memory, lag in ((5, 0.25), (9, 0.5), (None, None), (2, 0.125)):
-        peaks.note("beta-1", memory, {} if lag is None else {"parley_loop_lag_seconds": lag})
+        peaks.note("beta-1", memory, {} if lag is None else {LAG: lag, RECEIPTS: 8.0})
     (one,) = peaks.records(7.0)
-    assert (one.at, one.broker, one.memory_bytes, one.loop_s) == (7.0, "beta-1", 9, 0.5)
-    assert (one.execution_s, one.receipts_bytes) == (None, None)
+    assert one == Measured(7.0, "beta-1", 9, None, 0.5, 8, "any")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ class BrokerFigures(Struct, frozen=True):
     memory_bytes: int | None
     execution_s: float | None
     loop_s: float | None
-    receipts_bytes: float | None
+    receipts_bytes: int | None
+    job: str  # that held the loop so long
 
 
 class Expense(Struct, frozen=True):
@@ -67,7 +68,9 @@ def expense(facts: Facts) -> Expense | None:
         _by_kind(one for one in facts.waited if one.at >= first),
         [_attack(facts, place) for place in range(len(facts.attacks))],
         {
-            one.broker: BrokerFigures(one.memory_bytes, one.execution_s, one.loop_s, one.receipts_bytes)
+            one.broker: BrokerFigures(
+                one.memory_bytes, one.execution_s, one.loop_s, one.receipts_bytes, one.job
+            )
             for one in facts.measured
         },
     )
@@ -143,7 +146,10 @@ def bounded_execution(facts: Facts) -> Iterator[str]:
 def free_loop(facts: Facts) -> Iterator[str]:
     for one in facts.measured:
         if one.loop_s is not None and one.loop_s >= LOOP_S:
-            yield f"{one.broker} did nothing else for {one.loop_s * 1_000:.0f} ms, and {LOOP_S * 1_000:.0f} are allowed"
+            yield (
+                f"{one.broker}: the job {one.job!r} held the loop for {one.loop_s * 1_000:.0f} ms, and "
+                f"{LOOP_S * 1_000:.0f} are allowed"
+            )
 
 
 def bounded_receipts(facts: Facts) -> Iterator[str]:

@@ -9,21 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from parley.chaos.history import Measured
 
 SAMPLE_SECONDS = 1.0
 ANSWER_SECONDS = 5.0  # for one look at a broker's metrics: one that is busy is asked again later
 MAX_ANSWER = 4 * 1024 * 1024  # bytes
-# The metrics that have a bar, and under which names brokers may tell them: the first that is there counts.
-EXECUTION = ("parley_block_execution_max_seconds", "parley_largest_execution_seconds")
-LOOP = (
-    "parley_loop_held_max_seconds",
-    "parley_loop_held_seconds",
-    "parley_longest_hold_seconds",
-    "parley_loop_lag_seconds",
-)
-RECEIPTS = ("parley_block_receipts_max_bytes", "parley_largest_receipts_bytes")
-
+# The metrics that have a bar. Those of a block's execution and of its receipts may be missing in older brokers, which
+# tell only how late the loop was in the last minute.
+EXECUTION, RECEIPTS = "parley_block_execution_max_seconds", "parley_block_receipts_max_bytes"
+HELD, LAG = "parley_loop_held_max_seconds", "parley_loop_lag_seconds"
+# The job that executes blocks; it has a bar of its own.
+EXECUTING = f'{HELD}{{job="execution"}}'
 N = TypeVar("N", int, float)
 
 
@@ -54,13 +52,14 @@ def parse(text: str) -> dict[str, float]:
     return found
 
 
-def largest(samples: Mapping[str, float], names: tuple[str, ...]) -> float | None:
-    """The largest sample, with whatever labels, of the first of these metrics that is there."""
-    for name in names:
-        values = [value for sample, value in samples.items() if sample.partition("{")[0] == name]
-        if values:
-            return max(values)
-    return None
+def longest_hold(samples: Mapping[str, float]) -> tuple[float, str] | None:
+    """For how long something else than a block has held the event loop, and which job it was; None: not told."""
+    held = [
+        (value, name.partition('"')[2].rstrip('"}'))
+        for name, value in samples.items()
+        if name.startswith(HELD) and name != EXECUTING
+    ]
+    return max(held, default=(samples[LAG], "any") if LAG in samples else None)
 
 
 def peak_memory(pid: int) -> int | None:
@@ -80,20 +79,20 @@ class Peaks:
 
     def note(self, broker: str, memory: int | None, samples: Mapping[str, float]) -> None:
         before = self._seen.get(broker, Measured(0.0, broker, None, None, None, None))
-        self._seen[broker] = Measured(
-            0.0,
-            broker,
-            _more(before.memory_bytes, memory),
-            _more(before.execution_s, largest(samples, EXECUTION)),
-            _more(before.loop_s, largest(samples, LOOP)),
-            _more(before.receipts_bytes, largest(samples, RECEIPTS)),
+        receipts = samples.get(RECEIPTS)
+        after = replace(
+            before,
+            memory_bytes=_more(before.memory_bytes, memory),
+            execution_s=_more(before.execution_s, samples.get(EXECUTION)),
+            receipts_bytes=_more(before.receipts_bytes, None if receipts is None else int(receipts)),
         )
+        hold = longest_hold(samples)
+        if hold is not None and (before.loop_s is None or hold[0] > before.loop_s):
+            after = replace(after, loop_s=hold[0], job=hold[1])
+        self._seen[broker] = after
 
     def records(self, at: float) -> list[Measured]:
-        return [
-            Measured(at, one.broker, one.memory_bytes, one.execution_s, one.loop_s, one.receipts_bytes)
-            for one in self._seen.values()
-        ]
+        return [replace(one, at=at) for one in self._seen.values()]
 
 
 def _more(first: N | None, second: N | None) -> N | None:

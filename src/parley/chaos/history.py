@@ -213,13 +213,14 @@ class Attacked(_Record, frozen=True, tag=True):
 
 
 class Measured(_Record, frozen=True, tag=True):
-    """The largest figures of a broker since the first attack; None: it does not tell."""
+    """The largest figures of a broker in the run; None: it does not tell."""
 
     broker: str
     memory_bytes: int | None
     execution_s: float | None
     loop_s: float | None
-    receipts_bytes: float | None
+    receipts_bytes: int | None
+    job: str = ""  # that held the loop so long
 
 
 class Trouble(_Record, frozen=True, tag=True):

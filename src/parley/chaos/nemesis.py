@@ -51,7 +51,7 @@ STATES = {KILL: "killed", PAUSE: "paused", PARTITION: "cut", DISK: "full", BYZAN
 SHORT_RUN = 60.0  # seconds of faults up to which they come quickly
 LEAST = {DISK: 5.0, BYZANTINE: 3.0}  # seconds; these need some time to have an effect
 SLOWEST = 0.4  # seconds by which a slow link is late
-SHORTEST_ATTACK, LONGEST_ATTACK = 1.0, 120.0  # seconds between the beginnings of two
+SHORTEST_ATTACK, LONGEST_ATTACK = 0.5, 120.0  # seconds between the beginnings of two
 LAST_ATTACK = 60.0  # seconds that attacks under way get to end when the others heal
 LITTLE_ROOM = 64 * 1024  # bytes that a store may grow before it is full
 

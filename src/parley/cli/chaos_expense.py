@@ -38,7 +38,7 @@ def _brokers(found: Expense) -> Table:
             name,
             _mebibytes(one.memory_bytes),
             _milliseconds(one.execution_s),
-            _milliseconds(one.loop_s),
+            f"{_milliseconds(one.loop_s)} {one.job}".rstrip(),
             _mebibytes(one.receipts_bytes),
         )
     return table

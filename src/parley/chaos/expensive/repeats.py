@@ -7,7 +7,7 @@ import time
 
 from parley.chaos.expensive.attackers import Attackers, message
 from parley.chaos.expensive.outcome import Outcome
-from parley.chaos.gauges import largest, scrape
+from parley.chaos.gauges import scrape
 from parley.client.errors import ParleyError
 
 WRONG_SEQUENCE = 7
@@ -72,5 +72,7 @@ async def _reached(attackers: Attackers) -> tuple[int, int]:
     """The height of the organisation's own broker, and its receipts of batches out of sequence so far."""
     while not (samples := await scrape(attackers.metrics)):  # noqa: ASYNC110 - it does not answer now
         await asyncio.sleep(LOOK_SECONDS)
-    height = largest(samples, ("parley_executed_height",)) or 0.0
-    return int(height), int(samples.get('parley_batches_total{result="OutOfSequence"}', 0.0))
+    heights = [value for name, value in samples.items() if name.startswith("parley_executed_height")]
+    return int(max(heights, default=0.0)), int(
+        samples.get('parley_batches_total{result="OutOfSequence"}', 0.0)
+    )
