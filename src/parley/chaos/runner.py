@@ -94,9 +94,7 @@ async def _live(settings: Settings, network: Network, history: History, say: Say
     try:
         await network.connect()
         network.start()
-        await _warm_up(workload, say)
-        if siege is not None:
-            await siege.begin(workload)
+        await _warm_up(workload, siege, say)
         guest = asyncio.create_task(_guest(workload, settings.seconds))
         faults = plan(settings.seed, settings.faults, settings.seconds, network.names)
         await asyncio.gather(nemesis.run(faults), _pass(settings.seconds, say))
@@ -113,17 +111,21 @@ async def _live(settings: Settings, network: Network, history: History, say: Say
     workload.require_sane()
 
 
-async def _warm_up(workload: Workload, say: Say) -> None:
+async def _warm_up(workload: Workload, siege: Siege | None, say: Say) -> None:
     say("starting", 0.0)
     try:
         async with asyncio.timeout(START_SECONDS):
             await workload.prepare()
+            if siege is not None:
+                await siege.prepare(workload)
     except TimeoutError:
         raise Unavailable(
             f"The brokers were not ready within {START_SECONDS:g} s; their logs say why."
         ) from None
     workload.begin()
     await asyncio.sleep(WARM_UP)
+    if siege is not None:
+        await siege.begin()
 
 
 async def _guest(workload: Workload, seconds: float) -> None:

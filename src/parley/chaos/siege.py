@@ -17,7 +17,7 @@ ANSWER_SECONDS = 60.0  # for what the bystander has begun when the attacks are o
 
 
 class Siege:
-    """From `begin` to `end`; `abandon` ends it in any case. The last organisation attacks, the second looks on."""
+    """From `prepare` to `end`; `abandon` ends it in any case. The last organisation attacks, the second looks on."""
 
     def __init__(self, network: Network, history: History, size: Size) -> None:
         self._network = network
@@ -28,22 +28,22 @@ class Siege:
         self._sampling: asyncio.Task[None] | None = None
         self.crew = Crew(history)
 
-    async def begin(self, workload: Workload) -> None:
-        """The bystander begins to work, and after a while the attackers are ready."""
+    async def prepare(self, workload: Workload) -> None:
+        """Both sides are connected."""
         organisations = [one.name for one in self._network.genesis.organisations]
         self._bystander = Bystander(await workload.bystander(organisations[1]), self._history)
-        await self._bystander.begin()
-        self._sampling = asyncio.create_task(self._sample())
         own = next(one for one in self._network.genesis.brokers if one.organisation == organisations[-1])
         addresses = {name: broker.address for name, broker in self._network.brokers.items()}
-        job = Job(
-            str(self._network.directory),
-            own.organisation,
-            addresses,
-            self._network.metrics[own.name],
-            self._size,
+        metrics = self._network.metrics[own.name]
+        await self.crew.start(
+            Job(str(self._network.directory), own.organisation, addresses, metrics, self._size)
         )
-        await self.crew.start(job)
+
+    async def begin(self) -> None:
+        """The bystander gets to work, and is left alone for a while."""
+        assert self._bystander is not None, "it was prepared"
+        await self._bystander.begin()
+        self._sampling = asyncio.create_task(self._sample())
         await asyncio.sleep(self._size.undisturbed_s)
 
     async def end(self) -> None:

@@ -25,6 +25,7 @@ class Crew:
         self._process: Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._is_gone = False  # its process has ended by itself
         self._idle = asyncio.Event()  # no attack is under way
         self._idle.set()
         self._since: dict[str, float] = {}  # attacks that are not over
@@ -50,6 +51,8 @@ class Crew:
         self._idle.clear()
         self._since.setdefault(attack, self._history.now)
         await self._say(attack.encode())
+        if self._is_gone:
+            self._fail_all()
 
     async def finish(self, seconds: float) -> None:
         """Nothing new is begun; what the attackers are at gets so much time to end."""
@@ -90,9 +93,13 @@ class Crew:
             else:
                 self._over(told)
         if self._process is not None:  # nobody has asked it to end
+            self._is_gone = True
             self._ready.set()
-            for attack in list(self._since):
-                self._over(Told(attack, f"the attackers' process has ended; {LOG} says why", held=False))
+            self._fail_all()
+
+    def _fail_all(self) -> None:
+        for attack in list(self._since):
+            self._over(Told(attack, f"the attackers' process has ended; {LOG} says why", held=False))
 
     def _over(self, told: Told) -> None:
         since = self._since.pop(told.attack, self._history.now)
