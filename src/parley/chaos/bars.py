@@ -12,7 +12,7 @@ from parley.chaos.nemesis import EXPENSIVE
 
 TIMES_QUIET = 3  # a bystander's p99 is below so many times its quiet one,
 LEAST_WAIT_S = 2.0  # or below this, whichever is larger
-MEMORY_BYTES = 512 * 1024 * 1024
+MEMORY_BYTES = 512_000_000
 EXECUTION_S = 0.25
 LOOP_S = 0.05
 RECEIPTS_BYTES = 8 * 1024 * 1024
@@ -134,7 +134,7 @@ def attacks_fail(facts: Facts) -> Iterator[str]:
 def bounded_memory(facts: Facts) -> Iterator[str]:
     for one in facts.measured:
         if one.memory_bytes is not None and one.memory_bytes >= MEMORY_BYTES:
-            yield f"{one.broker} took {one.memory_bytes / 2**20:.0f} MiB of memory, and {MEMORY_BYTES / 2**20:.0f} are allowed"
+            yield f"{one.broker} took {one.memory_bytes / 1e6:.0f} MB of memory, and {MEMORY_BYTES / 1e6:.0f} are allowed"
 
 
 def bounded_execution(facts: Facts) -> Iterator[str]:

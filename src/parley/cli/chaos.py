@@ -80,7 +80,8 @@ def chaos(
 
     Brokers are killed, paused, cut off, left without room on their disks, and, at most f of them at a time, made to lie,
     while clients publish, subscribe, read and administrate. Then everything heals, and every property is checked:
-    nothing acknowledged is lost, doubled or reordered, everything gets done again, all brokers hold the same.
+    nothing acknowledged is lost, doubled or reordered, everything gets done again, all brokers hold the same. With
+    `--faults expensive` one organisation's clients try to make others wait, and what that costs these is measured.
     """
     kinds = _kinds(faults)
     plots.check(chart, "--chart")
@@ -101,12 +102,19 @@ def _kinds(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in _CHOICES:
-            kind = name.partition(":")[0]
-            choices = [f"{kind}:{way}" for way in WAYS[kind]] if kind in WAYS else list(ALL_KINDS)
-            near = get_close_matches(name, choices, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}."
-            raise typer.BadParameter(f"there is no fault {name!r}; {advice}", param_hint="--faults")
+            raise typer.BadParameter(f"there is no fault {name!r}; {_advice(name)}", param_hint="--faults")
     return tuple(name for name in _CHOICES if name in names)
+
+
+def _advice(name: str) -> str:
+    """What else could be meant: a way of the kind that is named, or else a kind."""
+    kind, _, way = name.partition(":")
+    known = kind in WAYS
+    near = get_close_matches(way if known else name, WAYS[kind] if known else ALL_KINDS, n=1, cutoff=0.5)
+    prefix = f"{kind}:" if known else ""
+    if near:
+        return f"did you mean {prefix + near[0]!r}?"
+    return f"choose from {', '.join(prefix + each for each in (WAYS[kind] if known else ALL_KINDS))}."
 
 
 def _judged(path: Path) -> Report:

@@ -36,7 +36,7 @@ def _brokers(found: Expense) -> Table:
     for name, one in found.brokers.items():
         table.add_row(
             name,
-            _mebibytes(one.memory_bytes),
+            "not measured" if one.memory_bytes is None else f"{one.memory_bytes / 1e6:.0f} MB",
             _milliseconds(one.execution_s),
             f"{_milliseconds(one.loop_s)} {one.job}".rstrip(),
             _mebibytes(one.receipts_bytes),

@@ -80,7 +80,7 @@ class Sender:
             case Failure():
                 self.answers[answer.code] += 1
             case Exception():
-                self.answers[type(answer).__name__] += 1
+                self.answers["unanswered"] += 1
             case _:
                 self.answers[""] += 1
 

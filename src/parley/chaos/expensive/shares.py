@@ -13,6 +13,7 @@ from parley.model.credentials import Identity
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 
 COMPARISONS = 32  # of one constraint; with as many words between them it is as long as one may be
+LEAST_COMPARISONS = 3  # for which a constraint counts, however short
 AFFORDABLE = 300_000  # comparisons that one batch may cost: half of what a block has
 MOST_MESSAGES = 20  # of a costly batch, where constraints are few
 PAYLOAD = b"row"
@@ -80,13 +81,13 @@ async def commit(attackers: Attackers) -> Outcome:
 
 
 async def _costly_topic(attackers: Attackers) -> tuple[str, Identity, int]:
-    """A topic with constraints as long as they may be, who may publish to it, and how many messages a batch may have."""
+    """A topic with as many constraints as one client may hold, who may publish to it, and how many messages a batch may have."""
     topic = await attackers.topic("costly")
     identity = await attackers.recruit()
     client = await attackers.client(identity)
     constraints = [_constraint(number) for number in range(attackers.size.subscriptions)]
     await operate_all(client, [Subscribe(topic, constraint) for constraint in constraints])
-    each = len(constraints) * (COMPARISONS + 1)
+    each = len(constraints) * LEAST_COMPARISONS
     return topic, identity, min(AFFORDABLE // each, MOST_MESSAGES)
 
 
@@ -95,14 +96,17 @@ def _costly(number: int) -> list[Message]:
 
 
 def _constraint(number: int) -> str:
-    """One that is evaluated to its end for each message with `a == 1`, and holds for those with `b == 0`."""
-    first = 1 + number * COMPARISONS
-    others = (f"b != {first + place}" for place in range(COMPARISONS - 1))
-    return " and ".join(["a == 1", *others])
+    """One that is as short as matching counts them, and holds for every costly message: numbering takes longest."""
+    return f"a == 1 and b != {number + 1}"
+
+
+def _heavy_constraint() -> str:
+    """One that counts for as much as one may: comparisons of one tag would be taken together."""
+    return " and ".join(f"tag{number} != 1" for number in range(COMPARISONS))
 
 
 async def _visit(visitor: Client, topic: str) -> None:
-    constraint = _constraint(0)
+    constraint = _heavy_constraint()
     await visitor.operate(Subscribe(topic, constraint))
     await visitor.operate(Unsubscribe(topic, constraint))
 
