@@ -17,8 +17,8 @@ from parley.chaos.expensive.jobs import Job
 from parley.chaos.identities import administrator, new_identity
 from parley.client import Client, connect
 from parley.client.compose import EMPTY_HEADER, SALT_SIZE
-from parley.client.connection import Connection, Dialler
-from parley.client.sequences import SESSION_SIZE, VALID, Author
+from parley.client.connection import Connection, Dialler, Gone
+from parley.client.sequences import SESSION_SIZE, Author
 from parley.model.batches import PUBLISH, Message, MessageHeader, encode, sign_batch
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
@@ -29,6 +29,7 @@ from parley.net.tls import Address
 
 POLL_SECONDS = 0.05
 AT_ONCE = 100  # batches that are signed before anything else has a turn
+LONG_VALID = 10_000  # heights for which brokers keep a batch; an honest client is content with fewer
 LEAVING_SECONDS = 20.0  # after which a sender does not wait for answers any more
 
 
@@ -44,11 +45,17 @@ class Sender:
         self.answers: Counter[str] = Counter()  # by the code of a failure; "" for receipts
 
     def publication(
-        self, topic: str, messages: Sequence[Message], *, partition: int = 0, sequence: int = 0
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = 0,
+        sequence: int = 0,
+        valid: int = LONG_VALID,
     ) -> bytes:
         """The first batch of a session of its own, or one that claims to come later."""
         session = self._author.rng(SESSION_SIZE)
-        not_after = self._height() + VALID
+        not_after = self._height() + valid
         header = self._author.header((PUBLISH, topic, partition), session, sequence, len(messages), not_after)
         return sign_batch(header, tuple(messages), self._author.key)[1]
 
@@ -69,7 +76,9 @@ class Sender:
         await self._connection.close()
 
     async def _until_answered(self) -> None:
-        """Until something was answered: that makes room, and a lost connection answers everything."""
+        """Until something was answered, which makes room. Raises `Gone` if nothing more will be."""
+        if not self._connection.is_open:
+            raise Gone("the broker closed the connection to a sender")
         self._answered.clear()
         await self._answered.wait()
 

@@ -9,6 +9,7 @@ from parley.chaos.expensive.attackers import Attackers, message
 from parley.chaos.expensive.outcome import Outcome
 from parley.chaos.gauges import scrape
 from parley.client.errors import ParleyError
+from parley.client.sequences import VALID
 
 WRONG_SEQUENCE = 7
 LONGEST_HOLD = 64  # heights after which a pool proposes a batch again, at the latest
@@ -43,7 +44,7 @@ async def sessions(attackers: Attackers) -> Outcome:
     identity = await attackers.recruit()
     sender = await attackers.sender(identity)
     await sender.send(
-        sender.publication(topic, [message()], partition=partition)
+        sender.publication(topic, [message()], partition=partition, valid=VALID)
         for _ in range(size.sessions)
         for partition in range(size.partitions)
     )
