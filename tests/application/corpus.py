@@ -39,9 +39,11 @@ from tests.application.stories import (
     writers,
 )
 
+from parley.applications import VERSION
 from parley.model.batches import CONTROL, PUBLISH, STAGED
 
-RECORD = Path(__file__).parents[1] / "vectors" / "codes.json"
+VECTORS = Path(__file__).parents[1] / "vectors"
+RECORD = VECTORS / "codes.json"  # of version 2
 
 
 def _cases() -> Iterator[tuple[str, Callable[[], list[Said]]]]:
@@ -96,11 +98,27 @@ def lengthened(words: Iterable[str]) -> list[str]:
     return list(chain.from_iterable([code] * int(count or 1) for code, _, count in runs))
 
 
-def record() -> None:
-    """Once, on the code whose codes are to stay: what is recorded is never recorded again."""
+def recorded(version: int = VERSION) -> dict[str, list[str]]:
+    """The codes of all cases: those of the first record, and what later versions decide otherwise."""
+    codes: dict[str, list[str]] = json.loads(RECORD.read_text())
+    for later in range(3, version + 1):
+        changed = _changes(later)
+        codes |= json.loads(changed.read_text()) if changed.exists() else {}
+    return codes
+
+
+def record(version: int = VERSION) -> None:
+    """Once for a new version: what it decides otherwise than those before. What is recorded is never recorded again."""
+    before = recorded(version - 1)
+    codes = {name: shortened(code for _, code in case()) for name, case in CASES.items()}
     entries = [
-        f"{json.dumps(name)}: {json.dumps(shortened(code for _, code in case()), separators=(',', ':'))}"
-        for name, case in CASES.items()
+        f"{json.dumps(name)}: {json.dumps(words, separators=(',', ':'))}"
+        for name, words in codes.items()
+        if words != before.get(name)
     ]
-    with RECORD.open("x") as file:
+    with _changes(version).open("x") as file:
         file.write("{\n" + ",\n".join(entries) + "\n}\n")
+
+
+def _changes(version: int) -> Path:
+    return VECTORS / f"codes-{version}.json"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from tests.application.corpus import CASES, RECORD, lengthened
+from tests.application.corpus import CASES, lengthened, recorded
 
-_RECORDED: dict[str, list[str]] = json.loads(RECORD.read_text())
+_RECORDED = recorded()
 
 
 def test_every_case_was_recorded_and_no_other() -> None:
