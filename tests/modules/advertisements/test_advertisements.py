@@ -113,6 +113,7 @@ def test_they_take_their_part_of_what_a_block_may_clear_away(
     world.apply(world.control(ADMIN, DeleteTopic("orders")), world.control(ADMIN, DeleteTopic("other")))
     ended = [len(closings(world.apply())) for _ in range(3)]
     assert ended == [4, 3, 0]  # in two blocks, with the advertisement; then the other topic
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, ADVERTISEMENTS, ADVERTISERS, HELD, CONSTRAINTS, ENDING):
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, ADVERTISEMENTS, ADVERTISERS, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
+    assert not world.entries(HELD.prefix("subscriptions"))
     assert world.rebuilt_root() == world.root

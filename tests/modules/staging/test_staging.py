@@ -397,7 +397,7 @@ def test_a_writer_is_remembered_for_a_while_after_its_last_commit(
     world.wait(1)
     assert writer(world) is None
     assert not world.entries(COUNTS.prefix("writers"))
-    assert not world.table(HELD)
+    assert not world.entries(HELD.prefix("writers"))
 
 
 # -- numbering over several blocks ---------------------------------------------------------------------------------------

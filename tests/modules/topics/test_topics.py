@@ -165,8 +165,9 @@ def test_a_deleted_topic_ends_its_log_its_subscriptions_and_its_orders() -> None
     assert topic(world).deleted
     assert [(end.partition, end.final_ps) for end in closings(world.apply())] == [(0, 1), (1, 0)]
     assert world.record(HEADS, "orders", 0) == PartitionRecord(2, 2)
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, CONSTRAINTS, ENDING):
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
+    assert not world.entries(HELD.prefix("subscriptions"))
     assert world.publish(ALICE, "orders").code == UnknownTopic.code
     assert world.do(ALICE, Subscribe("orders", "")).code == UnknownTopic.code
 
@@ -231,8 +232,9 @@ def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest
     world.wait(1)
     ended = [len(closings(world.leaves(height))) for height in range(world.height - 2, world.height + 1)]
     assert ended == [4, 2, 1]  # in two blocks; then the other topic
-    for table in (SUBSCRIPTIONS, ORDER_HEADS, HELD, CONSTRAINTS, ENDING):
+    for table in (SUBSCRIPTIONS, ORDER_HEADS, CONSTRAINTS, ENDING):
         assert not world.entries(table.prefix())
+    assert not world.entries(HELD.prefix("subscriptions"))
     assert world.do(ADMIN, create()).code == OK
     assert world.rebuilt_root() == world.root
 
