@@ -33,6 +33,7 @@ from parley.sim.observations import (
     Persisted,
     Recovered,
     Sent,
+    Served,
     Started,
     Status,
     Submitted,
@@ -333,6 +334,24 @@ def test_a_disk_that_does_not_become_whole_is_seen() -> None:
 
 def test_nothing_is_demanded_of_a_run_that_did_not_heal() -> None:
     assert verdicts(checkers.Liveness(30), [Ended(2000, statuses(0), (BATCH,), 0)]) == []
+
+
+@pytest.mark.parametrize(
+    ("views", "milliseconds", "speaks"), [(8, 4_000, False), (9, 100, True), (1, 4_001, True)]
+)
+def test_a_bystander_that_waits_for_long_is_seen(views: int, milliseconds: int, speaks: bool) -> None:
+    checker = checkers.Unhindered(depth=2, liars=1, view_timeout=500)
+    said = verdicts(checker, [Served("publication", 1, views, milliseconds)])
+    assert [words.split(" took ")[0] for words in said] == ["the publication of a bystander"] * speaks
+    assert verdicts(checker, [Served("staged row", 2, views, milliseconds)]) == []
+
+
+@pytest.mark.parametrize(("event", "speaks"), [("slow", True), ("in time", False), ("suspect", False)])
+def test_a_block_that_takes_long_is_seen(event: str, speaks: bool) -> None:
+    took = 250_000 if event == "in time" else 250_001
+    slow = dataclasses.replace(applied(2, 7), execution_us=took, suspect=event == "suspect")
+    said = verdicts(checkers.BoundedExecution(250), [slow])
+    assert said == ["replica 2 executed block 7 for 250 ms, longer than 250 ms"] * speaks
 
 
 def test_violations_carry_name_and_time_and_are_bounded() -> None:

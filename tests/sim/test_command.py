@@ -60,6 +60,11 @@ def test_several_seeds_are_summed_up_under_the_same_keys() -> None:
     assert "seeds 0 to 1: every property holds" in words
 
 
+def test_processes_that_share_the_seeds_change_nothing() -> None:
+    words = ("run", "--nodes", "4", "--byzantine", "1", "--seeds", "2", "--json")
+    assert invoke(*words, "--jobs", "2") == invoke(*words)
+
+
 @pytest.mark.parametrize("seeds", ["1", "2"])
 def test_a_violation_ends_with_1_and_is_told(seeds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = replace(run(4, 0, 0), violations=(Violation("agreement", 1234, "two blocks"),))
@@ -78,6 +83,8 @@ def test_a_violation_ends_with_1_and_is_told(seeds: str, monkeypatch: pytest.Mon
         (["--byzantine", "1", "--actor", "silent", "--actor", "crash"], "2 actors are named"),
         (["--chain", "4"], "'--chain'"),
         (["--crypto", "none"], "'none'"),
+        (["--expensive"], "add --application pubsub"),
+        (["--jobs", "0"], "'--jobs'"),
     ],
 )
 def test_wrong_use_ends_with_2_and_says_why(words: list[str], complaint: str) -> None:

@@ -1,6 +1,9 @@
 """`parley sim`: the deterministic simulator."""
 
+import multiprocessing
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,7 +13,7 @@ from parley.cli.output import Json, emit, progress, table
 from parley.cli.sim_twins import twins
 from parley.consensus.committee import faults
 from parley.sim.byzantine import ACTORS
-from parley.sim.report import Summary, describe, listed, summarise
+from parley.sim.report import Report, Summary, describe, listed, summarise
 from parley.sim.scenario import MAX_NODES
 from parley.sim.scenario import run as play
 
@@ -63,6 +66,13 @@ def run(
     beyond_f: Annotated[
         bool, typer.Option("--beyond-f", help="Allow more liars than the network can bear.")
     ] = False,
+    expensive: Annotated[
+        bool,
+        typer.Option(
+            "--expensive", help="With pub/sub: one organisation asks for all that is dear to execute."
+        ),
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=16, help="Processes that share the seeds.")] = 1,
     json: Json = False,
 ) -> None:
     """Run simulated networks from seeds and check their properties.
@@ -70,26 +80,28 @@ def run(
     Faults come first: liars, crashes in the middle of writes, loss up to 30 %, partitions; with pub/sub also long
     absences and, where f leaves room beside the liars, lost and damaged disks. Then all must heal.
     """
+    if expensive and application is not Application.PUBSUB:
+        raise typer.BadParameter(
+            "only pub/sub has clients that can be expensive; add --application pubsub.",
+            param_hint="--expensive",
+        )
     forced = actor or []
     if byzantine is None:
         byzantine = max(min(2, faults(nodes)), len(forced))
     _check(nodes, byzantine, forced, beyond_f=beyond_f)
-    reports = []
+    one = partial(
+        play,
+        nodes,
+        byzantine,
+        application=application.value,
+        crypto=crypto.value,
+        depth=chain,
+        actors=forced,
+        leaders=leaders.value,
+        expensive=expensive,
+    )
     with progress("simulating", seeds) as advance:
-        for number in range(seed, seed + seeds):
-            reports.append(
-                play(
-                    nodes,
-                    byzantine,
-                    number,
-                    application=application.value,
-                    crypto=crypto.value,
-                    depth=chain,
-                    actors=forced,
-                    leaders=leaders.value,
-                )
-            )
-            advance()
+        reports = _play_all(one, range(seed, seed + seeds), jobs, advance)
     holds = not any(report.violations for report in reports)
     if seeds == 1:
         emit(reports[0], lambda: describe(reports[0]), as_json=json, holds=holds)
@@ -102,6 +114,25 @@ def actors(json: Json = False) -> None:
     """List the liars that `parley sim run --actor` can force."""
     stories = {name: actor.story for name, actor in ACTORS.items()}
     emit({"actors": stories}, lambda: table(("actor", "what it does"), stories.items()), as_json=json)
+
+
+def _play_all(
+    one: Callable[[int], Report], seeds: range, jobs: int, advance: Callable[[], None]
+) -> list[Report]:
+    """The reports by seed; they do not depend on `jobs`."""
+    if jobs == 1:
+        return _advancing(map(one, seeds), advance)
+    # Processes of their own, not copies of this one: the progress bar has threads.
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return _advancing(pool.imap(one, seeds), advance)
+
+
+def _advancing(reports: Iterable[Report], advance: Callable[[], None]) -> list[Report]:
+    done = []
+    for report in reports:
+        done.append(report)
+        advance()
+    return done
 
 
 def _check(nodes: int, byzantine: int, forced: list[str], *, beyond_f: bool) -> None:
@@ -137,6 +168,7 @@ def _summary(summary: Summary) -> str:
         f"  committed  at least {summary.committed} blocks in each run; {summary.acknowledged} batches in all",
         f"  faults     {summary.crashes} crashes",
         f"  happened   {listed(summary.happened)}",
+        f"  execution  of a block took {summary.longest_execution_ms:.1f} ms at most",
         f"  trace      {summary.trace_hash}",
     ]
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from parley.sim.observations import (
     Persisted,
     Recovered,
     Sent,
+    Served,
     Started,
     Submitted,
     Wiped,
@@ -229,6 +230,49 @@ class StaysUp:
 
     def see(self, event: Observation) -> str | None:
         return f"replica {event.replica} stopped: {event.why}" if isinstance(event, Failed) else None
+
+
+class BoundedExecution:
+    """No block keeps a correct replica busy for long: it handles nothing else meanwhile."""
+
+    name = "bounded execution"
+
+    def __init__(self, max_ms: int) -> None:
+        self._max_ms = max_ms
+
+    def see(self, event: Observation) -> str | None:
+        if not isinstance(event, Applied) or event.suspect or event.execution_us <= 1_000 * self._max_ms:
+            return None
+        return (
+            f"replica {event.replica} executed block {event.block.height} for {event.execution_us // 1_000} ms, "
+            f"longer than {self._max_ms} ms"
+        )
+
+
+class Unhindered:
+    """After the faults, a client that asks for little gets it within so many views a step, whatever others ask for.
+
+    A block is committed when leaders of `depth` views in a row and of the one that tells of it are correct, and f liars
+    can break f such runs: with the view under way this makes k = (depth + 2) (f + 1) views. As many view timeouts are
+    the limit, too: no view ends while all replicas execute, so that views alone would show nothing.
+    """
+
+    name = "unhindered"
+
+    def __init__(self, depth: int, liars: int, view_timeout: int) -> None:
+        self._views = (depth + 2) * (liars + 1)
+        self._view_timeout = view_timeout
+
+    def see(self, event: Observation) -> str | None:
+        if not isinstance(event, Served):
+            return None
+        views = event.steps * self._views
+        if event.views <= views and event.milliseconds <= views * self._view_timeout:
+            return None
+        return (
+            f"the {event.asked} of a bystander took {event.views} views and {event.milliseconds / 1_000:.1f} s, "
+            f"more than {views} views or their timeouts"
+        )
 
 
 class Liveness:

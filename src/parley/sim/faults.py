@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -61,6 +61,8 @@ TROUBLES = {
         damages=3,
     ),
 }
+# Shorter, because everything that an expensive client asks for is executed by all, and looked at by all checkers.
+WITH_EXPENSIVE = replace(TROUBLES["pubsub"], duration=8_000, min_absence=2_000, max_absence=4_000, damages=1)
 
 
 def stir(world: World, seed: int, trouble: Trouble) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
@@ -11,6 +11,7 @@ from parley.consensus.record import SafetyState, recover_record
 from parley.ledger import layout
 from parley.ledger.application import StateMachine
 from parley.replica.ports import Effect, LocalStore, Participant
+from parley.sim.charge import Meter
 from parley.sim.disk import Disk
 
 
@@ -34,7 +35,14 @@ class Host:
     """The state of one machine. `executed` counts its effects over all restarts: the index at which it can crash."""
 
     def __init__(
-        self, index: int, new_disk: NewDisk, launch: Start, chance: Random, *, correct: bool
+        self,
+        index: int,
+        new_disk: NewDisk,
+        launch: Start,
+        chance: Random,
+        *,
+        correct: bool,
+        meter: Meter | None = None,
     ) -> None:
         self.index = index
         self.disk = new_disk()
@@ -42,6 +50,7 @@ class Host:
         self.launch = launch
         self.chance = chance
         self.correct = correct
+        self.meter = meter or Meter()
         self.running: Running | None = None
         self.incarnation = 0
         self.executed = 0
@@ -54,6 +63,8 @@ class Host:
         self.crash_during: type[Effect] | None = None
         self.downtime = 0
         self.refused: Counter[str] = Counter()  # by reason
+        # Inputs that wait until execution is over; None: nothing is being executed.
+        self.backlog: deque[Callable[[], None]] | None = None
         self._last_view = 0
         self._last_committed = 0
 
@@ -67,7 +78,10 @@ class Host:
 
     @property
     def committed(self) -> int:
-        return self.running.participant.executed_height if self.running else self._last_committed
+        """What it has executed; what it is executing now does not count yet."""
+        if self.running is None or self.backlog is not None:
+            return self._last_committed
+        return self.running.participant.executed_height
 
     @property
     def is_whole(self) -> bool:
@@ -99,8 +113,19 @@ class Host:
         self.wiped = True
         self._last_committed = 0
 
+    def occupy(self, committed: int) -> None:
+        """It executes from now on, and takes no input; `committed` is what it had executed before."""
+        self._last_committed = committed
+        self.backlog = deque()
+
+    def release(self) -> deque[Callable[[], None]]:
+        """Execution is over: the inputs that have waited for that."""
+        waiting, self.backlog = self.backlog or deque(), None
+        return waiting
+
     def stop(self) -> None:
         """The process is gone; its memory with it."""
         self._last_view, self._last_committed = self.view, self.committed
-        self.running = None
+        self.running = self.backlog = None
+        self.meter.reset()
         self.incarnation += 1

@@ -75,12 +75,27 @@ class Applied(_OfReplica):
     """A correct replica executed a committed block; `leaves` is what its disk holds of the results.
 
     `suspect`: its disk was damaged, so it may execute the block wrongly, and must notice by what others certify.
+    `execution_us` is how long that took, where it is charged.
     """
 
     block: Block
     receipts: tuple[Receipt, ...]
     leaves: bytes = b""
     suspect: bool = False
+    execution_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A client that asks for little has got it after so many views and milliseconds.
+
+    `steps` is how many batches had to be ordered for it, one after the other.
+    """
+
+    asked: str
+    steps: int
+    views: int
+    milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,7 @@ Observation = (
     | Wiped
     | Recovered
     | Applied
+    | Served
     | Certified
     | Failed
     | Healed

@@ -45,6 +45,7 @@ class Report:
     virtual_seconds: float
     recovery_seconds: float
     recovery_views: int
+    longest_execution_ms: float = 0.0  # of a block, by a correct replica; 0: it is not charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Summary:
     happened: dict[str, int]
     refused: dict[str, int]
     evidence: dict[str, int]
+    longest_execution_ms: float
     runs: tuple[Report, ...]
 
 
@@ -92,6 +94,7 @@ def summarise(runs: Sequence[Report]) -> Summary:
         happened=_sum(run.happened for run in runs),
         refused=_sum(run.refused for run in runs),
         evidence=_sum(run.evidence for run in runs),
+        longest_execution_ms=max(run.longest_execution_ms for run in runs),
         runs=tuple(runs),
     )
 
@@ -112,6 +115,7 @@ def describe(run: Report) -> str:
             f"  faults     {run.crashes} crashes; {run.messages_lost} of {run.messages_sent} messages lost",
             f"  happened   {listed(run.happened)}",
             f"  healing    {run.recovery_seconds:.1f} s and {run.recovery_views} views after the faults ended",
+            f"  execution  of a block took {run.longest_execution_ms:.1f} ms at most",
             f"  refused    {listed(run.refused)}",
             f"  evidence   {listed(run.evidence)}",
             f"  trace      {run.trace_hash}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
+from typing import Any, Protocol
 
 from parley.application.block import Derived
-from parley.application.machine import Machine
 from parley.consensus.types import Block, Header
 from parley.ledger.application import KeyValue, Mounted, Results, StateMachine, Writes
 from parley.replica.ports import Receipt
@@ -66,6 +66,14 @@ class EqualResults:
         )
 
 
+class Keeping(StateMachine, Protocol):
+    """A state machine that says what it keeps between blocks, as those made of modules do."""
+
+    @property
+    def derived(self) -> dict[Derived[Any], Any] | None:
+        """None before the first block."""
+
+
 class KeptState:
     """After every block, what a correct replica keeps in memory equals what loading it from the store gives.
 
@@ -77,15 +85,13 @@ class KeptState:
     def __init__(self) -> None:
         self._differing: dict[tuple[int, int], tuple[str, ...]] = {}  # by member and height
 
-    def watched(self, member: int, mounted: Mounted) -> Mounted:
+    def watched(self, member: int, mounted: Mounted[Keeping]) -> Mounted:
         """The application of one member, whose memory is compared from now on."""
-        machine = mounted.machine
-        assert isinstance(machine, Machine), "applications made of modules say what they keep"
 
         def note(height: int, names: tuple[str, ...]) -> None:
             self._differing[member, height] = names
 
-        return Mounted(_Compared(machine, note), mounted.keeper)
+        return Mounted(_Compared(mounted.machine, note), mounted.keeper)
 
     def see(self, event: Observation) -> str | None:
         if not isinstance(event, Applied):
@@ -102,7 +108,7 @@ class KeptState:
 class _Compared:
     """A state machine that loads what it keeps once more after every block; `note` gets the names of what differs."""
 
-    def __init__(self, machine: Machine, note: Callable[[int, tuple[str, ...]], None]) -> None:
+    def __init__(self, machine: Keeping, note: Callable[[int, tuple[str, ...]], None]) -> None:
         self._machine = machine
         self._note = note
         self.genesis, self.admit = machine.genesis, machine.admit

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from parley.consensus.committee import faults
 from parley.consensus.record import SafetyState, recover_record
 from parley.consensus.types import Instance
 from parley.crypto.qc import QCScheme, Signer
@@ -17,9 +18,10 @@ from parley.replica.ports import LocalStore, Participant
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
 from parley.sim.chance import CRYPTO, committee_keys, stream
+from parley.sim.charge import MILLISECOND, Meter
 from parley.sim.checkers import Checkers, Violation
 from parley.sim.disk import Disk
-from parley.sim.faults import TROUBLES, Trouble, stir
+from parley.sim.faults import TROUBLES, WITH_EXPENSIVE, Trouble, stir
 from parley.sim.host import Host, Running, Start
 from parley.sim.network import Network
 from parley.sim.observations import Ended, Healed, Observation, Opened, Status
@@ -53,6 +55,7 @@ def run(
     actors: Sequence[str] | None = None,
     leaders: str = "round-robin",
     trouble: Trouble | None = None,
+    expensive: bool = False,
 ) -> Report:
     """Play the whole story of a seed: faults, healing, judgement."""
     simulation = Simulation(
@@ -64,8 +67,9 @@ def run(
         depth=depth,
         actors=actors,
         leaders=leaders,
+        expensive=expensive,
     )
-    trouble = trouble or TROUBLES[application]
+    trouble = trouble or (WITH_EXPENSIVE if expensive else TROUBLES[application])
     stir(simulation.world, seed, trouble)
     simulation.start()
     simulation.world.run(trouble.duration)
@@ -90,13 +94,16 @@ class Simulation:
         leaders: str = "round-robin",
         clients: int = 4,
         batches: int = 30,
+        expensive: bool = False,
         observer: Observer | None = None,
     ) -> None:
-        """`clients` and `batches` are the counter's."""
+        """`clients` and `batches` are the counter's, `expensive` is of pub/sub."""
         self.seed, self.nodes, self.crypto, self.depth, self.leaders = seed, nodes, crypto, depth, leaders
         self.actors = cast(seed, nodes, byzantine, actors)
         self.setting: Setting = (
-            Publishing(seed, nodes) if application == "pubsub" else Counting(seed, clients, batches)
+            Publishing(seed, nodes, expensive=expensive)
+            if application == "pubsub"
+            else Counting(seed, clients, batches)
         )
         self._observer = observer
         self._checkers = Checkers(
@@ -108,6 +115,7 @@ class Simulation:
                 checkers.RecordSurvives(),
                 checkers.StaysUp(),
                 checkers.Liveness(self.setting.recovery_views + VIEWS_PER_MEMBER * nodes),
+                checkers.Unhindered(depth, faults(nodes), VIEW_TIMEOUT),
                 *self.setting.checkers(),
             ]
         )
@@ -179,6 +187,7 @@ class Simulation:
             virtual_seconds=now / 1000,
             recovery_seconds=(now - healed.time) / 1000 if healed else 0.0,
             recovery_views=views - max(s.view for s in healed.replicas) if healed else 0,
+            longest_execution_ms=self.world.longest_execution_us / MILLISECOND,
         )
 
     def _hosts(self) -> list[Host]:
@@ -196,14 +205,17 @@ class Simulation:
                 leaders=self.leaders,
                 patience=self.setting.patience,
             )
-            member = _Member(config, signer, scheme, self.setting, stream(self.seed, "nonce", index))
+            meter = Meter()
+            chance = stream(self.seed, "nonce", index)
+            member = _Member(config, signer, scheme, self.setting, chance, meter)
             launch: Start = member.launch
             if index in self.actors:
                 others = tuple(liar for liar in self.actors if liar != index)
                 seat = Seat(instance, signer, stream(self.seed, "actor", index), others, member.another)
                 launch = partial(_launch_liar, self.actors[index], seat, member)
-            chance = stream(self.seed, "disk", index)
-            hosts.append(Host(index, member.new_disk, launch, chance, correct=index not in self.actors))
+            correct = index not in self.actors
+            disk_chance = stream(self.seed, "disk", index)
+            hosts.append(Host(index, member.new_disk, launch, disk_chance, correct=correct, meter=meter))
         return hosts
 
     def _watch(self, time: int, event: Observation) -> None:
@@ -244,9 +256,10 @@ class _Member:
     scheme: QCScheme
     setting: Setting
     chance: Random
+    meter: Meter
 
     def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Running:
-        mounted = self.setting.mounted(self.config.index)
+        mounted = self.setting.mounted(self.config.index, self.meter)
         return Running(
             awaken(
                 self.config,
@@ -261,7 +274,7 @@ class _Member:
         )
 
     def new_disk(self, *, abstaining: bool = False) -> Disk:
-        machine = self.setting.mounted(self.config.index).machine
+        machine = self.setting.mounted(self.config.index, self.meter).machine
         return Disk(*provision(self.config, machine, abstaining=abstaining))
 
     def another(self) -> tuple[Disk, Participant]:

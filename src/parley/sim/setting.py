@@ -9,6 +9,7 @@ from parley.crypto.hashing import digest
 from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
 from parley.sim import counter
+from parley.sim.charge import Meter
 from parley.sim.checkers import Checker, NoDuplication
 from parley.sim.observations import Observation
 from parley.sim.report import Answers
@@ -41,8 +42,8 @@ class Setting(Protocol):
     recovery_views: int  # in how many views all must have healed, besides some for each member
     patience: Patience  # when replicas start from a snapshot
 
-    def mounted(self, member: int) -> Mounted:
-        """A new application of a member: its replica gets one in each of its lives."""
+    def mounted(self, member: int, meter: Meter) -> Mounted:
+        """A new application of a member: its replica gets one in each of its lives. Execution may be charged to `meter`."""
 
     def users(self, world: World) -> Users: ...
 
@@ -65,7 +66,7 @@ class Counting:
         self._users = partial(Workload, seed=seed, clients=clients, batches=batches)
         self.chain = digest("sim/chain", str(seed).encode())
 
-    def mounted(self, member: int) -> Mounted:  # noqa: ARG002 - all members have the same
+    def mounted(self, member: int, meter: Meter) -> Mounted:  # noqa: ARG002 - all have the same, and it costs nothing
         return counter.mounted()
 
     def users(self, world: World) -> Users:

@@ -49,6 +49,7 @@ class World:
         self.trace = Trace()
         self.evidence: Counter[str] = Counter()
         self.happened: Counter[str] = Counter()  # to correct replicas
+        self.longest_execution_us = 0  # of a block, by a correct replica
         self._watch = watch
         self._clock: Clock[Callable[[], None]] = Clock()
 
@@ -101,9 +102,7 @@ class World:
         host.running, participant = running, running.participant
         host.joining = isinstance(participant, Joiner)
         self._see(host, seen.Started(replica, participant.executed_height, host.joining))
-        self._act(host, lambda: participant.start(self.now))
-        if host.running is running and not host.joining:  # it did not crash meanwhile
-            self._see(host, seen.Resumed(replica, participant.executed_height))
+        self._act(host, lambda: participant.start(self.now), lambda: self._resumed(host, running))
 
     def submit(self, replica: int, batch: bytes) -> None:
         """A local client hands a batch to the replica; lost if it is down."""
@@ -147,6 +146,10 @@ class World:
             host.damaged = True
             host.suspect = host.suspect or key.startswith(layout.APPLICATION)
 
+    def _resumed(self, host: Host, running: Running) -> None:
+        if host.running is running and not host.joining:  # it did not crash meanwhile
+            self._see(host, seen.Resumed(host.index, running.participant.executed_height))
+
     def _deliver(self, receiver: int, sender: int, data: bytes) -> None:
         host = self.hosts[receiver]
         if running := host.running:
@@ -168,7 +171,17 @@ class World:
             return [Refused(None, Reason.INADMISSIBLE, refused.code)]
         return running.participant.submit(self.now, admitted).effects
 
-    def _act(self, host: Host, step: Callable[[], list[Effect]]) -> None:
+    def _act(
+        self, host: Host, step: Callable[[], list[Effect]], then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Let the replica take an input, then execute its effects, then do what follows.
+
+        If it executes blocks in this step, its effects come when that time is over, and all other inputs wait for them.
+        """
+        if host.backlog is not None:
+            host.backlog.append(partial(self._act, host, step, then))
+            return
+        before = host.committed
         try:
             effects = step()
         except Exception as error:
@@ -176,6 +189,28 @@ class World:
                 raise  # the liar's own code is wrong
             self._fail(host, _describe(error))
             return
+        if busy := host.meter.due():
+            host.occupy(before)
+            self._clock.schedule(busy, partial(self._executed, host, host.incarnation, effects, then))
+        else:
+            self._perform(host, effects)
+            then()
+
+    def _executed(
+        self, host: Host, incarnation: int, effects: list[Effect], then: Callable[[], None]
+    ) -> None:
+        """The time of an execution is over: its effects come, then the inputs that have waited, up to the next execution."""
+        if host.incarnation != incarnation:  # it has crashed in the middle: nothing of this is on its disk
+            return
+        waiting = host.release()
+        self._perform(host, effects)
+        then()
+        while waiting and host.incarnation == incarnation and host.backlog is None:
+            waiting.popleft()()
+        if host.incarnation == incarnation and host.backlog is not None:
+            host.backlog.extend(waiting)
+
+    def _perform(self, host: Host, effects: list[Effect]) -> None:
         for effect in effects:
             if host.crashes_at(effect):
                 self._crash_during(host, effect)
@@ -216,7 +251,13 @@ class World:
             case Applied():
                 self.trace.add(self.now, host.index, b"applied", effect.block.id)
                 leaves = host.disk.get(layout.receipts(effect.block.height)) or b""
-                self._see(host, seen.Applied(host.index, effect.block, effect.receipts, leaves, host.suspect))
+                took = host.meter.took(effect.block.height)
+                if host.correct:
+                    self.longest_execution_us = max(self.longest_execution_us, took)
+                self._see(
+                    host,
+                    seen.Applied(host.index, effect.block, effect.receipts, leaves, host.suspect, took),
+                )
             case Certified():
                 self.trace.add(self.now, host.index, b"certified", effect.qc.block)
                 if not host.suspect:

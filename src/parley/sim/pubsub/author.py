@@ -37,14 +37,17 @@ def tagged(chance: Random, payload: bytes, rule: str = "", **tags: Value) -> Mes
 
 
 class Author:
-    """One session of one key."""
+    """One session of one key. One that is `cautious` hands what it signs to every broker, and gives it much time."""
 
-    def __init__(self, post: Post, chain: bytes, person: Person, chance: Random) -> None:
+    def __init__(
+        self, post: Post, chain: bytes, person: Person, chance: Random, *, cautious: bool = False
+    ) -> None:
         self.person = person
         self.chance = chance
         self.session = chance.randbytes(16)
         self._post = post
         self._chain = chain
+        self._cautious = cautious
         self._next: Counter[Target] = Counter()
         self._waiting: Counter[Target] = Counter()
 
@@ -72,7 +75,7 @@ class Author:
             self._waiting[target] -= 1
             settle(receipt)
 
-        self._post.hand_in(digest, body, self.chance, decided)
+        self._post.hand_in(digest, body, self.chance, decided, everywhere=self._cautious)
         return digest
 
     def sign(
@@ -105,7 +108,8 @@ class Author:
 
     def _validity(self, sequence: int) -> int:
         """A sequence lives as long as its batches could be applied: its first one makes it live through the run."""
-        return SHORT if sequence and self.chance.random() < OFTEN_SHORT else LONG
+        short = sequence and self.chance.random() < OFTEN_SHORT and not self._cautious
+        return SHORT if short else LONG
 
     def _begin(self, target: Target, messages: tuple[Message, ...], settle: Settle) -> None:
         sequence = self._next[target]
@@ -116,7 +120,7 @@ class Author:
     def _hand_in(self, target: Target, messages: tuple[Message, ...], sequence: int, settle: Settle) -> None:
         digest, body = self.sign(target, messages, sequence)
         decided = partial(self._decided, target, messages, sequence, settle)
-        self._post.hand_in(digest, body, self.chance, decided)
+        self._post.hand_in(digest, body, self.chance, decided, everywhere=self._cautious)
 
     def _decided(
         self,

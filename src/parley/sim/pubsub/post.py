@@ -36,14 +36,20 @@ class Post:
     def outstanding(self) -> tuple[bytes, ...]:
         return tuple(self._waiting)
 
-    def hand_in(self, digest: bytes, body: bytes, chance: Random, settle: Settle) -> None:
-        """`settle` gets the receipt that decides the batch."""
+    def hand_in(
+        self, digest: bytes, body: bytes, chance: Random, settle: Settle, *, everywhere: bool = False
+    ) -> None:
+        """`settle` gets the receipt that decides the batch. `everywhere`: it goes to every broker right away."""
         self.world.observe(Submitted(digest, body))
         self._waiting[digest] = settle
         self._earlier.append(body)
         several = faults(len(self.world.hosts)) + 1 if chance.random() < OFTEN_AT_ONCE else 1
-        self._carry(body, chance, several)
+        self._carry(body, chance, len(self.world.hosts) if everywhere else several)
         self.world.after(ACK_TIMEOUT, partial(self._retry, digest, body, chance))
+
+    def expect(self, digest: bytes, settle: Settle) -> None:
+        """`settle` gets the next receipt of a batch that has had one: what was staged is published later."""
+        self._waiting[digest] = settle
 
     def throw_in(self, digest: bytes | None, body: bytes, chance: Random, brokers: int = 1) -> None:
         """Hand in what no client waits for; without a digest it is not a batch."""

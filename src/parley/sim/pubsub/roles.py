@@ -44,11 +44,11 @@ class Role(ABC):
         self._post = post
         self._chance = author.chance
         self._stopped = False
-        self._started = False
+        self.started = False
 
     def start(self) -> None:
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             self._post.world.after(self._chance.randint(*self.pauses), self._turn)
 
     def stop(self) -> None:
