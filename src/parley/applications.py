@@ -10,6 +10,7 @@ from importlib import import_module
 
 from parley.application.application import OWN_VERSIONS, Application
 from parley.application.module import Module
+from parley.application.work import Budget
 from parley.model.genesis import Genesis
 from parley.modules.advertisements import rules as advertisements
 from parley.modules.publishing import rules as publishing
@@ -36,11 +37,13 @@ MODULES: tuple[Module, ...] = (
 DATA_SHARD = Application("data shard", VERSION, MODULES)
 
 
-def data_shard(numbered_bytes: int) -> Application:
-    """The data shard, but a block numbers so many bytes of staged batches: in simulations stages take several blocks."""
+def data_shard(numbered_bytes: int, budget: Budget | None = None) -> Application:
+    """The data shard, but a block numbers so many bytes of staged batches, and may do so much: in simulations both are
+    small, so that a little takes several blocks.
+    """
     cramped = staging.module(numbered_bytes)
     modules = tuple(cramped if one is staging.MODULE else one for one in MODULES)
-    return Application("data shard", VERSION, modules)
+    return Application("data shard", VERSION, modules, budget)
 
 
 class ApplicationError(ValueError):

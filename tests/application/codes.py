@@ -16,11 +16,13 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, START, WRITER, Actor, Signed, World, actor, mount, registration
 
-from parley.application import machine, sequences, strangers, work
+from parley.application import machine, sequences, strangers
 from parley.application.block import BlockContext
 from parley.application.expiry import EXPIRY
 from parley.application.operations import Operation
 from parley.application.quotas import COUNTS, HELD
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.consensus.types import Instance, genesis_block
 from parley.model.batches import BatchHeader, Message
 from parley.model.credentials import Credential
@@ -150,7 +152,6 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "counted of commit": ((staging, "MAX_COUNTED"),),
     "counted of block": ((commits, "MAX_COUNTED_PER_BLOCK"),),
     "compared of batch": ((budget, "MAX_COMPARED"),),
-    "work of block": ((work, "BLOCK_WORK"),),
     "committed of block": ((commits, "MAX_COMMITTED_PER_BLOCK"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
     "examined": ((answering, "MAX_EXAMINED"),),
@@ -328,6 +329,9 @@ def limited(limits: dict[str, int]) -> Iterator[None]:
     """With some limits so low that a few batches meet them."""
     with pytest.MonkeyPatch.context() as patch:
         for word, value in limits.items():
+            if word == "work of block":
+                patch.setattr(DATA_SHARD, "budget", Budget(batches=value))
+                continue
             for module, name in _LIMITS[word]:
                 patch.setattr(module, name, value)
         if "lines" in limits:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.application.world import ADMIN, ADMINS, Actor, Signed, World, actor, closings, mount, tagged
 
-from parley.application import work
-from parley.application.work import NoRoom, Pass, Shares
+from parley.application.work import NEW_SEQUENCE, Budget, NoRoom, Pass, Shares
 from parley.ledger import layout
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import OK, Busy, Revoked
@@ -22,9 +21,10 @@ from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.tables import GROWING, HEADS, TOPICS
 
 A, B, C, _ = ADMINS
+BUDGET = Budget()
 ALICE, BOB = actor("alice"), actor("bob", B)
 # Of the state, with what each operation and each sequence touches besides; twice what is counted, at the most.
-MOST = 2 * (work.BLOCK_WORK + work.HOUSEKEEPING)
+MOST = 2 * (BUDGET.batches + BUDGET.housekeeping)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_revoking_clients_with_many_subscriptions_takes_many_short_blocks(world:
     assert list(world.table(SUBSCRIPTIONS)) == [("wide", joined.constraint, BOB.key)]
     ended = [closings(world.leaves(height)) for height in range(first, world.height + 1)]
     assert sum(map(len, ended)) == 119 * 64
-    assert max(map(len, ended)) <= work.HOUSEKEEPING + 64
+    assert max(map(len, ended)) <= BUDGET.housekeeping + 64
     for leaves in ended:  # all of a subscription's orders end in one block
         assert len(leaves) == 64 * len({leaf.constraint for leaf in leaves})
     assert max(sum(map(len, one.leaves)) for one in world.outcomes) < 1024 * 1024
@@ -189,7 +189,7 @@ def test_subscribing_and_leaving_in_a_loop_does_not_hold_up_a_bystander(world: W
 def test_many_new_sessions_do_not_fill_a_block(world: World) -> None:
     batches = [world.publication(ALICE, "quiet", session=number.to_bytes(16, "big")) for number in range(900)]
     (first, *_) = until_ordered(world, batches)
-    assert 0 < sum(receipt.code == OK for receipt in first) <= work.BLOCK_WORK // (1 + work.NEW_SEQUENCE)
+    assert 0 < sum(receipt.code == OK for receipt in first) <= BUDGET.batches // (1 + NEW_SEQUENCE)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------

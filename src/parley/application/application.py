@@ -20,7 +20,7 @@ from parley.application.rows import EVIDENCE, LEDGER_TABLES
 from parley.application.state import State
 from parley.application.tables import Reader
 from parley.application.texts import TEXTS
-from parley.application.work import OPERATION
+from parley.application.work import OPERATION, Budget
 from parley.ledger.application import Mounted
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
@@ -42,9 +42,12 @@ class VersionError(ValueError):
 class Application:
     """`version` is raised with every change of what the modules decide: all brokers of a network have the same (P24)."""
 
-    def __init__(self, name: str, version: int, modules: tuple[Module, ...]) -> None:
+    def __init__(
+        self, name: str, version: int, modules: tuple[Module, ...], budget: Budget | None = None
+    ) -> None:
         self.name = name
         self.version = version
+        self.budget = budget or Budget()  # of a block
         self.modules = every = (HOST, *modules)
         self.apply_operation: Mapping[type[Operation], Apply] = _joined(one.operations for one in every)
         self.costs: Mapping[type[Operation], Cost] = _joined(one.costs for one in every)

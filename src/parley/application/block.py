@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from parley.application import work
 from parley.application.executed import Executed
 from parley.application.state import State
-from parley.application.work import Shares
+from parley.application.work import Budget, Shares
 from parley.ledger.application import KeyValue
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
@@ -63,9 +62,10 @@ class BlockContext:
     hooks: Mapping[Hook[Any], tuple[Callable[..., None], ...]]
     derived: Mapping[Derived[Any], Any]
     principals: Callable[[State, bytes], Principal]
+    budget: Budget
     room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
     # What is left for work that was decided in earlier blocks; less than nothing if its last piece was too large.
-    work: int = field(init=False, default_factory=lambda: work.HOUSEKEEPING)
+    work: int = field(init=False)
     shares: Shares = field(
         init=False, default_factory=lambda: Shares(0, ())
     )  # for its batches, while they are executed
@@ -75,6 +75,9 @@ class BlockContext:
     dropped: list[bytes] = field(init=False, default_factory=list)
     urgent: bool = field(init=False, default=False)  # there is more to do, even if no batch comes
     _made: dict[PerBlock[Any], Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.work = self.budget.housekeeping
 
     def __getitem__(self, slot: PerBlock[T] | Derived[T]) -> T:
         if isinstance(slot, Derived):

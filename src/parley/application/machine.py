@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parley.application import expiry, jobs, keeping, strangers, work
+from parley.application import expiry, jobs, keeping, strangers
 from parley.application.admission import Admission, OpenedBatch
 from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
 from parley.application.sequences import ProducerSequence
 from parley.application.state import State
-from parley.application.work import NoRoom, Pass, Sender, Shares
+from parley.application.work import NEW_SEQUENCE, NoRoom, Pass, Sender, Shares
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Receipt, Results
@@ -102,6 +102,7 @@ class Machine:
             hooks=self._application.hooks,
             derived=self._derived,
             principals=self._principal,
+            budget=self._application.budget,
             room=self._genesis.limits.block_bytes,
         )
 
@@ -136,7 +137,7 @@ class Machine:
         Once a batch of a session is put off, so are its later ones.
         """
         senders = {key: self._sender(block, key) for key in dict.fromkeys(one.author for one in batches)}
-        block.shares = shares = Shares(work.left(block.work), senders.values())
+        block.shares = shares = Shares(block.budget.left(block.work), senders.values())
         receipts: list[BatchReceipt] = []
         waiting = [(one, 0) for one in batches]  # with the least that each takes
         for number in Pass:
@@ -195,7 +196,7 @@ class Machine:
         try:
             sequence.require_room(header)
             if not sequence.exists:
-                block.spend(work.NEW_SEQUENCE)
+                block.spend(NEW_SEQUENCE)
             outcome = self._apply(block, by, opened, at)
         except Refused as refused:
             if not refused.settles:  # nothing is decided: it waits for another block

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 
-BLOCK_WORK = 2_048  # of the batches of one block
-HOUSEKEEPING = 1_024  # of what was decided in earlier blocks: batches get what this leaves of `BLOCK_WORK`, at least half
-MAX_WORK = BLOCK_WORK  # of one batch
 OPERATION = 4  # of an operation that says nothing else
 NEW_SEQUENCE = 3  # with the lists that it is on
 
 Sender = tuple[str, bytes]  # organisation, and key; strangers are an organisation without a name
 
 
-def left(housekeeping: int) -> int:
-    """What a block has for its batches, by what its housekeeping has left."""
-    return BLOCK_WORK - (HOUSEKEEPING - housekeeping)
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the batches of one block may do, and what may go on in it that was decided in earlier blocks.
+
+    What housekeeping does is missing for batches, which have at least half. One batch may take all that batches have.
+    """
+
+    batches: int = 2_048
+    housekeeping: int = 1_024
+
+    def left(self, housekeeping: int) -> int:
+        """What there is for batches, by what housekeeping has left."""
+        return self.batches - (self.housekeeping - housekeeping)
 
 
 class NoRoom(Exception):  # noqa: N818 - it is no error: another pass, or another block, has room

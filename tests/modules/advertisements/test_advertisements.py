@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, World, actor, closings
 
-from parley.application import work
 from parley.application.quotas import HELD
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.refusals import OK, LimitExceeded, PermissionDenied, UnknownClient
 from parley.modules.advertisements import rules as advertisements
 from parley.modules.advertisements.operations import Advertise
@@ -88,7 +89,7 @@ def test_advertisements_go_with_their_topic_and_with_their_client(world: World) 
 def test_those_of_a_deleted_topic_go_over_several_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "HOUSEKEEPING", 3)  # one for the height
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=3))  # one for the height
     for name in ("carol", "dave", "erin"):
         world.do(world.client(name), Advertise("orders", "beds"))
     world.do(ADMIN, DeleteTopic("orders"))
@@ -104,7 +105,9 @@ def test_those_of_a_deleted_topic_go_over_several_blocks(
 def test_they_take_their_part_of_what_a_block_may_clear_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "HOUSEKEEPING", 11)  # one for the height, five for a subscription
+    monkeypatch.setattr(
+        DATA_SHARD, "budget", Budget(housekeeping=11)
+    )  # one for the height, five for a subscription
     world.topic("other")
     for i in range(3):
         world.do(ALICE, Subscribe("orders", f"a = {i}"))

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 from tests.application.world import ADMIN, World, actor, mount, tagged
 
-from parley.application import work
 from parley.application.quotas import HELD
 from parley.application.sequences import SEQUENCES
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.receipts import BatchReceipt, Rejected
 from parley.model.refusals import OK, Busy, LimitExceeded
 from parley.modules.publishing import budget
@@ -40,7 +41,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.publish(CAROL, "quiet")
     for client in (ALICE, BOB):
         world.publish(client, "orders")
-    monkeypatch.setattr(work, "BLOCK_WORK", 10)  # one for housekeeping, three for each of the three
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(10))  # one for housekeeping, three for each of the three
     return world
 
 
@@ -81,7 +82,7 @@ def test_a_batch_that_others_leave_no_room_for_is_put_off_and_applied_later(worl
 
 
 def test_the_first_batch_of_a_block_has_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "BLOCK_WORK", 2)
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(2))
     batches = [world.publication(BOB, "orders", *[tagged(a=1)] * 5) for _ in range(4)]
     for position in range(4):
         codes = [receipt.code for receipt in world.order(*batches[position:])]
@@ -89,7 +90,7 @@ def test_the_first_batch_of_a_block_has_room(world: World, monkeypatch: pytest.M
 
 
 def test_a_put_off_batch_leaves_nothing_in_the_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "BLOCK_WORK", 9)
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(9))
     fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * 5), world.publication(CAROL, "quiet")]
     late = world.publication(BOB, "orders", *[tagged(a=1)] * 5)
     copy = world.store.copy()

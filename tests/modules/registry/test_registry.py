@@ -10,6 +10,7 @@ from parley.application.block import BlockContext
 from parley.application.executed import Executed
 from parley.application.quotas import COUNTS
 from parley.application.state import State
+from parley.application.work import Budget
 from parley.model.genesis import Limits
 from parley.model.principals import AUDITOR, Administrators, ClientRecord, Principal, Right
 from parley.model.receipts import Done
@@ -87,6 +88,7 @@ class Desk:
             hooks={},
             derived={},
             principals=self._principals,
+            budget=Budget(),
             room=0,
         )
 

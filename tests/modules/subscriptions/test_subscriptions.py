@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, START, World, actor, closings, matches, tagged
 
-from parley.application import work
 from parley.application.quotas import HELD
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.expressions import parse_constraint
 from parley.model.genesis import Limits, Timeouts
 from parley.model.names import Position
@@ -254,7 +255,7 @@ def test_after_a_standstill_leases_end_over_several_blocks(
     for i in range(6):
         world.do(ALICE, Subscribe("orders", f"a = {i}"))
     monkeypatch.setattr(
-        work, "HOUSEKEEPING", 22
+        DATA_SHARD, "budget", Budget(housekeeping=22)
     )  # half is for leases, which take four and one for each order
     ended: list[int] = []
     for _ in range(4):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.application.world import ADMIN, ADMINS, World, actor, closings, mount, tagged
 
-from parley.application import work
 from parley.application.operations import Operation
 from parley.application.quotas import HELD
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.genesis import Limits
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import OK, Invalid, LimitExceeded, PermissionDenied, Unsupported
@@ -215,7 +216,7 @@ def test_topics_are_limited_in_the_network_and_for_each_organisation_and_deleted
 
 def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        work, "HOUSEKEEPING", 8
+        DATA_SHARD, "budget", Budget(housekeeping=8)
     )  # one for the height, six for a subscription in two partitions
     world = World()
     world.topic("orders", partitions=2)
@@ -240,7 +241,7 @@ def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest
 
 
 def test_a_restarted_broker_clears_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "HOUSEKEEPING", 2)
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=2))
     world = World()
     world.topic("orders")
     world.client("alice")

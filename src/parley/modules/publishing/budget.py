@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parley.application.work import MAX_WORK
+from parley.application.work import Budget
 from parley.model.refusals import LimitExceeded
 from parley.modules.subscriptions.matching import HEAD
 
 COMPARISONS = HEAD  # that take the time of one unit of work, about: half a microsecond each
 MESSAGES = 16  # whose tags are read in that time
-MAX_COMPARED = MAX_WORK * COMPARISONS  # of one batch
+MAX_COMPARED = Budget().batches * COMPARISONS  # of one batch
 
 
 def work_of(compared: int) -> int:
