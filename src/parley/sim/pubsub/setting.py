@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parley.application.work import Budget
 from parley.applications import data_shard
 from parley.model.refusals import OK
 from parley.modules.staging.tables import LEAST
@@ -20,7 +21,8 @@ from parley.sim.results import EqualResults, Keeping, KeptState
 from parley.sim.setting import Users
 from parley.sim.world import World
 
-SHARD = data_shard(numbered_bytes=2 * LEAST)  # a block numbers few staged batches
+# A block numbers few staged batches and does little, so that both take several blocks here, too.
+SHARD = data_shard(2 * LEAST, Budget(Budget().batches // SCALE, Budget().housekeeping // SCALE))
 
 # All that replicas wait for is shorter than in real networks, and a run has a few hundred blocks.
 PATIENT = Patience(stuck=4_000, joins=8, apart=24)
