@@ -226,7 +226,8 @@ def test_a_backlog_with_room_for_one_batch_a_block_is_not_ordered_whole_with_eve
     assert chain.ordered.total() <= 4 * len(bodies)
 
 
-def test_an_author_without_room_for_one_session_goes_on_with_the_others() -> None:
+@pytest.mark.parametrize("asking", [False, True])
+def test_an_author_without_room_for_one_session_goes_on_with_the_others(asking: bool) -> None:
     chain = Chain()
     chain.announce(1, *(of(ALICE, number) for number in range(1_000, 1_100)))
 
@@ -236,6 +237,9 @@ def test_an_author_without_room_for_one_session_goes_on_with_the_others() -> Non
     for number in range(100):
         chain.announce(1, of(ALICE, number))
         chain.grow(2, apply)
+        if asking:
+            assert chain.hand_in(of(ALICE, 1_000)) is Intake.KNOWN
+        assert len(chain.gone) >= number - 10
     chain.grow(10, apply)
     assert {batch_digest(of(ALICE, number)) for number in range(100)} <= chain.gone
 

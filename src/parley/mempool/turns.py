@@ -124,7 +124,8 @@ class Turns:
         if queue is None:
             return
         if name in queue.put_off:
-            queue.until = queue.in_vain = 0
+            # Younger ones that passed it because it was tried in vain still may.
+            queue.until, queue.in_vain = 0, min(queue.in_vain, 1)
             self._place(queue, first=True)
         elif name in self._holds:
             self._forget_hold(name, queue)
