@@ -45,7 +45,6 @@ from parley.modules.registry.operations import (
 )
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.retention.tables import AGES
-from parley.modules.staging import budget as commits
 from parley.modules.staging import numbering, staged
 from parley.modules.staging import rules as staging
 from parley.modules.staging import tables as stages
@@ -149,10 +148,7 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "writers": ((staging, "MAX_WRITERS"),),
     "writers of client": ((staging, "MAX_WRITERS_PER_CLIENT"),),
     "writer kept": ((staging, "WRITER_KEPT"),),
-    "counted of commit": ((staging, "MAX_COUNTED"),),
-    "counted of block": ((commits, "MAX_COUNTED_PER_BLOCK"),),
     "compared of batch": ((budget, "MAX_COMPARED"),),
-    "committed of block": ((commits, "MAX_COMMITTED_PER_BLOCK"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
     "examined": ((answering, "MAX_EXAMINED"),),
 }
@@ -230,7 +226,6 @@ def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[st
         "count of lines": sequences.SESSIONS.key(client, line.session),
         "count of topics": COUNTS.key("topics", ""),
         "count of writers": COUNTS.key("writers", ""),
-        "weight": stages.WEIGHTS.key("open"),
         "stranger": strangers.STRANGERS.key(batch),
         "guard": CONSTRAINTS.key("open", 1, id_of_constraint("a = 1")),
         "ending": ENDING.key(A, "gone"),
@@ -239,8 +234,12 @@ def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[st
         "staged": stages.STAGED.key(batch),
         "content": stages.CONTENTS.key(batch, 0),
         "staging": stages.STAGING.key("open", client, WRITER, 0, batch),
-        "committed": stages.COMMITTED.key((1, 0), 0),
-        "over": stages.OVER.key("open", client, WRITER),
+        "committing": stages.COMMITTING.key(client),
+        "committed": stages.COMMITTED.key(client, 0),
+        "queue": stages.QUEUES.key(client),
+        "turn": stages.TURNS.key(A, 1, client),
+        "waiting": stages.WAITING.key(A),
+        "over": stages.OVER.key(A, "open", client, WRITER),
         "pending": stages.PENDING.key("open"),
         "expiry": EXPIRY.key(9, sequences.SEQUENCES.key(name)),
     }

@@ -49,9 +49,6 @@ TIGHT = {
     "writers": 6,
     "compared of batch": 30 + 4 * HEAD,
     "work of block": 40,
-    "committed of block": 4,
-    "counted of commit": 8,
-    "counted of block": 12,
     "numbered": 2,
 }
 NAMES = ("one", "one", "one", "two", "two", "three", "far/away")

@@ -106,6 +106,9 @@ class Reference:
         self.staged: dict[bytes, Batch] = {}  # and not committed
         self.stages: dict[tuple[bytes, str, bytes], Commit] = {}  # of publisher, topic and writer
         self.queue: list[tuple[bytes, Batch, Position]] = []  # committed and not numbered
+        self.turns: dict[str, int] = {}  # of organisations that wait: the lowest is next
+        self.turns_of: dict[bytes, int] = {}  # of clients that wait
+        self.last: dict[str, int] = {}  # the highest that a client of the organisation had
         self.ending: set[str] = set()  # topics that this block deleted
         self.leaving: set[bytes] = set()  # clients that this block revoked
         self.height = self.time = 0
@@ -139,13 +142,42 @@ class Reference:
 
     def number(self) -> list[tuple[bytes, str]]:
         codes: list[tuple[bytes, str]] = []
-        turn, self.queue = self.queue[: self.most], self.queue[self.most :]
-        for digest, batch, committed in turn:
+        for digest, batch, committed in [self.take() for _ in self.queue[: self.most]]:
             topic = self.topics[batch.header.topic]
             if not topic.deleted and topic.created < committed:
                 self.append(batch)
                 codes.append((digest, OK))
         return codes
+
+    def take(self) -> tuple[bytes, Batch, Position]:
+        """What is next: of the organisation that had least since it waits, and there of the client that had least."""
+        owners = {key: self.clients[key].organisation for key in self.turns_of}
+        organisation = min(sorted(self.turns, key=self.place), key=lambda name: self.turns[name])
+        mine = [key for key, owner in owners.items() if owner == organisation]
+        client = min(mine, key=lambda key: (self.turns_of[key], key))
+        found = next(waiting for waiting in self.queue if waiting[1].header.publisher == client)
+        self.queue.remove(found)
+        self.turns[organisation] += 1
+        self.turns_of[client] += 1
+        self.last[organisation] = max(self.last[organisation], self.turns_of[client])
+        if all(batch.header.publisher != client for _, batch, _ in self.queue):
+            del self.turns_of[client]
+        if organisation not in {self.clients[key].organisation for key in self.turns_of}:
+            del self.turns[organisation], self.last[organisation]
+        return found
+
+    def place(self, organisation: str) -> int:
+        return [one.name for one in self.genesis.organisations].index(organisation)
+
+    def wait(self, client: bytes) -> None:
+        """Begin to wait, behind those who do."""
+        organisation = self.clients[client].organisation
+        if organisation not in self.turns:
+            self.turns[organisation] = max(self.turns.values(), default=0) + 1
+            self.last[organisation] = 0
+        if client not in self.turns_of:
+            self.last[organisation] += 1
+            self.turns_of[client] = self.last[organisation]
 
     def one(self, digest: bytes, batch: Batch, at: Position) -> str:
         if batch.header.kind == STAGED:
@@ -210,9 +242,9 @@ class Reference:
                 raise No(DUPLICATE)
             raise No(StageOver.code)
         self.allow(self.topic(operation.topic).publish, client)
-        for place, name in enumerate(operation.digests):
-            if name in operation.digests[:place]:
-                raise No(Invalid.code)
+        if len(set(operation.digests)) < len(operation.digests):
+            raise No(Invalid.code)
+        for name in operation.digests:
             found = self.staged.get(name)
             if found is None or (*writer, operation.stage) != stage_of(found):
                 raise No(NotStaged.code)
@@ -220,6 +252,8 @@ class Reference:
                 raise No(UnknownPartition.code)
         self.stages[writer] = Commit(operation.stage, operation.digests, at)
         self.queue += [(name, self.staged.pop(name), at) for name in operation.digests]
+        if operation.digests:
+            self.wait(key)
 
     def client(self, key: bytes) -> Client:
         if key not in self.clients:

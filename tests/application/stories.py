@@ -404,7 +404,7 @@ def _narrow() -> Story:
 def costs() -> list[Said]:
     """Of staged batches, and of commits."""
     said: list[Said] = []
-    low = {"compared of batch": 30 + 2 * HEAD, "work of block": 8}
+    low = {"compared of batch": 30 + HEAD}
     with limited(low):
         story = _narrow()
         _stage(story, ALICE, 11, 10, 1)
@@ -416,33 +416,7 @@ def costs() -> list[Said]:
             story.do(BOB, Subscribe("open", text))
             story.order(story.world.commit(ALICE, "open", 0, *batches))
             said += story.said
-    with limited(low | {"counted of commit": 10}):
-        story = _narrow()
-        batches = _stage(story, ALICE, 10, 10)
-        story.do(BOB, Subscribe("open", "z = 1"))
-        story.order(story.world.commit(ALICE, "open", 0, *batches))
-        story.order(story.world.commit(ALICE, "open", 0, batches[0]))
-        said += story.said
-    with limited(low | {"counted of block": 20}):
-        story = _narrow()
-        batches, others = _stage(story, ALICE, 10), _stage(story, ALICE, 10, writer=OTHER)
-        story.do(BOB, Subscribe("open", "n != 1"))
-        dear = [story.world.commit(ALICE, "open", 0, *batches) for _ in range(2)]
-        late = story.world.control(ALICE, CommitStage("open", OTHER, 0, (others[0].digest,)), session=OTHER)
-        story.order(*dear, late)
-        story.order(late)
-        said += story.said
-    with limited(low | {"committed of block": 3}):
-        story = _narrow()
-        large, small = _stage(story, ALICE, 1, 1, 1, 1), _stage(story, ALICE, 1, writer=OTHER)
-        batches = [
-            story.world.commit(ALICE, "open", 0, *large),
-            story.world.commit(ALICE, "open", 0, *small, writer=OTHER),
-        ]
-        story.order(*batches)
-        story.order(*batches)
-        said += story.said
-    with limited(low | {"numbered": 1}):
+    with limited({"compared of batch": 60 + 4 * HEAD, "numbered": 1}):
         story = _narrow()
         story.order(story.world.commit(ALICE, "open", 0, *_stage(story, ALICE, 5, 5, 5)))
         asked = [
@@ -452,6 +426,14 @@ def costs() -> list[Said]:
         ]
         for _ in range(4):
             story.order(*asked)
+        said += story.said
+    with limited({"work of block": 24}):
+        story = _narrow()
+        batches = [batch for _ in range(30) for batch in _stage(story, ALICE, 1)]
+        commit = story.world.commit(ALICE, "open", 0, *batches)
+        other = CommitStage("open", OTHER, 0, tuple(batch.digest for batch in batches))
+        for _ in range(6):
+            story.order(commit, story.world.control(ALICE, other, session=OTHER))
         said += story.said
     return said
 

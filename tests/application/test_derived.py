@@ -68,7 +68,16 @@ def guard_otherwise(index: SubscriptionIndex) -> None:
     matching.add(constraint, None)
 
 
-@pytest.mark.parametrize("change", [end, renew, begin, guard_otherwise])
+def open_later(index: SubscriptionIndex) -> None:
+    matching = index.of_topic("orders")
+    assert matching is not None
+    (constraint,) = matching._constraints.values()
+    guard = matching._guards[constraint.id]
+    matching.remove(constraint.id)
+    matching.add(constraint, guard, 7)
+
+
+@pytest.mark.parametrize("change", [end, renew, begin, guard_otherwise, open_later])
 def test_subscriptions_that_differ_are_not_equal(change: Callable[[SubscriptionIndex], None]) -> None:
     world = World()
     world.topic("orders")

@@ -74,12 +74,12 @@ class Shares:
         self._is_first = self._nobody_asked
         if number is Pass.CLIENT:
             self._charge(1)
-        if least and least > self._room():
+        if least and least > self.room:
             raise NoRoom(least)
 
     def spend(self, work: int) -> None:
         """Raises `NoRoom` if there is no room for so much: before anything is written."""
-        if not self._is_first and work > self._room():
+        if not self._is_first and work > self.room:
             raise NoRoom(work)
         self._nobody_asked = False
         self._charge(work)
@@ -89,7 +89,9 @@ class Shares:
         self._organisations[self._sender[0]] -= work
         self._clients[self._sender] -= work
 
-    def _room(self) -> int:
+    @property
+    def room(self) -> int:
+        """What is left for the batch that is executed."""
         room = self.left
         if self._pass is Pass.CLIENT:
             room = self._clients[self._sender]

@@ -10,7 +10,8 @@ from tests.application.world import ADMIN, WRITER, Signed, World, actor, matches
 
 from parley.application.expiry import BEHIND, EXPIRY
 from parley.application.quotas import COUNTS, HELD
-from parley.applications import data_shard
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD, data_shard
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Rejected
 from parley.model.refusals import (
     OK,
@@ -25,7 +26,6 @@ from parley.model.refusals import (
 from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published, first_offset
 from parley.modules.registry.operations import RevokeClient
-from parley.modules.staging import budget as commits
 from parley.modules.staging import numbering, staged
 from parley.modules.staging import rules as staging
 from parley.modules.staging.operations import CommitStage, digests_hash
@@ -33,17 +33,22 @@ from parley.modules.staging.receipts import Staged, is_staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
     COMMITTED,
+    COMMITTING,
     CONTENTS,
     LEAST,
     MAX_PART,
     OVER,
     PENDING,
     PENDING_BATCHES,
+    QUEUES,
     STAGED,
     STAGES,
     STAGING,
+    TURNS,
+    WAITING,
     StageRecord,
 )
+from parley.modules.subscriptions import matching
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
@@ -52,7 +57,10 @@ from parley.modules.topics.tables import HEADS
 
 ALICE, BOB = actor("alice"), actor("bob")
 OTHER = b"o" * 16
-OF_STAGES = (STAGED, STAGING, CONTENTS, COMMITTED, PENDING, OVER, PENDING_BATCHES)
+OF_STAGES = (
+    *(STAGED, STAGING, CONTENTS, COMMITTING, COMMITTED, QUEUES, TURNS, WAITING),
+    *(PENDING, OVER, PENDING_BATCHES),
+)
 
 
 @pytest.fixture
@@ -342,10 +350,12 @@ def test_expiry_does_not_touch_what_is_committed(world: World, monkeypatch: pyte
 
 
 def test_a_commit_drops_what_its_writer_staged_besides(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MAX_DROPPED", 3)
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=15))
     old, leftovers = stage(world, *[1] * 4, number=1), stage(world, *[1] * 3, number=2)
     later, foreign = stage(world, 1, number=3), stage(world, 1, number=1, writer=OTHER)
     world.order(world.commit(ALICE, "orders", 2, leftovers[0]))
+    world.wait(1)
+    assert 2 < len(world.table(STAGED)) < 8
     world.wait(3)
     assert {digest for (digest,) in world.table(STAGED)} == {later[0].digest, foreign[0].digest}
     assert not world.table(OVER)
@@ -370,6 +380,7 @@ def test_a_block_drops_so_many_bytes_of_what_is_over_and_at_least_one_batch(
     drops = [before - after for before, after in pairwise([18, *held])]
     assert sum(drops) == 18
     assert 1 <= max(drops) <= 4
+    world.wait(1)
     assert not world.table(OVER)
     assert not staged_bytes(world)
     assert world.record(BEHIND) is None
@@ -457,6 +468,7 @@ def test_commits_that_wait_are_numbered_before_later_ones(
     for _ in range(4):
         found += world.order()
     assert [one.digest for one in found] == [batch.digest for one in stages for batch in one]
+    world.wait(1)
     assert not left(world)
 
 
@@ -561,27 +573,15 @@ def test_a_client_may_have_only_so_many_writers(world: World, monkeypatch: pytes
     assert world.do(BOB, CommitStage("orders", WRITER, 0, ())).code == OK
 
 
-def test_a_block_commits_only_so_many_batches_and_at_least_one_stage(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commits, "MAX_COMMITTED_PER_BLOCK", 3)
-    large, small = stage(world, 1, 1, 1, 1), stage(world, 1, writer=OTHER)
-    of_large = world.commit(ALICE, "orders", 0, *large)
-    late = world.commit(ALICE, "orders", 0, *small, writer=OTHER)
-    codes = [receipt.code for receipt in world.order(of_large, late)]
-    assert codes == [OK, Busy.code, *[OK] * 4]
-    assert world.outcomes[-1].settled == {of_large.digest}
-    assert outcomes(world.order(late)) == [Done(), Published(4)]
-
-
 # -- what matching may cost ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def narrow(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Asking one constraint costs 3 for each message."""
-    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BATCH", 30)
-    monkeypatch.setattr(budget, "MAX_COMPARED_PER_BLOCK", 45)
+    """Asking one constraint costs 3 for each message. Numbering a batch of one part takes 6 besides."""
+    monkeypatch.setattr(matching, "HEAD", 0)
+    monkeypatch.setattr(budget, "COMPARISONS", 1)
+    monkeypatch.setattr(budget, "MAX_COMPARED", 30)
     world.do(BOB, Subscribe("orders", "c != 1"))
     return world
 
@@ -604,33 +604,11 @@ def test_what_was_asked_since_staging_counts_at_the_commit_if_it_is_asked_indeed
     assert len(receipts) == 1 + accepted
 
 
-def test_too_many_messages_are_not_looked_at_anew(narrow: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "MAX_COUNTED", 10)
-    batches = stage(narrow, 10, 10)
-    narrow.do(BOB, Subscribe("orders", "z = 1"))
-    receipt = narrow.order_one(narrow.commit(ALICE, "orders", 0, *batches))
-    assert receipt.code == LimitExceeded.code
-    assert "stage them again" in refused(receipt).detail
-
-
-def test_a_block_looks_at_so_many_messages_anew_however_many_commits_ask_for_it(
-    narrow: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commits, "MAX_COUNTED_PER_BLOCK", 20)
-    batches, others = stage(narrow, 10), stage(narrow, 10, writer=OTHER)
-    narrow.do(BOB, Subscribe("orders", "n != 1"))
-    dear = [narrow.commit(ALICE, "orders", 0, *batches) for _ in range(2)]
-    late = narrow.control(ALICE, CommitStage("orders", OTHER, 0, (others[0].digest,)), session=OTHER)
-    receipts = narrow.order(*dear, late)
-    assert [one.code for one in receipts] == [LimitExceeded.code, LimitExceeded.code, Busy.code]
-    assert late.digest not in narrow.outcomes[-1].settled
-    assert narrow.order_one(late).code == LimitExceeded.code  # decided as soon as there is room
-
-
 def test_whoever_would_make_committed_batches_too_costly_waits_until_they_are_numbered(
     narrow: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
+    monkeypatch.setattr(budget, "MAX_COMPARED", 45)
     batches = stage(narrow, 5, 5, 5)
     narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
     small = narrow.control(BOB, Subscribe("orders", "z = 1"))
@@ -647,14 +625,20 @@ def test_whoever_would_make_committed_batches_too_costly_waits_until_they_are_nu
     assert not left(narrow)
 
 
-def test_matching_that_does_not_fit_in_a_block_goes_on_in_the_next(narrow: World) -> None:
+def test_matching_that_does_not_fit_in_a_block_goes_on_in_the_next(
+    narrow: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches = stage(narrow, 8, 8, 4)  # 24, 24 and 12 comparisons
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(55, 2))
     receipts = narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
     assert outcomes(receipts) == [Done(), Published(0)]
     assert outcomes(narrow.order()) == [Published(8), Published(16)]
 
 
-def test_a_block_whose_own_batches_use_the_budget_up_numbers_one_all_the_same(narrow: World) -> None:
+def test_a_block_whose_own_batches_use_the_budget_up_numbers_one_all_the_same(
+    narrow: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(100, 20))
     batches = stage(narrow, 8, 8)
     own = [
         narrow.publication(BOB, "orders", *[tagged(n=i)] * 5, partition=1, session=bytes([i]) * 16)

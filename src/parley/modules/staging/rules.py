@@ -8,59 +8,59 @@ from __future__ import annotations
 
 from functools import partial
 
-from msgspec.structs import replace
-
 from parley.application.admission import OpenedBatch
 from parley.application.block import BlockContext
-from parley.application.expiry import MAX_SWEPT, look_again
+from parley.application.expiry import look_again
 from parley.application.module import BatchKind, Module
 from parley.application.quotas import HELD
 from parley.application.state import State
+from parley.application.tables import Reader
 from parley.ledger.application import KeyValue
 from parley.model.batches import STAGED as STAGED_KIND
 from parley.model.batches import BatchHeader
 from parley.model.names import Position
 from parley.model.principals import ClientRecord, Principal
 from parley.model.receipts import BatchReceipt, Done, Duplicate
-from parley.model.refusals import Busy, Invalid, LimitExceeded
+from parley.model.refusals import LimitExceeded, Refused
 from parley.modules.publishing import budget
 from parley.modules.publishing.rules import require_publishing
-from parley.modules.staging import staged
-from parley.modules.staging.budget import COMMIT_BUDGET, MAX_COUNTED_PER_BLOCK
-from parley.modules.staging.numbering import MAX_NUMBERED_BYTES, number
+from parley.modules.staging import checking, pending, staged, turns
+from parley.modules.staging.numbering import MAX_NUMBERED_BYTES, number, reserve
 from parley.modules.staging.operations import CommitStage, digests_hash
 from parley.modules.staging.receipts import Staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
     COMMITTED,
+    COMMITTING,
     CONTENTS,
     MAX_WRITERS,
     OVER,
     PENDING,
     PENDING_BATCHES,
+    QUEUES,
     STAGED,
     STAGES,
     STAGING,
-    WEIGHTS,
+    TURNS,
+    WAITING,
     WRITERS,
     CommittedRecord,
-    PendingRecord,
+    OverRecord,
+    Room,
     StagedRecord,
     StageRecord,
 )
 from parley.modules.staging.texts import TEXTS
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
-from parley.modules.subscriptions.rules import CONSTRAINT_OPENED, CONSTRAINT_OPENING
+from parley.modules.subscriptions.rules import CONSTRAINT_OPENING
 from parley.modules.topics.access import Action
-from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.rules import require
-from parley.modules.topics.tables import TopicRecord
 
 MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered
-MAX_COUNTED = MAX_COUNTED_PER_BLOCK  # messages of one commit whose cost is looked at again
-MAX_DROPPED = 256  # a block
 CHUNK = 512  # batches of a commit in one entry
+_DECIDING = 8  # entries that any commit writes
+_HASHED = 128  # digests that are hashed and written in the time of one entry
 
 
 def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Staged | Duplicate:
@@ -70,13 +70,12 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
     if known is not None:
         return Duplicate(known.at)
     topic = require_publishing(state, by, header)
-    charge = staged.charge(opened.size, header.count)
-    staged.require_room(block, by.require_client(), topic.name, charge)
+    staged.require_room(block, by.require_client(), topic.name, staged.charge(opened.size, header.count))
+    block.spend(header.count // budget.MESSAGES)
     parts = staged.parts_of(messages)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
-    compared = (
-        0 if index is None else index.cost((count, dict(tags)) for part in parts for count, tags in part.tags)
-    )
+    runs = ((count, dict(tags)) for part in parts for count, tags in part.tags)
+    compared = 0 if index is None else index.cost(runs)
     budget.require_affordable(compared)
     record = StagedRecord(
         header.publisher,
@@ -90,8 +89,8 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
         at,
         len(parts),
         compared,
-        WEIGHTS.count(state, topic.name),
     )
+    block.spend(staged.work_of(record))
     staged.put(state, opened.digest, record, parts)
     return Staged(header.not_after)
 
@@ -104,7 +103,21 @@ def require_open(state: State, header: BatchHeader) -> None:
 
 
 def commit(block: BlockContext, by: Principal, operation: CommitStage, at: Position) -> Done | Duplicate:
-    """Commit a stage, all of it or nothing; `numbering` gives the batches their offsets when there is room."""
+    """Commit a stage, all of it or nothing; `numbering` gives the batches their offsets when there is room.
+
+    What is too much for one block is looked at in several: until then it is `Busy`, and goes on when it is ordered again.
+    """
+    try:
+        decided = _commit(block, by, operation, at)
+    except Refused as refused:
+        if refused.settles:
+            checking.end(block, by.key, operation)
+        raise
+    checking.end(block, by.key, operation)
+    return decided
+
+
+def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Position) -> Done | Duplicate:
     client = by.require_client()
     state, key = block.state, (operation.topic, client.key, operation.writer)
     last, named = STAGES.get(state, *key), digests_hash(operation.digests)
@@ -113,16 +126,15 @@ def commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posit
             return Duplicate(last.at)
         raise _over(operation.stage, last)
     topic = require(state, by, Action.PUBLISH, operation.topic)
-    block[COMMIT_BUDGET].commit(len(operation.digests))
-    batches = _batches(block, client, topic, operation)
-    room = _room(block, topic, batches)
+    room = checking.check(block, client.key, topic, operation)
     if last is None:
         _begin(block, client, key)
-    pending = (0 if last is None else last.pending) + len(batches)
-    STAGES.put(state, *key, record=StageRecord(operation.stage, at, named, pending))
-    OVER.put(state, *key, record=b"")
-    if batches:
-        _enqueue(state, operation, at, batches, room)
+    waiting = (0 if last is None else last.pending) + len(operation.digests)
+    STAGES.put(state, *key, record=StageRecord(operation.stage, at, named, waiting))
+    if operation.digests:
+        _enqueue(block, client, operation, at, room)
+    if not waiting:
+        OVER.put(state, client.organisation, *key, record=OverRecord(operation.stage))
     return Done()
 
 
@@ -130,7 +142,10 @@ def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
     """Drop a staged batch that was not committed in time. Returns what that takes of `MAX_SWEPT`."""
     record = STAGED.get(block.state, *key)
     assert record is not None, "what leaves before is no longer listed"
-    return 1 + staged.drop(block, *key, record) * MAX_SWEPT // staged.DROPPED_BYTES
+    last = STAGES.get(block.state, record.topic, record.publisher, record.writer)
+    if last is not None and record.stage <= last.stage:
+        return 1  # it is numbered when its turn comes, or dropped with what its writer left behind
+    return staged.drop(block, *key, record)
 
 
 def expire_writer(block: BlockContext, key: tuple[str, bytes, bytes], _listed: int) -> int:
@@ -146,36 +161,20 @@ def expire_writer(block: BlockContext, key: tuple[str, bytes, bytes], _listed: i
     return 1
 
 
-def clear(block: BlockContext) -> None:
-    """Drop what writers have staged besides what they committed, as much as a block may; at the beginning of a block."""
-    state, room = block.state, MAX_DROPPED
-    for key in OVER.first_stored(state, MAX_DROPPED):
-        last = STAGES.get(state, *key)
-        limit = -1 if last is None else last.stage
-        for _, _, _, its_stage, digest in STAGING.first_stored(state, room, *key):
-            if its_stage <= limit:
-                room -= _drop(block, digest)
-                if room <= 0:
-                    return
-        room -= 1
-        if room <= 0:
-            return
-        OVER.delete(state, *key)
-
-
-def require_pending_room(block: BlockContext, topic: str, weight: int) -> None:
-    """Raises `Busy` if a new constraint makes committed batches cost too much: they cannot be refused any more."""
-    pending = PENDING.get(block.state, topic)
-    if pending is not None and weight > pending.room:
-        raise Busy("pending", batches=pending.batches, topic=topic)
-
-
-def weigh(block: BlockContext, topic: str, weight: int) -> None:
-    """Note that a new constraint makes each message of the topic cost up to `weight` comparisons more."""
-    pending = PENDING.get(block.state, topic)
-    if pending is not None:
-        PENDING.put(block.state, topic, record=replace(pending, room=pending.room - weight))
-    WEIGHTS.add(block.state, topic, by=weight)
+def clear(block: BlockContext, organisation: str, topic: str, publisher: bytes, writer: bytes) -> bool:
+    """Drop what a writer has staged besides what it committed; returns whether all of that is done."""
+    state, key = block.state, (topic, publisher, writer)
+    over = OVER.get(state, organisation, *key)
+    assert over is not None, "it is the job"
+    for _, _, _, its_stage, digest in STAGING.first_stored(state, max(block.work, 1), *key):
+        if its_stage > over.stage:
+            break
+        if block.work <= 0:
+            return False
+        record = STAGED.get(state, digest)
+        if record is not None:  # it may have expired in this block
+            block.work -= staged.drop(block, digest, record)
+    return True
 
 
 def is_dropped(receipt: BatchReceipt, _place: int | None, store: KeyValue) -> bool:
@@ -183,59 +182,8 @@ def is_dropped(receipt: BatchReceipt, _place: int | None, store: KeyValue) -> bo
     return store.get(STAGED.place(receipt.digest)) is None
 
 
-def _drop(block: BlockContext, digest: bytes) -> int:
-    """Drop a staged batch. Returns what that takes of `MAX_DROPPED`."""
-    record = STAGED.get(block.state, digest)
-    if record is None:  # it has expired in this block
-        return 1
-    return 1 + staged.drop(block, digest, record) * MAX_DROPPED // staged.DROPPED_BYTES
-
-
 def _over(stage: int, last: StageRecord) -> StageOver:
     return StageOver(stage=stage, last=last.stage, height=last.at[0])
-
-
-def _batches(
-    block: BlockContext, client: ClientRecord, topic: TopicRecord, operation: CommitStage
-) -> dict[bytes, StagedRecord]:
-    """The staged batches that the commit names, in its order. Raises `Refused` if one cannot be committed."""
-    batches: dict[bytes, StagedRecord] = {}
-    mine = (client.key, operation.topic, operation.writer, operation.stage)
-    for digest in operation.digests:
-        if digest in batches:
-            raise Invalid("named_twice", digest=digest)
-        record = STAGED.get(block.state, digest)
-        if record is None or record.until < block.height:
-            raise NotStaged("gone", digest=digest)
-        if (record.publisher, record.topic, record.writer, record.stage) != mine:
-            raise NotStaged("other", digest=digest, stage=operation.stage, topic=operation.topic)
-        if record.partition >= topic.partitions:  # the topic may have been created again, with fewer
-            raise UnknownPartition(topic=topic.name, last=topic.partitions - 1)
-        batches[digest] = record
-    return batches
-
-
-def _room(block: BlockContext, topic: TopicRecord, batches: dict[bytes, StagedRecord]) -> int:
-    """What each message may cost more until all are numbered. Raises `Refused` if one costs too much already.
-
-    Constraints that were opened since a batch was staged can have added no more than their weight to each of the
-    messages; only where that is too much they are looked at again.
-    """
-    limit, index = budget.MAX_COMPARED, block[SUBSCRIPTION_INDEX].of_topic(topic.name)
-    weight, counted, room = WEIGHTS.count(block.state, topic.name), 0, limit
-    for digest, record in batches.items():
-        compared = record.compared + record.count * (weight - record.weight)
-        if index is None:
-            compared = 0
-        elif compared > limit:
-            counted += record.count
-            if counted > MAX_COUNTED:
-                raise LimitExceeded("staged_again")
-            block[COMMIT_BUDGET].count(record.count)
-            compared = index.cost((1, dict(tags)) for _, tags in staged.contents(block.state, digest, record))
-            budget.require_affordable(compared)
-        room = min(room, (limit - compared) // record.count)
-    return room
 
 
 def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, bytes]) -> None:
@@ -253,19 +201,18 @@ def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, byt
 
 
 def _enqueue(
-    state: State, operation: CommitStage, at: Position, batches: dict[bytes, StagedRecord], room: int
+    block: BlockContext, client: ClientRecord, operation: CommitStage, at: Position, room: Room
 ) -> None:
-    for digest, record in batches.items():
-        staged.unlist(state, digest, record)
-    for ordinal, first in enumerate(range(0, len(batches), CHUNK)):
-        digests = operation.digests[first : first + CHUNK]
-        publisher = batches[digests[0]].publisher
-        waiting = CommittedRecord(publisher, operation.topic, operation.writer, digests)
-        COMMITTED.put(state, at, ordinal, record=waiting)
-    PENDING_BATCHES.add(state, by=len(batches))
-    before = PENDING.get(state, operation.topic) or PendingRecord(0, room)
-    after = PendingRecord(before.batches + len(batches), min(before.room, room))
-    PENDING.put(state, operation.topic, record=after)
+    chunks = [operation.digests[first : first + CHUNK] for first in range(0, len(operation.digests), CHUNK)]
+    entries = [CommittedRecord(operation.topic, operation.writer, at, chunk) for chunk in chunks]
+    turns.enqueue(block, client.organisation, client.key, entries)
+    PENDING_BATCHES.add(block.state, by=len(operation.digests))
+    pending.join(block, operation.topic, block.height, len(operation.digests), room)
+
+
+def _cost_of_commit(_reader: Reader, _by: Principal, operation: CommitStage) -> int:
+    """What deciding it takes: entries, and hashing what it names. Looking at the batches is charged as that goes on."""
+    return _DECIDING + len(operation.digests) // _HASHED
 
 
 def module(numbered_bytes: int = MAX_NUMBERED_BYTES) -> Module:
@@ -273,24 +220,29 @@ def module(numbered_bytes: int = MAX_NUMBERED_BYTES) -> Module:
     return Module(
         name="staging",
         operations={CommitStage: commit},
+        costs={CommitStage: _cost_of_commit},
+        jobs={OVER: clear},
         batches=(BatchKind(STAGED_KIND, "stage", stage, sequence=False, late=True),),
         tables=(
             STAGES,
             STAGED,
             CONTENTS,
             STAGING,
+            COMMITTING,
             COMMITTED,
+            QUEUES,
+            TURNS,
+            WAITING,
             OVER,
             PENDING,
             PENDING_BATCHES,
-            WEIGHTS,
         ),
         outcomes=(Staged,),
         refusals=(StageOver, NotStaged),
         texts=TEXTS,
-        hooks={CONSTRAINT_OPENING: require_pending_room, CONSTRAINT_OPENED: weigh},
-        expire={STAGED: expire, STAGES: expire_writer},
-        begin_block=clear,
+        hooks={CONSTRAINT_OPENING: pending.require_room},
+        expire={STAGED: expire, STAGES: expire_writer, COMMITTING: checking.expire},
+        begin_block=reserve,
         end_block=partial(number, numbered_bytes=numbered_bytes),
         over={Staged: is_dropped},
     )

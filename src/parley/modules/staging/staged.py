@@ -10,7 +10,7 @@ from parley.application.quotas import HELD, Quota
 from parley.application.state import State
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.model.batches import Message, decode_message_header, encode, leaves_of
-from parley.model.names import Pairs
+from parley.model.names import Pairs, Value
 from parley.model.principals import ClientRecord
 from parley.model.refusals import Field, LimitExceeded
 from parley.modules.registry.tables import CLIENTS
@@ -22,6 +22,7 @@ from parley.modules.staging.tables import (
     OWN_STAGED_BYTES,
     STAGED,
     STAGED_BYTES,
+    STAGES,
     STAGING,
     ContentRecord,
     StagedRecord,
@@ -29,13 +30,22 @@ from parley.modules.staging.tables import (
 
 MAX_STAGED_PER_CLIENT = 256 * 1024 * 1024
 PER_MESSAGE = 64  # bytes that each message counts for besides its own: its leaf stays in the state
-# A block, twice: brokers keep what it deletes in memory for a while, and all of a network may be over at one height.
+# That housekeeping may drop in a block: brokers keep what it deletes in memory for a while, and all that a network has staged
+# may be over at one height.
 DROPPED_BYTES = 32 * 1024 * 1024
+
+_ENTRIES = 5  # that hold a batch, besides its parts
+_LOOKED_AT = 8  # batches, in search of one that expires
 
 
 def charge(size: int, count: int) -> int:
     """What a batch takes of the room for staged ones."""
     return max(LEAST, size + PER_MESSAGE * count)
+
+
+def work_of(record: StagedRecord) -> int:
+    """What forgetting a batch, or numbering it, touches besides matching."""
+    return _ENTRIES + record.parts
 
 
 def require_room(block: BlockContext, client: ClientRecord, topic: str, more: int) -> None:
@@ -77,14 +87,10 @@ def put(state: State, digest: bytes, record: StagedRecord, parts: Sequence[Conte
     hold(state, STAGED_BYTES, record.publisher, charge(record.size, record.count))
 
 
-def unlist(state: State, digest: bytes, record: StagedRecord) -> None:
-    """Take a batch off the lists by which it expires, and is dropped with what its writer left behind."""
+def forget(state: State, digest: bytes, record: StagedRecord) -> None:
+    """Delete what the state holds of a batch."""
     STAGING.delete(state, *_listed(digest, record))
     cancel(state, record.until + 1, STAGED.key(digest))
-
-
-def forget(state: State, digest: bytes, record: StagedRecord) -> None:
-    """Delete what the state holds of a batch that is on no list any more."""
     STAGED.delete(state, digest)
     for ordinal in range(record.parts):
         CONTENTS.delete(state, digest, ordinal)
@@ -92,11 +98,12 @@ def forget(state: State, digest: bytes, record: StagedRecord) -> None:
 
 
 def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
-    """Delete a batch that will never be numbered, its body included. Returns the bytes that it counted for."""
-    unlist(block.state, digest, record)
+    """Delete a batch that will never be numbered, its body included. Returns what that takes of a block's housekeeping."""
     forget(block.state, digest, record)
     block.dropped.append(digest)
-    return charge(record.size, record.count)
+    return max(
+        work_of(record), charge(record.size, record.count) * block.budget.housekeeping // DROPPED_BYTES
+    )
 
 
 def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
@@ -125,11 +132,16 @@ def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:
     return parts
 
 
+def runs(state: State, digest: bytes, record: StagedRecord) -> Iterator[tuple[int, dict[str, Value]]]:
+    """How many messages in a row have which tags."""
+    for part in _parts(state, digest, record):
+        for count, tags in part.tags:
+            yield count, dict(tags)
+
+
 def contents(state: State, digest: bytes, record: StagedRecord) -> Iterator[tuple[bytes, Pairs]]:
     """Leaf and tags of each message of a staged batch."""
-    for ordinal in range(record.parts):
-        part = CONTENTS.get(state, digest, ordinal)
-        assert part is not None, "a staged batch has all its parts"
+    for part in _parts(state, digest, record):
         at = 0
         for count, tags in part.tags:
             for _ in range(count):
@@ -137,14 +149,21 @@ def contents(state: State, digest: bytes, record: StagedRecord) -> Iterator[tupl
                 at += DIGEST_SIZE
 
 
+def _parts(state: State, digest: bytes, record: StagedRecord) -> Iterator[ContentRecord]:
+    for ordinal in range(record.parts):
+        part = CONTENTS.get(state, digest, ordinal)
+        assert part is not None, "a staged batch has all its parts"
+        yield part
+
+
 def _listed(digest: bytes, record: StagedRecord) -> tuple[str, bytes, bytes, int, bytes]:
     return record.topic, record.publisher, record.writer, record.stage, digest
 
 
 def _first_expiry(state: State, publisher: bytes, topic: str) -> int | None:
-    """The height at which something that the publisher staged on the topic expires; None if there is nothing."""
-    for *_, digest in STAGING.first_stored(state, 1, topic, publisher):
-        oldest = STAGED.get(state, digest)
-        if oldest is not None:
+    """The height at which something that the publisher staged on the topic expires; None if nothing was found."""
+    for _, _, writer, stage, digest in STAGING.first_stored(state, _LOOKED_AT, topic, publisher):
+        last, oldest = STAGES.get(state, topic, publisher, writer), STAGED.get(state, digest)
+        if oldest is not None and (last is None or stage > last.stage):  # what is committed does not expire
             return oldest.until
     return None

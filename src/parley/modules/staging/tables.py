@@ -11,7 +11,6 @@ from parley.application.tables import (
     KEY,
     LARGE,
     NUMBER,
-    POSITION,
     SESSION,
     TEXT,
     Reader,
@@ -22,6 +21,7 @@ from parley.application.tables import (
 from parley.model.names import U32, U64, Hash, Key, Pairs, Position, Session
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
+from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.tables import TOPICS
 
 MAX_WRITERS = 131_072  # that the network remembers
@@ -49,7 +49,6 @@ class StagedRecord(Record, frozen=True):
     at: Position  # of its receipt
     parts: U32  # its `ContentRecord`s
     compared: U64  # comparisons that matching it took when it was staged
-    weight: U64  # sum of the matching costs of all constraints ever opened on the topic, when it was staged
 
 
 class ContentRecord(Record, frozen=True):
@@ -68,23 +67,85 @@ class StageRecord(Record, frozen=True):
     pending: U32  # batches of this stage and earlier ones that wait to be numbered
 
 
+class Room(Record, frozen=True):
+    """What matching some batches may cost more before one of them costs too much: for each message, and once.
+
+    What was opened at height `since` or later is to be taken off, for as long as it lives.
+    """
+
+    message: U64
+    batch: U64
+    since: U64
+
+    def meet(self, other: Room) -> Room:
+        """What both leave."""
+        return Room(
+            min(self.message, other.message), min(self.batch, other.batch), min(self.since, other.since)
+        )
+
+
+class CommittingRecord(Record, frozen=True):
+    """A commit that is too much for one block: how far it has been looked at. The same commit goes on from there."""
+
+    topic: str
+    writer: Session
+    stage: U64
+    digests: Hash  # `digests_hash`
+    created: Position  # of the topic: another one of the same name may have fewer partitions
+    listed: U64  # the height at which it is forgotten unless it has been ordered again
+    checked: U32  # how many of the batches, in its order
+    until: U64  # when the first of these expires
+    expiring: Hash  # which one that is
+    room: Room  # since the height at which it began
+
+
 class CommittedRecord(Record, frozen=True):
     """Some batches of a committed stage that wait to be numbered."""
 
-    publisher: Key
     topic: str
     writer: Session
+    at: Position  # the receipt of the commit
     digests: tuple[Hash, ...]
 
 
-class PendingRecord(Record, frozen=True):
-    """How many batches wait on a topic to be numbered, and what constraints may still be added.
+class QueueRecord(Record, frozen=True):
+    """The entries of a client that wait to be numbered: `first` up to, not with, `next`; and when it is their turn."""
 
-    `room` is in comparisons that each of their messages may take more before one of the batches costs too much.
-    """
+    first: U64
+    next: U64
+    tag: U64  # grows with what is numbered: of those who wait, the lowest comes next
+
+
+class WaitingRecord(Record, frozen=True):
+    """The turn of an organisation whose clients wait, as those of its clients; `last` is the highest tag of these."""
+
+    clients: U32
+    tag: U64
+    last: U64
+
+
+class PendingHalf(Record, frozen=True):
+    """Committed batches of a topic that wait, and what constraints may be added meanwhile."""
 
     batches: U32
-    room: U64
+    room: Room
+
+
+class PendingRecord(Record, frozen=True):
+    """All committed batches that wait on a topic, in two halves, so that what limits one ends with it.
+
+    What was committed below height `turn` belongs to the older half. A commit that is still looked at counts as a batch.
+    """
+
+    turn: U64
+    older: PendingHalf
+    newer: PendingHalf
+
+
+class OverRecord(Record, frozen=True):
+    """What a writer has staged up to this stage, and is staged still, was not committed."""
+
+    stage: U64
 
 
 def _own(_reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
@@ -131,24 +192,56 @@ STAGING: Table[bytes, str, bytes, bytes, int, bytes] = Table(
     SESSION,
     LARGE,
     HASH,
-    about="A staged batch that was not committed, by topic, publisher, writer, stage and digest.",
+    about="A staged batch that was not numbered, by topic, publisher, writer, stage and digest.",
     bound=following(1, STAGED),
 )
-COMMITTED: Table[CommittedRecord, Position, int] = Table(
+COMMITTING: Table[CommittingRecord, bytes] = Table(
+    "committing",
+    CommittingRecord,
+    KEY,
+    about="A client's commit that is too much for one block; there is one at a time.",
+    bound=following(1, CLIENTS),
+    expires=True,
+)
+COMMITTED: Table[CommittedRecord, bytes, int] = Table(
     "committed",
     CommittedRecord,
-    POSITION,
-    NUMBER,
-    about="Batches that wait to be numbered, by the position of their commit.",
+    KEY,
+    LARGE,
+    about="Batches of a client that wait to be numbered, in the order of its commits.",
     bound=following(1, STAGED),
 )
-OVER: Table[bytes, str, bytes, bytes] = Table(
-    "over",
+QUEUES: Table[QueueRecord, bytes] = Table(
+    "queue",
+    QueueRecord,
+    KEY,
+    about="Which entries of a client wait to be numbered, and its turn.",
+    bound=following(1, STAGED),
+)
+TURNS: Table[bytes, str, int, bytes] = Table(
+    "turn",
     bytes,
+    TEXT,
+    LARGE,
+    KEY,
+    about="A client with batches that wait to be numbered, by its organisation and its turn among these.",
+    bound=following(1, QUEUES),
+)
+WAITING: Table[WaitingRecord, str] = Table(
+    "waiting",
+    WaitingRecord,
+    TEXT,
+    about="An organisation with batches that wait to be numbered, and its turn.",
+    bound=Bound("one for each organisation", lambda extent: len(extent.genesis.organisations)),
+)
+OVER: Table[OverRecord, str, str, bytes, bytes] = Table(
+    "over",
+    OverRecord,
+    TEXT,
     TEXT,
     KEY,
     SESSION,
-    about="A writer that has committed a stage, until what else it had staged up to there is dropped.",
+    about="A writer of an organisation whose commits are all numbered, until what else it had staged is dropped.",
     bound=following(1, STAGES),
 )
 PENDING: Table[PendingRecord, str] = Table(
@@ -160,11 +253,4 @@ PENDING: Table[PendingRecord, str] = Table(
 )
 PENDING_BATCHES: Table[int] = Table(
     "pending_batches", int, about="How many committed batches wait to be numbered.", bound=fixed(1)
-)
-WEIGHTS: Table[int, str] = Table(
-    "weight",
-    int,
-    TEXT,
-    about="The sum of the matching costs of all constraints ever opened on a topic: it never falls.",
-    bound=following(1, TOPICS),
 )

@@ -12,14 +12,13 @@ _OWN = (
 _FEWER = "commit under fewer names of queries and jobs"
 
 TEXTS: Texts = {
-    "Busy.commits": "the block commits as many batches as it may; this is ordered again",
-    "Busy.counting": "the block looks at as many staged messages as it may; this is ordered again",
+    "Busy.committing": "{checked} of the {batches} batches of this commit have been looked at; it is ordered again",
+    "Busy.committing_another": "another large commit of this client is not decided yet; this is ordered again",
     "Busy.pending": (
         "{batches} committed batches of topic {topic} wait to be numbered, and with this constraint matching them would "
         "cost too much; it is ordered again"
     ),
     "Invalid.named_twice": "batch {digest} is named twice",
-    "LimitExceeded.staged_again": "too much was subscribed to since these batches were staged; stage them again",
     "LimitExceeded.staged_bytes": (
         f"{{client}} has {{held}} staged bytes of {{limit}}, and this would be {{more}} more; {_OTHERS}"
     ),

@@ -47,7 +47,8 @@ class SubscriptionIndex:
     def load(cls, store: KeyValue) -> SubscriptionIndex:
         found = cls()
         for (topic, partitions, _), live in CONSTRAINTS.scan_stored(store):
-            found.open(topic, parse_constraint(live.constraint), guard_of(live), partitions)
+            constraint, height = parse_constraint(live.constraint), live.incarnation[0]
+            found.open(topic, constraint, guard_of(live), partitions, height)
         for key, record in SUBSCRIPTIONS.scan_stored(store):
             found.join(Subscription(*key), record.lease_until)
         return found
@@ -68,9 +69,11 @@ class SubscriptionIndex:
         """In how many partitions the orders of a constraint are open; none: it is not live."""
         return self._widths.get((topic, constraint), 0)
 
-    def open(self, topic: str, constraint: Constraint, guard: Guard | None, partitions: int) -> None:
-        """Add a constraint; its first subscription follows."""
-        self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard)
+    def open(
+        self, topic: str, constraint: Constraint, guard: Guard | None, partitions: int, height: int
+    ) -> None:
+        """Add a constraint that is opened at this height; its first subscription follows."""
+        self._indexes.setdefault(topic, MatchingIndex()).add(constraint, guard, height)
         self._widths[topic, constraint.id] = partitions
 
     def widen(self, topic: str, constraint: bytes, partitions: int) -> None:

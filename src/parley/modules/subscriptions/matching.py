@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from parley.model.expressions import Comparison, Constant, Constraint, Group, Node, Not, Value
+from parley.modules.subscriptions.sums import SumsByHeight
 
 MAX_UNGUARDED = 64  # constraints on a topic that are evaluated for every publication
 MAX_WAITING = 1_024  # constraints on a topic that wait under one equality
@@ -14,6 +16,23 @@ HEAD = 64  # comparisons that take as long as writing the head of an order
 # With the type of the value, because Python holds 1 == True and hashes both alike.
 Equality = tuple[str, type, Value]
 Guard = frozenset[Equality]
+
+
+class Burden(NamedTuple):
+    """What constraints add to the cost of a batch, in comparisons, at most: for each message, and once."""
+
+    message: int
+    batch: int
+
+    @classmethod
+    def of(cls, constraint: Constraint, guard: Guard | None) -> Burden:
+        """A message has one value of each tag, and all messages together meet every place of the guard at most."""
+        names = {name for name, _, _ in guard or ()}
+        return cls(_weight(constraint) * max(1, len(names)), HEAD * max(1, len(guard or ())))
+
+    def times(self, messages: int) -> int:
+        """For a batch of so many messages."""
+        return messages * self.message + self.batch
 
 
 class MatchingIndex:
@@ -28,11 +47,23 @@ class MatchingIndex:
     evaluated for every message: they match nearly all of them.
     """
 
-    __slots__ = ("_constraints", "_guarded", "_guards", "_named", "_unguarded", "_weights")
+    __slots__ = (
+        "_constraints",
+        "_guarded",
+        "_guards",
+        "_heights",
+        "_named",
+        "_opened",
+        "_unguarded",
+        "_weights",
+    )
 
     def __init__(self) -> None:
         self._constraints: dict[bytes, Constraint] = {}
         self._guards: dict[bytes, Guard | None] = {}
+        self._heights: dict[bytes, int] = {}  # at which each was opened
+        # Of what each adds: to a message, to a batch.
+        self._opened = (SumsByHeight(), SumsByHeight())
         self._guarded: dict[Equality, set[bytes]] = {}
         self._unguarded: set[bytes] = set()
         self._named = 0
@@ -46,9 +77,9 @@ class MatchingIndex:
         """Whether the same constraints wait under the same guards, and all that follows from these is the same."""
         if not isinstance(other, MatchingIndex):
             return NotImplemented
-        derived = self._guarded, self._unguarded, self._named, self._weights
-        others = other._guarded, other._unguarded, other._named, other._weights
-        return self._guards == other._guards and derived == others
+        derived = self._guarded, self._unguarded, self._named, self._weights, self._opened
+        others = other._guarded, other._unguarded, other._named, other._weights, other._opened
+        return (self._guards, self._heights, derived) == (other._guards, other._heights, others)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -69,12 +100,14 @@ class MatchingIndex:
             return len(self._unguarded) < MAX_UNGUARDED
         return all(len(self._guarded.get(equality, _NONE)) < MAX_WAITING for equality in guard)
 
-    def add(self, constraint: Constraint, guard: Guard | None) -> None:
-        """Adding a constraint again changes nothing."""
+    def add(self, constraint: Constraint, guard: Guard | None, height: int = 0) -> None:
+        """Add a constraint that was opened at a height. Adding it again changes nothing."""
         if constraint.id in self._constraints:
             return
         self._constraints[constraint.id] = constraint
         self._guards[constraint.id] = guard
+        self._heights[constraint.id] = height
+        self._burden(height, Burden.of(constraint, guard))
         self._named += bool(constraint.names)
         self._weigh(guard, _weight(constraint))
         if guard is None:
@@ -87,6 +120,8 @@ class MatchingIndex:
         """Raises `KeyError` for a constraint that is not here."""
         constraint = self._constraints.pop(constraint_id)
         guard = self._guards.pop(constraint_id)
+        message, batch = Burden.of(constraint, guard)
+        self._burden(self._heights.pop(constraint_id), Burden(-message, -batch))
         self._named -= bool(constraint.names)
         self._weigh(guard, -_weight(constraint))
         if guard is None:
@@ -113,6 +148,10 @@ class MatchingIndex:
         waiting = sum([len(self._guarded[place]) for place in met if place in self._guarded])
         return compared + HEAD * (len(self._unguarded) + waiting)
 
+    def opened_since(self, height: int) -> Burden:
+        """What the live constraints that were opened at this height or later add, at most."""
+        return Burden(*(sums.since(height) for sums in self._opened))
+
     def match(self, tags: Mapping[str, Value]) -> list[bytes]:
         """The ids of the constraints that hold, sorted: the same on every replica, in whatever order they were added."""
         candidates = set(self._unguarded)
@@ -120,6 +159,10 @@ class MatchingIndex:
             candidates |= self._guarded.get((name, type(value), value), _NONE)
         constraints = self._constraints
         return sorted(identity for identity in candidates if constraints[identity].matches(tags))
+
+    def _burden(self, height: int, more: Burden) -> None:
+        for sums, by in zip(self._opened, more, strict=True):
+            sums.add(height, by)
 
     def _weigh(self, guard: Guard | None, weight: int) -> None:
         for place in (None,) if guard is None else guard:
@@ -157,11 +200,6 @@ class MatchingIndex:
 _NONE: frozenset[bytes] = frozenset()
 _LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
 _PRECISION = 16  # of logarithms: parts of a power of two
-
-
-def burden(constraint: Constraint, guard: Guard | None) -> int:
-    """What a constraint adds to the cost of a message, at most: a message has one value of each tag."""
-    return (_weight(constraint) + HEAD) * max(1, len({name for name, _, _ in guard or ()}))
 
 
 def _weight(constraint: Constraint) -> int:

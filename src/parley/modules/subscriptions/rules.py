@@ -18,7 +18,7 @@ from parley.model.receipts import Done, Leaf
 from parley.model.refusals import LimitExceeded
 from parley.modules.registry.rules import CLIENT_LEAVING
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX, Subscription, equalities_of
-from parley.modules.subscriptions.matching import MAX_UNGUARDED, MAX_WAITING, Guard, MatchingIndex, burden
+from parley.modules.subscriptions.matching import MAX_UNGUARDED, MAX_WAITING, Burden, Guard, MatchingIndex
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.orders import ORDERS
 from parley.modules.subscriptions.receipts import (
@@ -55,13 +55,11 @@ READS = 4  # entries that are read in the time in which one is written
 _SUBSCRIPTIONS = "subscriptions"  # what a client holds
 
 
-def _opening(block: BlockContext, topic: str, weight: int) -> None: ...
+def _opening(block: BlockContext, topic: str, burden: Burden) -> None: ...
 
 
-# A new constraint makes every message of the topic cost up to `weight` comparisons more. The first hook may refuse, so
-# its handlers write nothing; the second comes when all have agreed.
+# A new constraint makes the batches of the topic cost up to `burden` more. May refuse; nothing is written yet.
 CONSTRAINT_OPENING = Hook("constraint_opening", _opening)
-CONSTRAINT_OPENED = Hook("constraint_opened", _opening)
 
 
 def subscribe(block: BlockContext, by: Principal, operation: Subscribe, at: Position) -> Subscribed:
@@ -166,10 +164,8 @@ def _open(block: BlockContext, topic: TopicRecord, constraint: Constraint, at: P
     partitions = partitions_to_be(block.state, topic)
     require_room(block, topic, partitions, more=1)
     guard = _guard(block, topic, constraint)
-    weight = burden(constraint, guard)
-    block.call(CONSTRAINT_OPENING, block, topic.name, weight)
-    block.call(CONSTRAINT_OPENED, block, topic.name, weight)
-    block[SUBSCRIPTION_INDEX].open(topic.name, constraint, guard, partitions)
+    block.call(CONSTRAINT_OPENING, block, topic.name, Burden.of(constraint, guard))
+    block[SUBSCRIPTION_INDEX].open(topic.name, constraint, guard, partitions, at[0])
     live = LiveConstraint(constraint.text, at, 1, equalities_of(guard))
     CONSTRAINTS.put(block.state, topic.name, partitions, constraint.id, record=live)
     block[ORDERS].open(topic.name, range(partitions), constraint.id, constraint.text, at)

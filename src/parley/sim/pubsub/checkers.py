@@ -272,14 +272,14 @@ def _name(order: Order) -> str:
 
 
 class WholeStages:
-    """The batches of accepted commits are numbered one after the other, and nothing else is that was staged."""
+    """What a client has committed is numbered batch by batch, in that order, and nothing else is that was staged."""
 
     name = "whole stages"
 
     def __init__(self, agreed: Agreed) -> None:
         self._agreed = agreed
         self._height = 0
-        self._queue: deque[tuple[str, bytes]] = deque()  # topic and digest
+        self._queues: dict[bytes, deque[tuple[str, bytes]]] = {}  # of publishers: topic and digest
         self._stages: dict[tuple[bytes, str, bytes], int] = {}
 
     def see(self, event: Observation) -> str | None:
@@ -304,18 +304,21 @@ class WholeStages:
             return None
         operation = DATA_SHARD.decode_operation(batch.messages[0].payload)
         if (deletion := deleted(operation)) is not None:
-            self._queue = deque(waiting for waiting in self._queue if waiting[0] != deletion.name)
+            for publisher, queue in self._queues.items():
+                self._queues[publisher] = deque(waiting for waiting in queue if waiting[0] != deletion.name)
         if (commit := commit_of(operation)) is not None:
             writer = (receipt.publisher, commit.topic, commit.writer)
             before = self._stages.get(writer, -1)
             self._stages[writer] = commit.stage
-            self._queue.extend((commit.topic, digest) for digest in commit.digests)
+            named = ((commit.topic, digest) for digest in commit.digests)
+            self._queues.setdefault(receipt.publisher, deque()).extend(named)
             if commit.stage <= before:
                 return f"stage {commit.stage} was committed after stage {before} of the same writer"
         return None
 
     def _numbered(self, receipt: BatchReceipt) -> str | None:
-        if not self._queue or self._queue[0] != (receipt.topic, receipt.digest):
+        queue = self._queues.get(receipt.publisher)
+        if not queue or queue[0] != (receipt.topic, receipt.digest):
             return f"batch {receipt.digest.hex()[:12]} was numbered, which is not the next one that was committed"
-        self._queue.popleft()
+        queue.popleft()
         return None if first_offset(receipt) is not None else "a numbered batch was not published"
