@@ -8,6 +8,7 @@ from tests.ledger.shard import Shard
 
 from parley.application import keeping
 from parley.application.tables import encode_value
+from parley.application.work import Budget
 from parley.applications import DATA_SHARD, VERSION, data_shard
 from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
@@ -19,7 +20,7 @@ from parley.ledger.erasure import check_remains
 from parley.ledger.layout import StateView
 from parley.model.refusals import Malformed, Refused
 from parley.modules.retention import rules as retention
-from parley.modules.staging.tables import PENDING_BATCHES
+from parley.modules.staging.tables import COMMITTING, LEAST, PENDING_BATCHES
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.tables import HEADS, PartitionRecord
@@ -130,6 +131,26 @@ def test_a_replica_that_is_restarted_while_a_stage_is_numbered_has_the_same_resu
         assert len(results) == 1, height
     head = HEADS.decode(shard.store.get(layout.state(HEADS.key("orders", 0))) or b"")
     assert head.next_offset == len(staged)
+
+
+def test_a_commit_that_takes_several_blocks_is_ordered_again_until_it_is_decided() -> None:
+    shard, batches = Shard(data_shard(numbered_bytes=8 * LEAST, budget=Budget(16, 8))), 16
+    make, alice = shard.maker, actor("alice")
+    shard.order(make.control(ADMIN, registration(make.chain, alice)))
+    shard.order(make.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")))
+    staged = [make.staged(alice, "orders", tagged(n=number)) for number in range(batches)]
+    for one in staged:
+        shard.order(one)
+    shard.cluster.submit(0, make.commit(alice, "orders", 0, *staged).body)
+    head, state = encode_value(PartitionRecord(batches, 0)), StateView(shard.store)
+    seen, began = set[int](), shard.anchor().header.height
+    while state.get(HEADS.place("orders", 0)) != head:
+        shard.cluster.run(1)
+        if (known := COMMITTING.stored(state, alice.key)) is not None:
+            seen.add(known.checked)
+        assert shard.anchor().header.height < began + 200
+    assert len(seen) > 2
+    assert max(seen) < batches
 
 
 def test_an_idle_network_does_not_wait_for_heartbeats_while_a_stage_is_numbered() -> None:
