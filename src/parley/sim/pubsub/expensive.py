@@ -59,8 +59,8 @@ class Expensive:
 
     @property
     def acts(self) -> bool:
-        """Whether all of its clients are registered, and do what they can."""
-        return all(role.started for role in self._roles.values())
+        """Whether all of its clients are registered, and its administrator has widened the first topics."""
+        return self._widener.struck and all(role.started for role in self._roles.values())
 
     def stop(self) -> None:
         self._administrator.stop()
@@ -97,6 +97,7 @@ class Widener(Role):
         self._newcomer = newcomer
         self._rounds = 0
         self._missing = 0  # receipts before the next step
+        self.struck = False  # whether it has done so once
 
     def act(self) -> None:
         if self._missing:
@@ -119,6 +120,7 @@ class Widener(Role):
         if self._missing:
             return
         self._missing = 2 * TOPICS
+        self.struck = True
         for number in range(TOPICS):
             topic, client = f"tall-{self._rounds}-{number}", f"dear-{self._rounds}-{number}"
             self._author.operate(AlterTopic(topic, MAX_PARTITIONS, None, None, None), self._done)
