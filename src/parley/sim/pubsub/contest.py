@@ -12,14 +12,17 @@ from parley.sim.pubsub.post import Post
 from parley.sim.pubsub.workload import Workload
 from parley.sim.world import World
 
+A_WHILE = 6_000  # ms
+
 
 class Contest:
     """The usual clients until the faults end; the expensive organisation from the beginning until the bystander is served.
 
-    The bystander begins when the faults are over and all of the expensive organisation is at work.
+    The bystander begins when the faults are over and all of the expensive organisation is at work, or a while later.
     """
 
     def __init__(self, world: World, seed: int, people: People) -> None:
+        self._world = world
         self._seed, self._chain = seed, people.chain
         self._usual = Workload(world, seed, people)
         self.answers = self._usual.answers
@@ -40,6 +43,7 @@ class Contest:
     def stop(self) -> None:
         self._usual.stop()
         self._healed = True
+        self._world.after(A_WHILE, self._bystander.begin)
 
     def outstanding(self) -> tuple[bytes, ...]:
         return self._usual.outstanding() or self._bystander.unserved
