@@ -194,7 +194,8 @@ class Caretaker:
                 effects += self._findings.mended(finding.entry)
             else:
                 missing.append((finding, remedy))
-        yield effects
+        if effects:
+            yield effects
         if late:
             self._bodies_asked = now
             yield from self._asked_again(missing)
@@ -263,12 +264,14 @@ class Caretaker:
         yield from self._rebuilt()
         self._job = "backfill"
         yield from self._fill_in()
-        yield self._ask(self._now)
+        if questions := self._ask(self._now):
+            yield questions
 
     def _fill_in(self) -> Steps:
         yield from map(self._written, self._backfill.taking())
         held, self._held = self._held, []
-        yield [*held]
+        if held:
+            yield [*held]
         if not self._backfill.is_needed:
             return
         if self._inquiry.can_ask(self._now):
