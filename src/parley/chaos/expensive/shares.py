@@ -10,11 +10,12 @@ from parley.client import Client
 from parley.client.errors import Refused
 from parley.model.batches import Message
 from parley.model.credentials import Identity
+from parley.modules.publishing.budget import MAX_COMPARED
+from parley.modules.subscriptions.matching import HEAD
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 
 COMPARISONS = 32  # of one constraint; with as many words between them it is as long as one may be
 LEAST_COMPARISONS = 3  # for which a constraint counts, however short
-AFFORDABLE = 300_000  # comparisons that one batch may cost: half of what a block has
 MOST_MESSAGES = 20  # of a costly batch, where constraints are few
 PAYLOAD = b"row"
 TAGS = {"a": 1, "b": 0}  # that all costly constraints match
@@ -88,7 +89,7 @@ async def _costly_topic(attackers: Attackers) -> tuple[str, Identity, int]:
     constraints = [_constraint(number) for number in range(attackers.size.subscriptions)]
     await operate_all(client, [Subscribe(topic, constraint) for constraint in constraints])
     each = len(constraints) * LEAST_COMPARISONS
-    return topic, identity, min(AFFORDABLE // each, MOST_MESSAGES)
+    return topic, identity, min((MAX_COMPARED - len(constraints) * HEAD) // each, MOST_MESSAGES)
 
 
 def _costly(number: int) -> list[Message]:
