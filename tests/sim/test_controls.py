@@ -80,7 +80,7 @@ def test_a_broker_that_does_not_abstain_after_losing_its_record_is_noticed(
 
     monkeypatch.setattr(Host, "wipe", forgetful)
     # It has to be wiped right after it signed, which happens in few runs.
-    each = (noticed(range(seed, seed + 1), damages=0) for seed in range(20, 29))
+    each = (noticed(range(seed, seed + 1), damages=0) for seed in (5, 126, 128))
     assert any("one signature per view" in found for found in each)
 
 
