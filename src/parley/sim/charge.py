@@ -19,7 +19,7 @@ COMPARISONS = "comparisons"  # how applications that count them name them
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Microseconds for what execution does. They add up to what it takes, within a third: see docs/simulator.md."""
+    """Microseconds for what execution does, measured and then rounded up: docs/simulator.md says how."""
 
     block: int = 100
     batch: int = 80
