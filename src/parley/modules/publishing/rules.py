@@ -44,6 +44,7 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
         compared = index.cost([(1, its) for its in tags] if index.needs_tags else [(len(tags), _NO_TAGS)])
         require_affordable(compared)
         block.spend(work_of(compared))
+        block.executed.add("comparisons", compared)
         number(block, (topic.name, header.partition), index, tags, lambda at: messages[at].leaf())
     first_offset = append(block, topic, header.partition, header.count)
     count_published(block, topic.name, header.count, opened.size)

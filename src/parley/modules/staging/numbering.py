@@ -112,10 +112,12 @@ class _Turn:
             return True
         contents = list(staged.contents(block.state, digest, record))
         tags = [dict(pairs) for _, pairs in contents]
-        work = len(tags) // MESSAGES + work_of(index.cost((1, its) for its in tags))
+        compared = index.cost((1, its) for its in tags)
+        work = len(tags) // MESSAGES + work_of(compared)
         if self._taken and staged.work_of(record) + work > self._work:
             return False
         self._work -= work
+        block.executed.add("comparisons", compared)
         give_numbers(block, (record.topic, record.partition), index, tags, lambda at: contents[at][0])
         return True
 
