@@ -94,9 +94,8 @@ def try_it(world: World, body: bytes, codes: Counter[str]) -> bool:
         after = world.entries()
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         assert all(key.startswith(KEPT) for key in changed)
-        assert (
-            len(after) <= len(before) + 7
-        )  # a new sequence of a new session, listed once and counted five times
+        # A new sequence of a new session, listed once and counted five times.
+        assert len(after) <= len(before) + 7
     return True
 
 

@@ -66,9 +66,8 @@ class BlockContext:
     room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
     # What is left for work that was decided in earlier blocks; less than nothing if its last piece was too large.
     work: int = field(init=False)
-    shares: Shares = field(
-        init=False, default_factory=lambda: Shares(0, ())
-    )  # for its batches, while they are executed
+    # For its batches, while they are executed.
+    shares: Shares = field(init=False, default_factory=lambda: Shares(0, ()))
     # Receipts of batches of earlier blocks that were finished in this one.
     late: list[BatchReceipt] = field(init=False, default_factory=list)
     # Digests of batches whose bodies will never be read again.

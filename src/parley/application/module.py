@@ -55,9 +55,8 @@ class Module:
     # What an operation will touch, in `parley.application.work`'s unit: brokers charge their clients for it, too. Those that
     # are not named here touch a few entries. What would take more than a block has is begun as a job.
     costs: Mapping[type[Operation], Cost] = field(default_factory=dict)
-    jobs: Mapping[AnyTable, Job] = field(
-        default_factory=dict
-    )  # what goes on over blocks, by the table that lists it
+    # What goes on over blocks, by the table that lists it.
+    jobs: Mapping[AnyTable, Job] = field(default_factory=dict)
     batches: tuple[BatchKind, ...] = ()
     tables: tuple[AnyTable, ...] = ()
     outcomes: tuple[type[Outcome], ...] = ()

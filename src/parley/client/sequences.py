@@ -109,9 +109,8 @@ class _Entry:
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
     broker: str = ""  # which one that was, until it says something
     problem: ParleyError | None = None  # that the last round of sending met
-    put_off: tuple[int, Refused] | None = (
-        None  # the newest certified refusal that decided nothing, and its height
-    )
+    # The height and the newest certified refusal that decided nothing.
+    put_off: tuple[int, Refused] | None = None
     task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -182,8 +181,9 @@ class ProducerSequence:
         return self._author.header(self._place, self._session, first, messages, not_after)
 
     def _extra(self) -> int:
-        """The network may have gone on since the client last heard of its height. Sequences live as long as their batches,
-        and a key may have so many: no batch gets more heights than it needs.
+        """Heights for what `VALID` does not cover: blocks since the client last heard of one, and a long timeout.
+
+        No more than that, because the network remembers a sequence until its batches expire, within limits.
         """
         seconds = self._quorum.idle + max(0.0, (self._quorum.timeout or 0.0) - COVERED)
         return min(int(seconds * BLOCKS_PER_SECOND), MAX_EXTRA)

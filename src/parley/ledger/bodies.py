@@ -12,9 +12,8 @@ from parley.model.receipts import BatchReceipt
 from parley.model.refusals import DUPLICATE, class_of
 
 GRACE = 64  # blocks that a body stays after it is over, and after each block that names it
-REFUSED_KEPT = (
-    100_000  # heights for which the body of a refused batch is kept, so that its author can ask why
-)
+# Heights for which the body of a refused batch is kept, so that its author can ask why.
+REFUSED_KEPT = 100_000
 PART = 32  # leaves that are looked at in one step
 
 T = TypeVar("T")
@@ -26,9 +25,8 @@ class Judgement:
 
     kept: tuple[bytes, ...]
     repeated: frozenset[bytes]  # they had their place in an earlier block, or may have had
-    unfinished: frozenset[
-        bytes
-    ]  # they may have another receipt in a later one: whether they are kept is judged here
+    # They may have another receipt in a later block: whether they are kept is judged here.
+    unfinished: frozenset[bytes]
 
 
 def judge(

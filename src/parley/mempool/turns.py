@@ -14,15 +14,12 @@ from itertools import chain, islice
 
 from parley.consensus.types import MAX_BATCHES
 
-FIRST_HOLD = (
-    2  # heights for which a batch that was ordered too early is not proposed again, doubled each time
-)
-MAX_EARLY = (
-    6  # times that a batch may be ordered too early, besides once in each hold after its author went on
-)
-LONGEST_PAUSE = (
-    4  # heights between two attempts of an author whose batches find no room: others must not overtake it
-)
+# Heights for which a batch that was ordered too early is not proposed again, doubled each time.
+FIRST_HOLD = 2
+# Times that a batch may be ordered too early, besides once in each hold after its author went on.
+MAX_EARLY = 6
+# Heights between two attempts of an author whose batches find no room: others must not overtake it.
+LONGEST_PAUSE = 4
 MAX_IN_VAIN = 64  # such attempts in a row, which take some 250 heights
 FEWEST = 2  # batches that were put off and are tried at a time: the next one, and one to see whether there is more room
 
@@ -50,14 +47,14 @@ class _Queue:
 
     def offer(self, exclude: Collection[bytes], height: int) -> Iterator[bytes]:
         if self.keeps_order:
-            names: Iterator[bytes] = islice(chain(self.put_off, self.fresh), self.window)
+            digests: Iterator[bytes] = islice(chain(self.put_off, self.fresh), self.window)
         else:
-            names = chain(islice(self.put_off, self.window if height >= self.until else 0), self.fresh)
-        return (name for name in names if name not in exclude)
+            digests = chain(islice(self.put_off, self.window if height >= self.until else 0), self.fresh)
+        return (digest for digest in digests if digest not in exclude)
 
-    def take_out(self, name: bytes) -> None:
-        self.fresh.pop(name, None)
-        self.put_off.pop(name, None)
+    def take_out(self, digest: bytes) -> None:
+        self.fresh.pop(digest, None)
+        self.put_off.pop(digest, None)
 
 
 @dataclass(slots=True)
@@ -99,37 +96,37 @@ class Turns:
         queue = self._queues.get((entry, author))
         return 0 if queue is None else queue.size
 
-    def add(self, name: bytes, entry: int, author: bytes) -> None:
+    def add(self, digest: bytes, entry: int, author: bytes) -> None:
         """A batch that has not been ordered yet."""
         queue = self._queues.get((entry, author))
         if queue is None:
             queue = self._queues[entry, author] = _Queue(entry, author)
         queue.size += 1
-        self._queue_of[name] = queue
-        self._renew(name, queue)
+        self._queue_of[digest] = queue
+        self._renew(digest, queue)
 
-    def remove(self, name: bytes) -> None:
+    def remove(self, digest: bytes) -> None:
         """It waits no longer."""
-        queue = self._queue_of.pop(name)
-        self._forget_hold(name, queue)
-        queue.take_out(name)
+        queue = self._queue_of.pop(digest)
+        self._forget_hold(digest, queue)
+        queue.take_out(digest)
         queue.size -= 1
         self._place(queue)
         if not queue.size:
             del self._queues[queue.entry, queue.author]
 
-    def hasten(self, name: bytes) -> None:
+    def hasten(self, digest: bytes) -> None:
         """The client of a batch that waits has sent it again: it is there, and says that it is time."""
-        queue = self._queue_of.get(name)
+        queue = self._queue_of.get(digest)
         if queue is None:
             return
-        if name in queue.put_off:
+        if digest in queue.put_off:
             # Younger ones that passed it because it was tried in vain still may.
             queue.until, queue.in_vain = 0, min(queue.in_vain, 1)
             self._place(queue, first=True)
-        elif name in self._holds:
-            self._forget_hold(name, queue)
-            self._renew(name, queue)
+        elif digest in self._holds:
+            self._forget_hold(digest, queue)
+            self._renew(digest, queue)
 
     def offer(self, exclude: Collection[bytes]) -> Iterator[bytes]:
         """What may be proposed: of each entry broker in turn, there of each author in turn, each author's oldest first."""
@@ -147,18 +144,18 @@ class Turns:
         self._height = height
         self._end_holds()
         attempts: defaultdict[_Queue, _Attempt] = defaultdict(_Attempt)
-        known = dict.fromkeys(name for name in ordered if name in self._queue_of)
-        gone = [name for name in known if name in settled]
-        for name in gone:
-            self._settle(name, attempts)
-        for name in known:
-            if name in settled:
+        known = dict.fromkeys(digest for digest in ordered if digest in self._queue_of)
+        gone = [digest for digest in known if digest in settled]
+        for digest in gone:
+            self._settle(digest, attempts)
+        for digest in known:
+            if digest in settled:
                 continue
-            if name in put_off:
-                self._put_off(name, attempts)
-            elif not self._hold(name):
-                self.remove(name)
-                gone.append(name)
+            if digest in put_off:
+                self._put_off(digest, attempts)
+            elif not self._hold(digest):
+                self.remove(digest)
+                gone.append(digest)
         for queue, attempt in attempts.items():
             gone += self._judge(queue, attempt)
         return gone
@@ -169,8 +166,8 @@ class Turns:
         # Lazily: of those who wait, only as many are looked at as a block takes.
         return _in_turn(queue.offer(exclude, self._height) for queue in ready.values())
 
-    def _renew(self, name: bytes, queue: _Queue) -> None:
-        queue.fresh[name] = None
+    def _renew(self, digest: bytes, queue: _Queue) -> None:
+        queue.fresh[digest] = None
         self._place(queue)
 
     def _place(self, queue: _Queue, *, first: bool = False) -> None:
@@ -185,12 +182,12 @@ class Turns:
 
     # -- after a block ---------------------------------------------------------------------------------------------------
 
-    def _settle(self, name: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
-        queue = self._queue_of[name]
+    def _settle(self, digest: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
+        queue = self._queue_of[digest]
         attempt = attempts[queue]
         attempt.settled += 1
-        attempt.moved |= name in queue.put_off
-        self.remove(name)
+        attempt.moved |= digest in queue.put_off
+        self.remove(digest)
         ready = self._ready[queue.entry]
         if queue.author in ready:
             ready.move_to_end(queue.author)  # it was served
@@ -200,32 +197,32 @@ class Turns:
         """What this author's held batches wait for may be there now. Once in each hold, or one session's batches would be
         repeated with every batch of another.
         """
-        for name in self._held.pop(author, ()):
-            self._holds[name].released = True
-            self._renew(name, self._queue_of[name])
+        for digest in self._held.pop(author, ()):
+            self._holds[digest].released = True
+            self._renew(digest, self._queue_of[digest])
 
-    def _put_off(self, name: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
-        queue = self._queue_of[name]
+    def _put_off(self, digest: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
+        queue = self._queue_of[digest]
         attempt = attempts[queue]
         attempt.put_off += 1
-        attempt.again += name in queue.put_off
-        if (hold := self._holds.get(name)) is not None:
+        attempt.again += digest in queue.put_off
+        if (hold := self._holds.get(digest)) is not None:
             hold.until = 0  # how often it was too early counts on
-            _discard(self._held, queue.author, name)
-        queue.fresh.pop(name, None)
-        queue.put_off.setdefault(name)  # where it is, if it was put off before
+            _discard(self._held, queue.author, digest)
+        queue.fresh.pop(digest, None)
+        queue.put_off.setdefault(digest)  # where it is, if it was put off before
 
-    def _hold(self, name: bytes) -> bool:
+    def _hold(self, digest: bytes) -> bool:
         """Whether it is held; if not, it was ordered too early as often as may be."""
-        queue = self._queue_of[name]
-        hold = self._holds.setdefault(name, _Hold(0, 0))
+        queue = self._queue_of[digest]
+        hold = self._holds.setdefault(digest, _Hold(0, 0))
         if not (hold.released and self._height < hold.until):
             if hold.times + 1 >= MAX_EARLY:
                 return False
-            self._holds[name] = hold = _Hold(self._height + (FIRST_HOLD << hold.times), hold.times + 1)
-            self._held[queue.author][name] = None
-            self._due[hold.until].append(name)
-        queue.take_out(name)
+            self._holds[digest] = hold = _Hold(self._height + (FIRST_HOLD << hold.times), hold.times + 1)
+            self._held[queue.author][digest] = None
+            self._due[hold.until].append(digest)
+        queue.take_out(digest)
         self._place(queue)
         return True
 
@@ -251,47 +248,47 @@ class Turns:
     def _give_up(self, queue: _Queue) -> list[bytes]:
         queue.in_vain = 0
         gone = list(queue.put_off)
-        for name in gone:
-            self.remove(name)
+        for digest in gone:
+            self.remove(digest)
         return gone
 
     def _end_holds(self) -> None:
         """Batches that were too early go on behind the others of their author; who was put off goes on before others."""
         for height in sorted(height for height in self._due if height <= self._height):
-            for name in self._due.pop(height):
-                hold = self._holds.get(name)
+            for digest in self._due.pop(height):
+                hold = self._holds.get(digest)
                 if hold is not None and hold.until == height:
-                    queue = self._queue_of[name]
-                    _discard(self._held, queue.author, name)
-                    self._renew(name, queue)
+                    queue = self._queue_of[digest]
+                    _discard(self._held, queue.author, digest)
+                    self._renew(digest, queue)
         over = sorted(height for height in self._resume if height <= self._height)
         queues = [queue for height in over for queue in self._resume.pop(height) if queue.size]
         queues.sort(key=lambda queue: queue.in_vain, reverse=True)
         for queue in reversed(queues):  # the last one that is placed comes first: it was put off most often
             self._place(queue, first=True)
 
-    def _forget_hold(self, name: bytes, queue: _Queue) -> None:
-        if self._holds.pop(name, None) is not None:
-            _discard(self._held, queue.author, name)
+    def _forget_hold(self, digest: bytes, queue: _Queue) -> None:
+        if self._holds.pop(digest, None) is not None:
+            _discard(self._held, queue.author, digest)
 
 
 def _in_turn(queues: Iterator[Iterator[bytes]]) -> Iterator[bytes]:
     """The first of each, then the second of each, and so on."""
     begun: deque[Iterator[bytes]] = deque()
     for queue in queues:
-        if (name := next(queue, None)) is not None:
+        if (digest := next(queue, None)) is not None:
             begun.append(queue)
-            yield name
+            yield digest
     while begun:
-        if (name := next(begun[0], None)) is None:
+        if (digest := next(begun[0], None)) is None:
             begun.popleft()
         else:
-            yield name
+            yield digest
             begun.rotate(-1)
 
 
-def _discard(table: defaultdict[bytes, OrderedDict[bytes, None]], key: bytes, name: bytes) -> None:
+def _discard(table: defaultdict[bytes, OrderedDict[bytes, None]], key: bytes, digest: bytes) -> None:
     if key in table:
-        table[key].pop(name, None)
+        table[key].pop(digest, None)
         if not table[key]:
             del table[key]

@@ -136,7 +136,7 @@ class Driver:
             self._storage.require_in_place()
             return []
 
-        self._step(look)
+        self._step(look, DISK, "where its files lie")
 
     def receive(self, sender: int, *messages: bytes) -> None:
         self._step(lambda: self.replica.receive(self._now(), sender, *messages), MESSAGE, _Kinds(messages))

@@ -65,11 +65,8 @@ class Holding:
         self._began_busy = 0
         self._inside = 0  # ns of the jobs that ended inside the one that goes on
         self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
-        self._largest: tuple[int, str, object] = (
-            0,
-            OTHER,
-            "",
-        )  # in this hold: ns, job, and what it was about
+        # In this hold: ns, job, and what it was about.
+        self._largest: tuple[int, str, object] = (0, OTHER, "")
         self.longest = dict.fromkeys(JOBS, 0)  # ns
         self.named = 0  # ns in all that jobs have held the loop
 

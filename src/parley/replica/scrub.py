@@ -23,9 +23,8 @@ from parley.replica.memory import Memory, Overlay
 from parley.replica.scrub_blocks import BlockScrub, Outdated
 from parley.replica.scrub_state import StateScrub
 
-STEP = (
-    8 * 1024
-)  # of cost, well below 1 ms; an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST
+# Of cost, well below 1 ms: an entry costs its bytes and at least ENTRY_COST, a block HEIGHT_COST.
+STEP = 8 * 1024
 PAUSE = 30_000  # ms between two passes, which matters only where there is little to look at
 ENTRY_COST = 1024
 HEIGHT_COST = 4 * 1024
@@ -57,9 +56,8 @@ class Scrub:
         self._pass = self._all()
         self._rests_until = 0
         self._alarmed = False
-        self._named: frozenset[bytes] | None = (
-            None  # the batches of blocks that are not executed, in this step
-        )
+        # The batches of blocks that are not executed, in this step.
+        self._named: frozenset[bytes] | None = None
         self.passes = 0
 
     def alarm(self) -> None:

@@ -10,7 +10,7 @@ Job = Literal["scrub", "erasure", "repair", "rebuild", "backfill"]  # what the c
 
 @dataclass(frozen=True, slots=True)
 class CareTimer:
-    """The caretaker's next step, and for those who measure it what it goes on with. Without a delay: as soon as there is time."""
+    """The caretaker's next step, and the job that it goes on with. Without a delay: as soon as there is time."""
 
     round: int
     job: Job

@@ -105,9 +105,8 @@ def test_those_of_a_deleted_topic_go_over_several_blocks(
 def test_they_take_their_part_of_what_a_block_may_clear_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        DATA_SHARD, "budget", Budget(housekeeping=11)
-    )  # one for the height, five for a subscription
+    # One for the height, five for a subscription.
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=11))
     world.topic("other")
     for i in range(3):
         world.do(ALICE, Subscribe("orders", f"a = {i}"))

@@ -254,9 +254,8 @@ def test_after_a_standstill_leases_end_over_several_blocks(
     world.do(BOB, Subscribe("notes", "a = 0"))
     for i in range(6):
         world.do(ALICE, Subscribe("orders", f"a = {i}"))
-    monkeypatch.setattr(
-        DATA_SHARD, "budget", Budget(housekeeping=22)
-    )  # half is for leases, which take four and one for each order
+    # Half is for leases, which take four and one for each order.
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=22))
     ended: list[int] = []
     for _ in range(4):
         leaves = closings(world.apply(time=world.time + 2_000 if not ended else None))

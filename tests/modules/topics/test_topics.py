@@ -215,9 +215,8 @@ def test_topics_are_limited_in_the_network_and_for_each_organisation_and_deleted
 
 
 def test_a_deleted_topic_is_cleared_away_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        DATA_SHARD, "budget", Budget(housekeeping=8)
-    )  # one for the height, six for a subscription in two partitions
+    # One for the height, six for a subscription in two partitions.
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=8))
     world = World()
     world.topic("orders", partitions=2)
     world.topic("other")

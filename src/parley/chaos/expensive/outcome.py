@@ -1,4 +1,4 @@
-"""What came of an attack."""
+"""What an attack returns."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from parley.client.errors import ParleyError
 from parley.client.sequences import VALID
 
 WRONG_SEQUENCE = 7
-LONGEST_HOLD = 64  # heights after which a pool proposes a batch again, at the latest
+LONGEST_HOLD = 64  # heights within which pools propose all that they keep: longer than any of their holds
 FEW = 10  # receipts in that time that other clients may cause
 LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 20.0  # for a key that has used very many sessions to publish again

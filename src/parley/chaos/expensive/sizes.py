@@ -13,9 +13,7 @@ class Size(Struct, frozen=True, forbid_unknown_fields=True):
     revoked: int = 7  # clients that are revoked at once
     subscriptions: int = 1_000  # that each of them holds
     churned: int = 1_000  # subscriptions that one client begins and ends
-    staged_batches: int = (
-        1_000  # committed at once, each of which takes half of what matching may cost a block
-    )
+    staged_batches: int = 1_000  # committed at once, each as costly to match as a batch may be
     rows_per_batch: int = 10_000  # of the large commit
     row_batches: int = 11
     costly_batches: int = 400  # as costly as those, published

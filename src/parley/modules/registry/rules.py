@@ -88,7 +88,10 @@ def alter(block: BlockContext, by: Principal, operation: AlterClient, _at: Posit
 
 
 def revoke(block: BlockContext, by: Principal, operation: RevokeClient, _at: Position) -> Done:
-    """The client takes part no more. Its record stays, so that its key never comes back; what it has begun ends from the next block on."""
+    """The client takes part no more. What it has begun ends from the next block on.
+
+    Its record stays, so that its key never comes back.
+    """
     organisation = by.require_administrator("revoke_clients")
     client = _named(block.state, organisation, operation.name)
     revoked = replace(client, revoked=True, changed=block.height, rights=())

@@ -1,8 +1,8 @@
-"""Looking at what a commit names: as much as a block allows. The same commit goes on from there when it is ordered again.
+"""Checks of the batches that a commit names: as many as a block allows. The commit goes on there when it is ordered again.
 
-A staged batch goes only when it expires or when its stage is over. So of those that were looked at, only the one that expires
-first has to be remembered, and what matching them may cost more: a constraint that would make one too costly waits until the
-commit is decided, as if they were committed (`pending`). Whoever subscribes meanwhile cannot make it begin anew.
+A staged batch goes only when it expires or when its stage is over. So of those that were looked at, only the one that
+expires first has to be remembered, and what matching them may cost more: a constraint that would make one too costly waits
+until the commit is decided, as if they were committed (`pending`). Those who subscribe meanwhile cannot make it begin anew.
 """
 
 from __future__ import annotations

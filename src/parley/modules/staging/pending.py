@@ -15,6 +15,7 @@ from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.modules.subscriptions.matching import Burden
 
 _NONE = PendingHalf(0, Room(0, 0, 0))
+_NOTHING = Burden(0, 0)
 
 
 def join(block: BlockContext, topic: str, height: int, batches: int, room: Room) -> None:
@@ -58,6 +59,3 @@ def _put(block: BlockContext, topic: str, height: int, record: PendingRecord, ha
         PENDING.put(block.state, topic, record=record)
     else:
         PENDING.delete(block.state, topic)
-
-
-_NOTHING = Burden(0, 0)

@@ -1,8 +1,8 @@
 """Whose batches are numbered next: those of organisations in turn, and within each those of its clients (P23).
 
-Everybody who waits has a tag, which grows by what is numbered for it; the lowest comes next. Whoever begins to wait is put
-behind those who do: each of them gets one more batch, and then it is the newcomer's turn, however much the others have. A client's
-own batches come in the order of its commits.
+This is start-time fair queueing. Each organisation and client that waits has a tag, which grows by what is numbered for
+it; the lowest comes next. One that begins to wait is put behind the others: each of them gets one more batch, and then it
+is the newcomer's turn, however much the others have. A client's own batches come in the order of its commits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Turns:
         return True
 
     def keep(self) -> None:
-        """Write down where everybody stands."""
+        """Write the tags and queues of those that had a turn."""
         state, left = self._state, dict.fromkeys(self._waiting, 0)
         for client in self._clients.values():
             before = QUEUES.get(state, client.publisher)

@@ -71,9 +71,8 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
         why = by.reason_not_to_administer(before.organisation, "reuse_name", topic=name)
         if why is not None:
             raise why
-        if ENDING.has(
-            state, organisation, name
-        ):  # orders of the old topic would be taken for orders of a new one
+        # Orders of the old topic would be taken for orders of a new one.
+        if ENDING.has(state, organisation, name):
             raise LimitExceeded("ending", topic=name)
     _require_supported(operation.policy)
     if before is None:

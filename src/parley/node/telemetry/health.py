@@ -31,7 +31,7 @@ class Life:
 class Pulse:
     """Beats as long as the event loop turns; `ticks` are those of a clock that nobody sets, in ms.
 
-    By what it is late and no job has held the loop, `holding` is told: so the holder is always named.
+    `holding` is told by how much the loop was late while no job held it, so that this is named, too.
     """
 
     def __init__(self, ticks: Callable[[], int], holding: Holding | None = None) -> None:
