@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from parley.consensus.types import Block
 from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.steps import at_once
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import DUPLICATE, class_of
 
@@ -15,8 +15,6 @@ GRACE = 64  # blocks that a body stays after it is over, and after each block th
 # Heights for which the body of a refused batch is kept, so that its author can ask why.
 REFUSED_KEPT = 100_000
 PART = 32  # leaves that are looked at in one step
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +55,6 @@ def judge(
     over -= kept
     found = tuple(digest for digest in block.batches if digest not in over)
     return Judgement(found, frozenset(again), frozenset(open_))
-
-
-def at_once(steps: Generator[object, None, T]) -> T:
-    """What the steps come to, for those who have the time."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def kept_batches(

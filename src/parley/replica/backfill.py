@@ -17,6 +17,7 @@ from parley.ledger import history, layout
 from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import judge
 from parley.ledger.derived import in_parts
+from parley.ledger.steps import each
 from parley.replica.chain import Entries
 from parley.replica.memory import Memory, Overlay
 from parley.replica.records import (
@@ -182,10 +183,4 @@ class Backfill:
 
 def _empty(steps: Generator[int, None, T]) -> Generator[Entries, None, T]:
     """Steps that write nothing."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        yield []
+    return each(steps, lambda _: [])

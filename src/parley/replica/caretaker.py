@@ -15,6 +15,7 @@ from parley.consensus.events import Send, SetTimer
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import Mounted
+from parley.ledger.steps import each
 from parley.replica.backfill import Backfill
 from parley.replica.chain import Entries, Unusable
 from parley.replica.eraser import Eraser
@@ -203,15 +204,7 @@ class Caretaker:
     def _asked_again(self, missing: list[tuple[Finding, FromBody]]) -> Steps:
         """Bodies that did not come for long: some of them need not be here any more."""
         for finding, remedy in missing:
-            needed: frozenset[bytes] = frozenset()
-            steps = self._scrub.needed(remedy.block)
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    needed = end.value
-                    break
-                yield []
+            needed = yield from each(self._scrub.needed(remedy.block), _no_effects)
             if self._store.get(finding.entry) is not None:
                 continue
             if remedy.name in needed:
@@ -382,3 +375,7 @@ class Caretaker:
     def _write(self, entries: Entries) -> Write:
         self._store.write(entries)
         return Write(tuple(entries), sync=False)
+
+
+def _no_effects(_step: object) -> list[CareEffect]:
+    return []

@@ -14,6 +14,7 @@ from parley.ledger.application import BodyKeeper, KeyValue
 from parley.ledger.bodies import GRACE, Judgement, judge
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
+from parley.ledger.steps import each
 from parley.model.codec import DECODE_ERRORS
 from parley.replica.findings import Finding, FromBody, FromRecord, Put
 from parley.replica.memory import Memory
@@ -62,7 +63,7 @@ class BlockScrub:
     def height(self, height: int) -> Iterator[Finding | Outdated | int]:
         block, leaves = read_unchecked(self._store, height), read_leaves(self._store, height)
         if block is not None:
-            found = yield from self._charged(root_in_parts(block.batches))
+            found = yield from _charged(root_in_parts(block.batches))
             block = block if found == block.header.batches_root else None
         for key, read in ((layout.committed(height), block), (layout.receipts(height), leaves)):
             if read is None:
@@ -87,20 +88,11 @@ class BlockScrub:
                 entry, value = step
                 yield Finding(layout.APPLICATION + entry, "does not lead to what it should", Put(value))
 
-    def _charged(self, steps: Generator[int, None, T]) -> Generator[int, None, T]:
-        """The cost of steps that tell how many leaves they have looked at."""
-        while True:
-            try:
-                yield next(steps) * LEAF_COST
-            except StopIteration as end:
-                result: T = end.value
-                return result
-
     # -- history -----------------------------------------------------------------------------------------------------------
 
     def _leaf(self, block: Block, leaves: tuple[bytes, ...]) -> Generator[int, None, Finding | None]:
         height, key = block.height, layout.history_node(0, block.height - 1)
-        node = yield from self._charged(leaf_node_in_parts(block, leaves))
+        node = yield from _charged(leaf_node_in_parts(block, leaves))
         if self._store.get(key) == node:
             return None
         if fits(self._store, (0, height - 1), node, self._memory.trusted()):
@@ -136,7 +128,7 @@ class BlockScrub:
         if known is not None:
             if value == layout.encode(known):
                 return
-            if named is None or (yield from self._charged(self._is_sound(named))):
+            if named is None or (yield from _charged(self._is_sound(named))):
                 yield Finding(key, "is not what a quorum certified", Put(layout.encode(known)))
         elif value is not None and not self._may_be(value, height):
             # No header names it, so nobody can say what it was, and nobody will ask.
@@ -170,7 +162,7 @@ class BlockScrub:
 
     def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> Iterator[Finding | Outdated | int]:
         highest = self._memory.executed()
-        judged = yield from self._charged(judge(block, leaves, self._keeper, self._state, highest=highest))
+        judged = yield from _charged(judge(block, leaves, self._keeper, self._state, highest=highest))
         kept = frozenset(judged.kept)
         for name in dict.fromkeys(block.batches):
             key = layout.batch(name)
@@ -223,3 +215,8 @@ class BlockScrub:
         except (*DECODE_ERRORS, ValueError):
             return False
         return True
+
+
+def _charged(steps: Generator[int, None, T]) -> Generator[int, None, T]:
+    """The cost of steps that tell how many leaves they have looked at."""
+    return each(steps, lambda leaves: leaves * LEAF_COST)

@@ -11,7 +11,7 @@ from parley.sim.observations import Served
 from parley.sim.pubsub.author import Author
 from parley.sim.pubsub.people import People
 from parley.sim.pubsub.post import Post
-from parley.sim.pubsub.roles import Administrator, message
+from parley.sim.pubsub.roles import Administrator, enough, message, nothing
 
 TOPIC = "quiet"
 PUBLICATION, STAGED_ROW = "publication", "staged row"
@@ -32,7 +32,7 @@ class Bystander:
             administrator,
             post,
             [
-                (0, CreateTopic(TOPIC, 1, Policy(), "", ""), _nothing),
+                (0, CreateTopic(TOPIC, 1, Policy(), "", ""), nothing),
                 (0, registration, self._enter),
             ],
         )
@@ -74,7 +74,7 @@ class Bystander:
         commit = CommitStage(TOPIC, self._author.session, self._stage, (receipt.digest,))
         self._stage += 1
         self._post.expect(receipt.digest, self._numbered)
-        self._author.operate(commit, _enough)
+        self._author.operate(commit, enough)
 
     def _numbered(self, receipt: BatchReceipt) -> None:
         if is_staged(receipt) or receipt.code == DUPLICATE:  # the same receipt as before, of another replica
@@ -92,11 +92,3 @@ class Bystander:
 
     def _view(self) -> int:
         return max(host.view for host in self._post.world.correct)
-
-
-def _enough(_receipt: BatchReceipt) -> None:
-    return
-
-
-def _nothing() -> None:
-    return

@@ -20,7 +20,7 @@ from parley.modules.topics.operations import AlterTopic, CreateTopic, Policy
 from parley.sim.pubsub.author import Author, tagged
 from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
-from parley.sim.pubsub.roles import Administrator, Role, Step, message
+from parley.sim.pubsub.roles import Administrator, Role, Step, enough, message, nothing
 
 SCALE = 16
 WIDE = "wide"  # a topic with as many partitions as there may be
@@ -70,7 +70,7 @@ class Expensive:
     def _steps(self) -> list[Step]:
         """Topics first, then the clients, each of which begins when it is registered."""
         return [
-            (0, CreateTopic(WIDE, MAX_PARTITIONS, Policy(), "", ""), _nothing),
+            (0, CreateTopic(WIDE, MAX_PARTITIONS, Policy(), "", ""), nothing),
             (0, CreateTopic(COSTLY, 1, Policy(), "", ""), self._widener.start),
             *((0, self._registration(name), role.start) for name, role in self._roles.items()),
         ]
@@ -108,7 +108,7 @@ class Widener(Role):
         for number, count in enumerate(constraints):
             topic, client = f"tall-{self._rounds}-{number}", f"dear-{self._rounds}-{number}"
             register, subscriber = self._newcomer(client)
-            self._author.operate(CreateTopic(topic, 1, Policy(), "", ""), _enough)
+            self._author.operate(CreateTopic(topic, 1, Policy(), "", ""), enough)
             self._author.operate(register, partial(self._registered, topic, subscriber, count))
 
     def _registered(self, topic: str, subscriber: Author, constraints: int, _receipt: BatchReceipt) -> None:
@@ -140,8 +140,8 @@ class Churner(Role):
             return
         for _ in range(self._chance.randint(*CHURNED)):
             constraint = f"k = {self._chance.randrange(2)}"
-            self._author.operate(Subscribe(WIDE, constraint), _enough)
-            self._author.operate(Unsubscribe(WIDE, constraint), _enough)
+            self._author.operate(Subscribe(WIDE, constraint), enough)
+            self._author.operate(Unsubscribe(WIDE, constraint), enough)
 
 
 class BulkStager(Role):
@@ -166,7 +166,7 @@ class BulkStager(Role):
 
     def _staged(self, _receipt: BatchReceipt) -> None:
         if not self._author.waiting:
-            self._author.operate(self._commit, _enough)
+            self._author.operate(self._commit, enough)
 
 
 class EarlyBird(Role):
@@ -197,18 +197,10 @@ class Matcher(Role):
             self._subscribed = True
             for number in range(UNGUARDED):
                 terms = (f"z{term} != {number}" for term in range(TERMS))
-                self._author.operate(Subscribe(COSTLY, " and ".join(terms)), _enough)
+                self._author.operate(Subscribe(COSTLY, " and ".join(terms)), enough)
             return
         batches, messages = MATCHED
         tags: dict[str, Value] = {f"z{TERMS - 1}": self._chance.randrange(UNGUARDED)}
         for _ in range(batches):
             dear = tuple(tagged(self._chance, b"", "", **tags) for _ in range(messages))
-            self._author.publish(COSTLY, 0, dear, _enough)
-
-
-def _enough(_receipt: BatchReceipt) -> None:
-    return
-
-
-def _nothing() -> None:
-    return
+            self._author.publish(COSTLY, 0, dear, enough)

@@ -100,7 +100,7 @@ class Publisher(Role):
         if self._author.waiting < WINDOW:
             topic, partition = self._chance.choice(self._places)
             messages = tuple(message(self._chance) for _ in range(self._chance.randint(1, MAX_MESSAGES)))
-            self._author.publish(topic, partition, messages, _enough)
+            self._author.publish(topic, partition, messages, enough)
 
 
 class Stager(Role):
@@ -123,7 +123,7 @@ class Stager(Role):
         if self._commit is not None and roll < 0.05:
             self._come_late(self._commit)
         elif self._commit is not None and roll < 0.3:
-            self._author.operate(self._commit, _enough)  # the driver does not know that it has committed
+            self._author.operate(self._commit, enough)  # the driver does not know that it has committed
         elif self._staged and roll < 0.8:
             self._chance.shuffle(self._staged)
             kept = self._staged[: self._chance.randint(0, len(self._staged))] if roll < 0.4 else self._staged
@@ -141,7 +141,7 @@ class Stager(Role):
     def _come_late(self, committed: CommitStage) -> None:
         """A task that the driver has given up stages its batch after the commit."""
         place = self._chance.choice([one for one in self._places if one[0] == committed.topic])
-        self._author.stage(place, (message(self._chance),), committed.stage, STAGED_LONG, _enough)
+        self._author.stage(place, (message(self._chance),), committed.stage, STAGED_LONG, enough)
 
     def _noted(self, receipt: BatchReceipt) -> None:
         if is_staged(receipt) or receipt.code == DUPLICATE:
@@ -172,13 +172,13 @@ class Subscriber(Role):
             return
         roll = self._chance.random()
         if self._held and roll < 0.5:
-            self._author.operate(Subscribe(*self._chance.choice(self._held)), _enough)
+            self._author.operate(Subscribe(*self._chance.choice(self._held)), enough)
         elif self._held and roll < 0.6:
-            self._author.operate(Unsubscribe(*self._held.pop()), _enough)
+            self._author.operate(Unsubscribe(*self._held.pop()), enough)
         else:
             subscription = (self._chance.choice(self._topics), self._chance.choice(CONSTRAINTS))
             self._held.append(subscription)
-            self._author.operate(Subscribe(*subscription), _enough)
+            self._author.operate(Subscribe(*subscription), enough)
 
 
 class Misuser(Role):
@@ -258,8 +258,12 @@ def message(chance: Random) -> Message:
     return tagged(chance, chance.randbytes(chance.randint(0, 48)), chance.choice(RULES), **tags)
 
 
-def _enough(receipt: BatchReceipt) -> None:
+def enough(receipt: BatchReceipt) -> None:
     del receipt  # whatever it says, the batch is decided
+
+
+def nothing() -> None:
+    """For steps after which there is nothing to do."""
 
 
 _ORDERS = (PUBLISH, "orders", 0)

@@ -15,7 +15,7 @@ from parley.sim.pubsub.author import Author
 from parley.sim.pubsub.checkers import log_start
 from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
-from parley.sim.pubsub.roles import Administrator, Misuser, Publisher, Role, Stager, Step, Subscriber
+from parley.sim.pubsub.roles import Administrator, Misuser, Publisher, Role, Stager, Step, Subscriber, nothing
 from parley.sim.world import World
 
 RETENTION = 1_500  # ms of block time
@@ -157,8 +157,4 @@ class Workload:
 
 
 def _step(at: int, operation: Operation) -> Step:
-    return at, operation, _nothing
-
-
-def _nothing() -> None:
-    return
+    return at, operation, nothing
