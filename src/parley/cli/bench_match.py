@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from parley.application.operations import Operation, encode_operation
+from parley.application.work import Budget
 from parley.applications import DATA_SHARD, VERSION
 from parley.bench.figures import Case, spread
 from parley.cli import output
@@ -34,8 +35,9 @@ from parley.model.batches import (
 from parley.model.credentials import prove_registration
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.refusals import OK
-from parley.modules.publishing.budget import MAX_COMPARED
+from parley.modules.publishing.budget import MESSAGES, work_of
 from parley.modules.registry.operations import RegisterClient
+from parley.modules.subscriptions.matching import HEAD
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 
@@ -44,7 +46,7 @@ TOPIC = "bench"
 BATCH = 100  # messages
 SETUP_BLOCK = 256  # operations: as many as a block has room for
 PAYLOAD = 128
-COMPARISONS = 3  # that a block is charged for a constraint which matches
+COMPARISONS = 3  # that a block is charged for each message and constraint which match
 
 
 def match(  # noqa: PLR0917 - each argument is an option of the command line
@@ -63,9 +65,11 @@ def match(  # noqa: PLR0917 - each argument is an option of the command line
     """
     if matching > subscriptions:
         raise typer.BadParameter("there are fewer subscriptions than matching ones", param_hint="--matching")
-    if messages * matching * COMPARISONS > MAX_COMPARED:
-        room = MAX_COMPARED // COMPARISONS
-        raise typer.BadParameter(f"a block has room for {room} matches", param_hint="--messages x --matching")
+    if (work := _work(messages, matching)) > (room := Budget().batches):
+        raise typer.BadParameter(
+            f"such a block is {work} units of work, and has room for {room}; choose fewer of one",
+            param_hint="--messages x --matching",
+        )
     if quick:
         blocks, runs = min(blocks, 5), min(runs, 3)
     cases = {
@@ -90,6 +94,13 @@ def measure(subscriptions: int, matching: int, blocks: int, messages: int) -> fl
     chain.subscribe([_constraint(i, matching) for i in range(subscriptions)])
     chain.publish(messages)  # warm caches
     return sum(chain.publish(messages) for _ in range(blocks)) / blocks
+
+
+def _work(messages: int, matching: int) -> int:
+    """What a block of these messages is charged: tags, comparisons, and a head for each batch and constraint."""
+    size = min(messages, BATCH)
+    each = 1 + size // MESSAGES + work_of(matching * (size * COMPARISONS + HEAD))
+    return -(-messages // BATCH) * each
 
 
 def _constraint(i: int, matching: int) -> str:
