@@ -100,7 +100,7 @@ def test_a_key_begins_a_limited_number_of_sessions(world: World, monkeypatch: py
     receipt = world.order_one(late)
     assert (refusal(receipt).reason, refusal(receipt).next_sequence) == ("sessions", 0)
     assert "the 3 sessions that it may have" in refusal(receipt).detail
-    assert "sign batches for fewer heights" in refusal(receipt).detail
+    assert "keep one client open instead of starting many" in refusal(receipt).detail
     assert world.entries() == before
     assert not world.outcomes[-1].settled
     # Sessions go on, also in other partitions; other keys are not concerned; and room comes with time.
@@ -163,8 +163,8 @@ def test_the_refusal_of_a_key_with_too_many_sequences_says_what_to_do(
     *_, last = world.order(*begin(world, ALICE, 6))
     detail = refusal(last).detail
     assert "the key has 5 sequences" in detail
-    assert "leaves room for 5 to all others of hospital-a" in detail
-    assert "run a program that stays" in detail
+    assert "5 more are free for the keys of hospital-a" in detail
+    assert "keep one client open" in detail
     assert f"This may yet be applied, up to height {world.height - 1 + 1_000}" in detail
 
 
@@ -242,7 +242,7 @@ def test_one_clients_batches_lock_out_neither_colleagues_nor_other_organisations
     assert reasons(world.order(*sent[: 3 * CHUNK])) == {OK: 3 * CHUNK}
     receipt = world.order_one(sent[3 * CHUNK])
     assert refusal(receipt).reason == "chunks_of_key"
-    assert f"the key has 2 times {CHUNK} batches" in refusal(receipt).detail
+    assert f"2 times {CHUNK} batches of the key" in refusal(receipt).detail
     assert len(world.table(CHUNKS)) == 2
     before = world.entries()
     assert world.order_one(sent[3 * CHUNK]).code == Busy.code

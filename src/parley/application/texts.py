@@ -5,30 +5,28 @@ from __future__ import annotations
 from parley.application.sequences import CHUNK
 from parley.model.texts import Texts
 
-_FEWER = (
-    "run a program that stays instead of many short ones, or sign batches for fewer heights: a session ends when the last "
-    "height of its batches is over"
-)
-_SLOWER = "publish more slowly, in larger batches, or sign them for fewer heights"
+_FEWER = "wait, or keep one client open instead of starting many: a session is remembered up to the last height of its batches"
+_SLOWER = "wait, or publish more slowly or in larger batches: each is remembered up to its last height"
+_SHARED = "of {organisation}, and a key may hold no more than it leaves free"
 _YET = "This may yet be applied, up to height {not_after}"
 
 TEXTS: Texts = {
     "Duplicate": "applied before, at height {height}, receipt {position}",
     "Busy.block_full": "the block is full; it is ordered again",
     "Busy.chunks_of_key": (
-        f"the key has {{held}} times {CHUNK} batches that may not be forgotten yet, and leaves room for {{free}} times as many "
-        f"to all others of {{organisation}}; {_SLOWER}. {_YET}"
+        f"{{held}} times {CHUNK} batches of the key are remembered; {{free}} times {CHUNK} more are free for the keys "
+        f"{_SHARED}; {_SLOWER}. {_YET}"
     ),
     "Busy.chunks_of_network": (
-        f"the network remembers {{limit}} times {CHUNK} batches until their last heights, and has so many; {_SLOWER}. {_YET}"
+        f"the network remembers {{limit}} times {CHUNK} batches, which is all that it may; {_SLOWER}. {_YET}"
     ),
     "Busy.chunks_of_organisation": (
-        f"the network remembers {{limit}} times {CHUNK} batches of {{organisation}} until their last heights, and has so "
-        f"many; {_SLOWER}. {_YET}"
+        f"the network remembers {{limit}} times {CHUNK} batches of {{organisation}}, which is all that it may; {_SLOWER}. "
+        f"{_YET}"
     ),
     "Busy.sequences_of_key": (
-        "the key has {held} sequences, one for each session, topic and partition, and leaves room for {free} to all others "
-        f"of {{organisation}}; {_FEWER}. {_YET}"
+        "the key has {held} sequences, one for each session, topic and partition; {free} more are free for the keys "
+        f"{_SHARED}; {_FEWER}. {_YET}"
     ),
     "Busy.sequences_of_network": (
         "the network has the {limit} sequences that it may have, one for each session, topic and partition; "
