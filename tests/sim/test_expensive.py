@@ -1,4 +1,4 @@
-"""Seeds in which one organisation asks for all that is dear to execute: no block takes long, and a bystander does not wait.
+"""Seeds in which one organisation asks for all that is expensive to execute: no block takes long, and a bystander does not wait.
 
 On the application as it was before blocks had budgets, seeds 0 to 3 failed: a block took up to 2.7 s instead of 250 ms,
 and a staged row of the bystander up to 48 views and 35 s instead of 16 views and 8 s.

@@ -1,4 +1,4 @@
-"""What bounds the number of a table's entries: without a limit, somebody fills the state of all brokers.
+"""What bounds the number of a table's entries: without a limit, one client could fill the state of all brokers.
 
 A table counts its entries by a quota, holds a fixed number, or follows tables that do. `Bound.about` is for people; from
 `Bound.most` follows the highest number of entries in a network, and a test compares it with what the state holds.
@@ -68,7 +68,7 @@ def following(times: Limit, *tables: AnyTable) -> Bound:
 
 
 def fixed(limit: int, note: str = "") -> Bound:
-    """So many in the network, whoever they belong to."""
+    """So many in the network, without shares."""
     return Bound(f"{'one' if limit == 1 else _text(limit)} in the network{note}", lambda _: limit)
 
 

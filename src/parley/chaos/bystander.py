@@ -1,8 +1,7 @@
-"""Somebody of another organisation who only wants to work: it publishes and commits rows all the while, and notes how long
-each takes.
+"""A client of another organisation that publishes and commits rows during attacks, and notes how long each takes.
 
-It begins a publication at fixed times, whatever has become of those before, so that a network that stands still for a
-minute costs it a minute's publications and not one.
+It begins each at a fixed time, whether or not those before are done, so that a network that stands still for a minute
+delays all publications of this minute and not one.
 """
 
 from __future__ import annotations

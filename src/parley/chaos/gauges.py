@@ -1,4 +1,4 @@
-"""What brokers weigh and tell of themselves: their memory, as the kernel counts it, and their metrics, as they export them."""
+"""Measurements of brokers: their memory, as the kernel counts it, and their metrics, as they export them."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Network:
             self.kill(name)
 
     async def measure(self, peaks: Peaks) -> None:
-        """Note what each running broker weighs and tells now."""
+        """Note memory and metrics of each running broker."""
         running = [name for name in self.names if self.is_running(name) and name not in self._paused]
         told = await asyncio.gather(*(scrape(self.metrics[name]) for name in running))
         for name, samples in zip(running, told, strict=True):

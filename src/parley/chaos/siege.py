@@ -1,4 +1,4 @@
-"""Expensive clients on one side, a bystander on the other, and what brokers weigh and tell meanwhile."""
+"""A run with expensive clients: the attackers, the bystander, and measurements of the brokers meanwhile."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def run(
     expensive: Annotated[
         bool,
         typer.Option(
-            "--expensive", help="With pub/sub: one organisation asks for all that is dear to execute."
+            "--expensive", help="With pub/sub: one organisation asks for all that is expensive to execute."
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=16, help="Processes that share the seeds.")] = 1,

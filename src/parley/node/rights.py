@@ -1,6 +1,6 @@
 """Whether other users of the machine may change a broker's folders or read its safety record; keys are seen to by secrets.py.
 
-Whoever can write to a folder can put an old safety record or another store in place of the broker's own, whatever the rights
+A user who can write to a folder can put an old safety record or another store in place of the broker's own, whatever the rights
 of the files in it are. In a parent of it the whole folder can be replaced, unless the parent is sticky, as /tmp is: there
 everybody renames only what is their own. A group that may change a parent is not objected to, because people share folders
 of projects on purpose; one that may change the broker's own folder is, unless nobody else is in it.

@@ -1,8 +1,8 @@
 """The keeper of the local store: it looks at every record in turn, mends what is damaged, fills in what a snapshot left
 out, and erases what retention has ended. Nothing it does can change what is replicated. Sans-IO.
 
-All of it is done in small steps, each of which ends with a timer of no delay that names the job that goes on. Whoever
-drives it measures them, and lets others have their turn in between: here nobody knows how long a step takes.
+All of it is done in small steps, each of which ends with a timer of no delay that names the job that goes on. There is no
+clock here: the driver measures the steps, and lets others have their turn in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m parley.chaos.expensive.process`: the attackers, in a process of their own.
 
-Signing and sending takes time that whoever measures others' waiting must not lose. It reads a job from its standard
+Signing and sending takes time, and must not delay the process that measures the bystander. It reads a job from its standard
 input, then names of attacks, one in a line, which it begins at once. It ends when its input does.
 """
 

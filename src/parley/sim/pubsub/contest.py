@@ -1,4 +1,4 @@
-"""The clients of a run in which one organisation asks for all that is dear, and a bystander must not wait for it."""
+"""The clients of a run in which one organisation asks for all that is expensive, and a bystander must not wait for it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Contest:
         self._usual = Workload(world, seed, people)
         self.answers = self._usual.answers
         self._healed = False
-        self._dear, self._plain = Post(world), Post(world)
+        self._costly, self._plain = Post(world), Post(world)
         own, others = people.administrators[0], people.organisations[-1]
-        self._expensive = Expensive(self._dear, people, others, self._enlist)
+        self._expensive = Expensive(self._costly, people, others, self._enlist)
         person = people.person("bystander", own.organisation)
         self._bystander = Bystander(
             self._plain, people, self._author(self._plain, own), self._author(self._plain, person)
@@ -50,7 +50,7 @@ class Contest:
 
     def see(self, event: Observation) -> None:
         self._usual.see(event)
-        self._dear.see(event)
+        self._costly.see(event)
         self._plain.see(event)
         if self._healed and self._expensive.acts:
             self._bystander.begin()
@@ -58,7 +58,7 @@ class Contest:
             self._expensive.stop()
 
     def _enlist(self, person: Person, role: str) -> Author:
-        return self._author(self._dear, person, role)
+        return self._author(self._costly, person, role)
 
     def _author(self, post: Post, person: Person, role: str = "bystander") -> Author:
         chance = stream(self._seed, "contest", role, person.organisation, person.name)

@@ -1,4 +1,4 @@
-"""One organisation whose administrator and clients ask, within their rights, for all that is dear to execute.
+"""One organisation whose administrator and clients ask, within their rights, for all that is expensive to execute.
 
 Simulated machines are `SCALE` times slower than real ones in these runs, so that everything can be as many times smaller:
 the attacks here, and the limits of a block with them.
@@ -24,7 +24,7 @@ from parley.sim.pubsub.roles import Administrator, Role, Step, enough, message, 
 
 SCALE = 16
 WIDE = "wide"  # a topic with as many partitions as there may be
-COSTLY = "costly"  # a topic whose messages are dear to match
+COSTLY = "costly"  # a topic whose messages are expensive to match
 TOPICS = 3  # that get more partitions at a time
 CONSTRAINTS = (12, 20)  # of each of them
 CHURNED = (3, 6)  # subscriptions that begin and end at once
@@ -182,7 +182,7 @@ class EarlyBird(Role):
 
 
 class Matcher(Role):
-    """Makes messages as dear to match as it may, and publishes such that match nothing."""
+    """Makes messages as expensive to match as it may, and publishes some that match nothing."""
 
     pauses = (600, 1_500)
 
@@ -202,5 +202,5 @@ class Matcher(Role):
         batches, messages = MATCHED
         tags: dict[str, Value] = {f"z{TERMS - 1}": self._chance.randrange(UNGUARDED)}
         for _ in range(batches):
-            dear = tuple(tagged(self._chance, b"", "", **tags) for _ in range(messages))
-            self._author.publish(COSTLY, 0, dear, enough)
+            costly = tuple(tagged(self._chance, b"", "", **tags) for _ in range(messages))
+            self._author.publish(COSTLY, 0, costly, enough)
