@@ -24,9 +24,8 @@ from parley.net import messages as net
 
 HEARTBEAT = 50
 BATCHES = 100
-OVER = (
-    FIRST_HOLD << MAX_EARLY - 1
-) + 5 * MAX_EARLY  # heights: all holds, and the way to execution after each
+# Heights: all holds, and the way to execution after each.
+OVER = (FIRST_HOLD << MAX_EARLY - 1) + 5 * MAX_EARLY
 QUIET = 30  # heights
 
 

@@ -76,10 +76,6 @@ def read_leaves(store: KeyValue, height: int) -> tuple[bytes, ...] | None:
     return layout.readable(layout.decode_receipts, store.get(layout.receipts(height)))
 
 
-def leaf_node(block: Block, leaves: Iterable[bytes]) -> bytes:
-    return merkle.leaf_hash(history_leaf_of(block.height, block.id, tuple(leaves)))
-
-
 def root_in_parts(leaves: Sequence[bytes]) -> Generator[int, None, bytes]:
     """The root of a tree in small steps; after each of them how many leaves it has hashed."""
     tree = merkle.MountainRange()
@@ -92,6 +88,7 @@ def root_in_parts(leaves: Sequence[bytes]) -> Generator[int, None, bytes]:
 
 
 def leaf_node_in_parts(block: Block, leaves: Sequence[bytes]) -> Generator[int, None, bytes]:
+    """The node of the history for a block, in the same steps."""
     found = yield from root_in_parts(leaves)
     return merkle.leaf_hash(history_leaf(block.height, block.id, found, len(leaves)))
 
