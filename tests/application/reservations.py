@@ -85,7 +85,7 @@ RESERVATIONS: Table[ReservationRecord, str, str] = Table(
 
 
 def reserve(block: BlockContext, by: Principal, operation: Reserve, _at: Position) -> Reserved:
-    topic = require(block.state, by, Action.PUBLISH, operation.topic)
+    topic = require(block, by, Action.PUBLISH, operation.topic)
     if not allows(operation.condition, by):
         raise PermissionDenied("rule", action="reserve", topic=topic.name, rule=operation.condition)
     taken = RESERVATIONS.get(block.state, topic.name, operation.slot)

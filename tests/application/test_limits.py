@@ -367,7 +367,7 @@ def test_counters_are_what_the_state_holds_and_bounds_hold_after_every_block(see
             history.world.apply(*batches, time=time)
             require_counted(history.world)
             require_bounded(history.world)
-        history.world.wait(40)
+        history.world.wait(40 + sequences.AGAIN)
         require_counted(history.world)
         assert not history.world.table(SEQUENCES)
         assert not history.world.table(SESSIONS)

@@ -7,7 +7,7 @@ from tests.application.world import ADMIN, Actor, Signed, World, actor, registra
 
 from parley.application import expiry, strangers
 from parley.application.expiry import BEHIND, EXPIRY
-from parley.application.sequences import CHUNK, CHUNKS, SEQUENCES
+from parley.application.sequences import AGAIN, CHUNK, CHUNKS, SEQUENCES
 from parley.application.strangers import REMEMBERED, STRANGERS
 from parley.model.batches import MAX_NOT_AFTER
 from parley.model.names import Position
@@ -237,7 +237,7 @@ def test_a_reused_sequence_never_applies_after_its_session_was_forgotten(world: 
 def test_what_expires_at_once_is_worked_off_over_several_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "MAX_SWEPT", 50)
+    monkeypatch.setattr(expiry, "MAX_SWEPT", 150)  # each takes three
     last = world.height + 3
     sessions = [i.to_bytes(16, "big") for i in range(1, 121)]
     world.order(*(world.publication(ALICE, "orders", session=s, not_after=last) for s in sessions))
@@ -290,7 +290,7 @@ def test_a_sequence_used_while_expiry_was_behind_goes_in_the_end(
     world.order(small(world, 1, not_after=world.height + 5))
     stand_still(world, monkeypatch, 10)
     monkeypatch.setattr(expiry, "MAX_SWEPT", 1_000)
-    world.wait(2)
+    world.wait(2 + AGAIN)
     assert world.table(SEQUENCES).keys() == before
     assert world.rebuilt_root() == world.root
 

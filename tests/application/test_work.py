@@ -7,18 +7,21 @@ from collections.abc import Iterator
 import pytest
 from tests.application.world import ADMIN, ADMINS, Actor, Signed, World, actor, closings, mount, tagged
 
-from parley.application.work import NEW_SEQUENCE, Budget, NoRoom, Pass, Shares
+from parley.application import expiry
+from parley.application.work import BATCH, NEW_SEQUENCE, Budget, NoRoom, Pass, Shares, of_expression
+from parley.applications import DATA_SHARD
 from parley.ledger import layout
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import OK, Busy, Revoked
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.registry.tables import LEAVING
+from parley.modules.retention import rules as retention
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
-from parley.modules.topics.operations import AlterTopic, DeleteTopic
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import UnknownPartition
-from parley.modules.topics.tables import GROWING, HEADS, TOPICS
+from parley.modules.topics.tables import ENDING, GROWING, HEADS, TOPICS
 
 A, B, C, _ = ADMINS
 BUDGET = Budget()
@@ -128,6 +131,28 @@ def test_a_broker_that_starts_again_while_a_topic_grows_goes_on_alike(world: Wor
         assert other.state_root == world.root
 
 
+def test_leases_that_end_while_a_deleted_topic_is_cleared_away_leave_no_order_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once an order that was left behind was matched in a partition that it did not have, and all brokers stopped."""
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(housekeeping=64))
+    world.topic("gone")
+    clients = sorted((world.client(f"c{number}") for number in range(24)), key=lambda client: client.key)
+    for client in clients:
+        assert world.do(client, Subscribe("gone", "")).code == OK
+    ends = world.time + world.genesis.timeouts.lease
+    world.apply(time=world.time + 1_000)
+    for client in clients[12:]:
+        assert world.do(client, Subscribe("gone", "")).code == OK
+    world.do(ADMIN, DeleteTopic("gone"))
+    world.apply(time=ends + 1)
+    while world.do(ADMIN, CreateTopic("gone", 2, Policy(), "", "")).code != OK:
+        assert world.table(ENDING)
+    assert not world.table(CONSTRAINTS)
+    assert not world.table(SUBSCRIPTIONS)
+    assert world.publish(BOB, "gone", partition=1).code == OK
+
+
 # -- clients that are revoked ----------------------------------------------------------------------------------------
 
 
@@ -189,7 +214,46 @@ def test_subscribing_and_leaving_in_a_loop_does_not_hold_up_a_bystander(world: W
 def test_many_new_sessions_do_not_fill_a_block(world: World) -> None:
     batches = [world.publication(ALICE, "quiet", session=number.to_bytes(16, "big")) for number in range(900)]
     (first, *_) = until_ordered(world, batches)
-    assert 0 < sum(receipt.code == OK for receipt in first) <= BUDGET.batches // (1 + NEW_SEQUENCE)
+    assert 0 < sum(receipt.code == OK for receipt in first) <= BUDGET.batches // (BATCH + NEW_SEQUENCE)
+
+
+def test_rules_that_no_replica_remembers_do_not_make_a_block_long(world: World) -> None:
+    rule = " or ".join(f'a{number} == "{number}"' for number in range(25))
+    world.topic("ruled", publish=f'{rule} or org == "{B}"')
+    batches = [world.publication(BOB, "ruled", session=number.to_bytes(16, "big")) for number in range(200)]
+    (first, *_) = until_ordered(world, batches)
+    assert 0 < sum(receipt.code == OK for receipt in first) < BUDGET.batches // of_expression(rule)
+
+
+def test_programs_that_all_start_again_at_once_are_served_in_a_few_blocks(world: World) -> None:
+    world.topic("news")
+    clients = [world.client(f"c{number}") for number in range(400)]
+    batches = [
+        world.control(client, Subscribe("news", f"a = {number}")) for number, client in enumerate(clients)
+    ]
+    served = [sum(receipt.code == OK for receipt in receipts) for receipts in until_ordered(world, batches)]
+    assert sum(served) == 400
+    assert min(served[:-1]) > 50
+
+
+def test_expiries_do_not_hold_up_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "MAX_SWEPT", BUDGET.housekeeping)
+    monkeypatch.setattr(retention, "MAX_MOVED", BUDGET.housekeeping)
+    world.topic("short", partitions=64, retention=1)
+    world.topic("wide", partitions=64)
+    world.do(ALICE, Subscribe("wide", "a = 1"))
+    sessions = [number.to_bytes(16, "big") for number in range(300)]
+    world.do(ADMIN, RevokeClient("alice"))
+    for number in range(3):
+        world.order(
+            *(
+                world.publication(
+                    BOB, "short", session=session, partition=at % 64, not_after=world.height + 2
+                )
+                for at, session in enumerate(sessions[100 * number : 100 * number + 100])
+            )
+        )
+    assert not world.table(LEAVING)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------
@@ -267,8 +331,23 @@ def test_shares_are_by_organisation_then_by_client_then_of_what_is_left() -> Non
 
     assert spend(senders[0], 30, Pass.CLIENT)  # the first always fits
     assert not spend(senders[0], 1, Pass.CLIENT)
-    assert spend(senders[1], 9, Pass.CLIENT)
+    assert spend(senders[1], 8, Pass.CLIENT)
     assert not spend(senders[1], 1, Pass.ORGANISATION)  # its organisation has used its share
-    assert spend(senders[2], 19, Pass.CLIENT)
+    assert spend(senders[2], 18, Pass.CLIENT)
     assert not spend(senders[2], 1, Pass.REST)
-    assert shares.left == 40 - 30 - 9 - 19 - 4
+    assert shares.left == 40 - 30 - 8 - 18 - 4 * BATCH
+
+
+def test_what_a_batch_was_given_before_there_was_no_room_is_given_back() -> None:
+    senders = [(A, b"1"), (A, b"2")]
+    shares = Shares(40, senders)
+    shares.turn(senders[1], Pass.CLIENT)
+    shares.spend(1)
+    shares.turn(senders[0], Pass.CLIENT)
+    before = shares.left
+    shares.spend(5)
+    shares.spend(3, done=True)
+    with pytest.raises(NoRoom) as full:
+        shares.spend(20)
+    assert full.value.work == 25
+    assert shares.left == before - 3

@@ -8,8 +8,9 @@ from tests.ledger.shard import GENESIS
 
 from parley.applications import DATA_SHARD
 from parley.consensus.types import Block
-from parley.ledger.bodies import Judgement, at_once, judge
+from parley.ledger.bodies import Judgement, judge
 from parley.ledger.proofs import committee_of
+from parley.ledger.steps import at_once
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, PermissionDenied, Refused, SequenceReused
 from parley.modules.publishing.receipts import Published

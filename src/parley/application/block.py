@@ -92,9 +92,12 @@ class BlockContext:
         for handle in self.hooks.get(hook, ()):
             handle(*args, **kwargs)
 
-    def spend(self, work: int) -> None:
-        """Take work for the batch that is executed, before anything is written. Raises `NoRoom` if there is no room."""
-        self.shares.spend(work)
+    def spend(self, work: int, *, done: bool = False) -> None:
+        """Take work for the batch that is executed, before anything is written. Raises `NoRoom` if there is no room.
+
+        `done`: it is not given back if there is no room for what follows.
+        """
+        self.shares.spend(work, done=done)
 
     def at_most(self, work: int, job: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Do a part of a job now, with so much work, which the operation that begins the job has spent."""

@@ -11,7 +11,7 @@ from parley.application.state import State
 from parley.application.tables import LARGE, REST, Table
 
 # Entries and heights a block: what a block's work allows to be listed is less, so what is left over gets less.
-MAX_SWEPT = 768
+MAX_SWEPT = 1_024
 
 EXPIRY: Table[bytes, int, bytes] = Table(
     "expiry",

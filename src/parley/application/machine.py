@@ -11,7 +11,7 @@ from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
 from parley.application.sequences import ProducerSequence
 from parley.application.state import State
-from parley.application.work import NEW_SEQUENCE, NoRoom, Pass, Sender, Shares
+from parley.application.work import STRANGER, NoRoom, Pass, Sender, Shares, of_expression
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Receipt, Results
@@ -186,6 +186,7 @@ class Machine:
         if known is not None:
             return Duplicate(known)
         if not sequence.exists and not by.is_live:
+            block.spend(STRANGER)
             return _turn_away(state, by, opened, at)
         if header.sequence < sequence.next:
             sequence.hold(header.not_after)
@@ -195,8 +196,8 @@ class Machine:
             return Rejected.of(early, sequence.next)
         try:
             sequence.require_room(header)
-            if not sequence.exists:
-                block.spend(NEW_SEQUENCE)
+            if (more := sequence.work) > 0:
+                block.spend(more)
             outcome = self._apply(block, by, opened, at)
         except Refused as refused:
             if not refused.settles:  # nothing is decided: it waits for another block
@@ -219,6 +220,7 @@ class Machine:
     def _apply(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
         operation = opened.operation
         if operation is not None:
+            block.spend(sum(map(of_expression, operation.expressions())), done=True)
             block.spend(self._application.cost_of(block.state, by, operation))
             return self._application.apply_operation[type(operation)](block, by, operation, at)
         return self._application.batch_kinds[opened.batch.header.kind].apply(block, by, opened, at)

@@ -21,6 +21,10 @@ class Operation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     def check(self) -> None:
         """Check what needs no state, before the operation is ordered. Raises `Refused`."""
 
+    def expressions(self) -> tuple[str, ...]:
+        """The constraints and rules in it, which are parsed when it is applied."""
+        return ()
+
     @classmethod
     def name_of(cls) -> str:
         """The name of the operation: `create_topic` for `CreateTopic`."""

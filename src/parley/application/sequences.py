@@ -19,6 +19,7 @@ from parley.application.bounds import counted, following
 from parley.application.expiry import look_again
 from parley.application.quotas import HELD, Quota
 from parley.application.tables import HASH, KEY, LARGE, SESSION, Record, Table
+from parley.application.work import NEW_SEQUENCE, SEALING
 from parley.crypto.encoding import u32
 from parley.crypto.hashing import DIGEST_SIZE, digest
 from parley.model.batches import BatchHeader
@@ -33,6 +34,7 @@ MAX_SEQUENCES = 262_144  # in the network, each of up to 3 KB
 # those of 2 000 full blocks, while batches are signed for some hundred heights.
 MAX_CHUNKS = 262_144
 ENTRY = Layout(">32sQI")  # digest, and the height and position of its receipt
+AGAIN = 64  # heights until a sequence is looked at again that was to go and is in use
 FULL = CHUNK * ENTRY.size  # bytes: the next batch begins a chunk
 
 
@@ -106,6 +108,13 @@ class ProducerSequence:
     @property
     def next(self) -> int:
         return 0 if self._record is None else self._record.next
+
+    @property
+    def work(self) -> int:
+        """What the next batch touches besides the sequence itself."""
+        if self._record is None:
+            return NEW_SEQUENCE
+        return SEALING if len(self._record.open) >= FULL else 0
 
     def original(self, sequence: int, digest: bytes) -> Position | None:
         """Where the batch of this digest was applied or refused, if it was and may not have expired since."""
@@ -217,8 +226,9 @@ def expire_sequence(block: BlockContext, key: tuple[bytes], listed: int) -> int:
         if not SESSIONS.has(state, record.publisher, record.session):
             HELD.add(state, _SESSIONS, record.publisher, by=-1)
     else:
-        look_again(state, max(record.last, block.height) + 1, SEQUENCES.key(*key))
-    return 1
+        # Not sooner than that: a sequence in use would be looked at in every block.
+        look_again(state, max(record.last, block.height + AGAIN) + 1, SEQUENCES.key(*key))
+    return 3
 
 
 def expire_chunk(block: BlockContext, key: tuple[bytes, int], _listed: int) -> int:
@@ -226,4 +236,4 @@ def expire_chunk(block: BlockContext, key: tuple[bytes, int], _listed: int) -> i
     assert record is not None, "a sequence goes after its chunks"
     CHUNKS.delete(block.state, *key)
     SEALED.add_of_key(block.state, record.organisation, record.publisher, -1)
-    return 1
+    return 2

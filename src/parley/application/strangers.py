@@ -61,4 +61,4 @@ def remember(state: State, digest: bytes, not_after: int, at: Position) -> bool:
 def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
     STRANGERS.delete(block.state, *key)
     REMEMBERED.add(block.state, by=-1)
-    return 1
+    return 2

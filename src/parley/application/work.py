@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 OPERATION = 4  # of an operation that says nothing else
-NEW_SEQUENCE = 3  # with the lists that it is on
+BATCH = 2  # of any batch: its sequence, and the head of its log
+NEW_SEQUENCE = 4  # with the lists that it is on
+SEALING = 3  # of a full chunk of a sequence
+STRANGER = 2  # of a refusal that is remembered
+EXPRESSION = 24  # characters of an expression that are parsed in the time of one unit
 
 Sender = tuple[str, bytes]  # organisation, and key; strangers are an organisation without a name
+
+
+def of_expression(text: str) -> int:
+    """What parsing takes. Replicas remember what they have parsed, but not all of them the same."""
+    return len(text) // EXPRESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +73,34 @@ class Shares:
         self._sender: Sender = ("", b"")
         self._pass = Pass.CLIENT
         self._nobody_asked = self._is_first = True
+        self._given = 0  # to the batch whose turn it is
 
     def turn(self, sender: Sender, number: Pass, least: int = 0) -> None:
-        """A batch of this sender is to be executed, and what is spent from now on is for it. It counts for one by itself.
+        """A batch of this sender is to be executed, and what is spent from now on is for it. It counts for `BATCH` by itself.
 
         Raises `NoRoom` if there is no room for the least that it takes.
         """
         self._sender, self._pass = sender, number
         self._is_first = self._nobody_asked
+        self._given = 0
         if number is Pass.CLIENT:
-            self._charge(1)
+            self._charge(BATCH)
         if least and least > self.room:
             raise NoRoom(least)
 
-    def spend(self, work: int) -> None:
-        """Raises `NoRoom` if there is no room for so much: before anything is written."""
+    def spend(self, work: int, *, done: bool = False) -> None:
+        """Take work for the batch, before anything is written. Raises `NoRoom` if there is no room for so much.
+
+        What the batch was given before is given back then, unless it is `done` in any case, such as reading.
+        """
+        if not work:
+            return
         if not self._is_first and work > self.room:
-            raise NoRoom(work)
+            self._charge(-self._given)
+            raise NoRoom(self._given + work)
         self._nobody_asked = False
         self._charge(work)
+        self._given += 0 if done else work
 
     def _charge(self, work: int) -> None:
         self.left -= work

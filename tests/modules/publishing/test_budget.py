@@ -41,7 +41,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.publish(CAROL, "quiet")
     for client in (ALICE, BOB):
         world.publish(client, "orders")
-    monkeypatch.setattr(DATA_SHARD, "budget", Budget(10))  # one for housekeeping, three for each of the three
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(14))  # one for housekeeping, four for each of the three
     return world
 
 
@@ -90,7 +90,7 @@ def test_the_first_batch_of_a_block_has_room(world: World, monkeypatch: pytest.M
 
 
 def test_a_put_off_batch_leaves_nothing_in_the_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DATA_SHARD, "budget", Budget(9))
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(12))
     fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * 5), world.publication(CAROL, "quiet")]
     late = world.publication(BOB, "orders", *[tagged(a=1)] * 5)
     copy = world.store.copy()

@@ -165,7 +165,7 @@ def test_a_topic_on_which_something_always_waits_has_room_for_constraints_when_w
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
-    first, second = stage(small, ALICE, 3, 5), stage(small, ALICE, 9, 5, number=1)
+    first, second = stage(small, ALICE, 3, 5), stage(small, ALICE, 7, 5, number=1)
     small.order(small.commit(ALICE, "orders", 0, *first))
     assert small.order(small.control(BOB, Subscribe("orders", "n != 1")))[0].code == OK
     more = small.control(BOB, Subscribe("orders", "n != 2"))
@@ -192,15 +192,20 @@ def test_a_constraint_waits_while_a_commit_is_looked_at_that_it_would_make_too_c
 def test_a_commit_that_is_not_ordered_again_is_forgotten(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "KEPT", 10)
+    monkeypatch.setattr(checking, "RESERVED", 10)
+    monkeypatch.setattr(checking, "LAPSED", 20)
     batches = stage(small, ALICE, 100, 5)
-    assert order(small, small.commit(ALICE, "orders", 0, *batches)).code == Busy.code
+    commit = small.commit(ALICE, "orders", 0, *batches)
+    assert order(small, commit).code == Busy.code
     dear = Subscribe("orders", "(a != 1 or a != 2) and (a != 3 or a != 4)")
     assert small.do(BOB, dear).code == Busy.code
     small.wait(10)
-    assert not small.table(COMMITTING)
     assert not small.table(PENDING)
+    assert order(small, commit).code == Busy.code
+    assert not small.table(PENDING)  # room is not reserved again at once
     assert small.do(BOB, dear).code == OK
+    small.wait(20)
+    assert not small.table(COMMITTING)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -209,7 +214,7 @@ def test_whatever_is_subscribed_to_no_batch_that_was_committed_costs_too_much(
 ) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
     monkeypatch.setattr(numbering, "work_of", _affordable)
-    monkeypatch.setattr(checking, "KEPT", 4)
+    monkeypatch.setattr(checking, "RESERVED", 4)
     random, wanted, stages = Random(seed), set[str](), dict[Actor, list[Signed]]()
     commits: list[Signed] = []
     for _ in range(120):

@@ -29,7 +29,7 @@ def advertise(block: BlockContext, by: Principal, operation: Advertise, _at: Pos
     if not operation.text:
         _withdraw(state, require_topic(state, operation.topic).name, client.key)
         return Done()
-    topic = require(state, by, Action.PUBLISH, operation.topic)
+    topic = require(block, by, Action.PUBLISH, operation.topic)
     topics = _advertised(state, client.key)
     if topic.name not in topics:
         if len(topics) >= MAX_ADVERTISED:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from parley.application.admission import OpenedBatch
 from parley.application.block import BlockContext, Hook
 from parley.application.module import BatchKind, IndexEntries, Module
-from parley.application.state import State
 from parley.application.tables import encode_value
 from parley.model.batches import PUBLISH, BatchHeader, Message, decode_message_header
 from parley.model.names import Position, Value
@@ -37,7 +36,7 @@ APPENDED = Hook("appended", _appended)
 
 def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Position) -> Published:
     header, messages = opened.batch.header, opened.batch.messages
-    topic = require_publishing(block.state, by, header)
+    topic = require_publishing(block, by, header)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     if index is not None:
         tags = _read_tags(block, messages) if index.needs_tags else [_NO_TAGS] * len(messages)
@@ -51,9 +50,9 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
     return Published(first_offset)
 
 
-def require_publishing(state: State, by: Principal, header: BatchHeader) -> TopicRecord:
+def require_publishing(block: BlockContext, by: Principal, header: BatchHeader) -> TopicRecord:
     """The topic to which a batch is to be published. Raises `Refused` if its publisher may not."""
-    return require(state, by, Action.PUBLISH, header.topic, header.partition)
+    return require(block, by, Action.PUBLISH, header.topic, header.partition)
 
 
 def number(
@@ -103,7 +102,7 @@ def _matches(
 
 
 def _read_tags(block: BlockContext, messages: Sequence[Message]) -> list[_Tags]:
-    block.spend(len(messages) // MESSAGES)
+    block.spend(len(messages) // MESSAGES, done=True)
     return [dict(decode_message_header(message.header).tags) for message in messages]
 
 

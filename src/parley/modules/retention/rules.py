@@ -50,10 +50,10 @@ def sweep(block: BlockContext) -> None:
 
     Those too many for one block wait for the next: what is kept a little longer does no harm.
     """
-    deadlines = block[DEADLINES]
+    deadlines, least = block[DEADLINES], block.work // 2
     for _ in range(MAX_MOVED):
         log = deadlines.first(block.time)
-        if log is None:
+        if log is None or block.work <= least:
             return
         block.work -= 1
         topic = record_of(block.state, log[0])

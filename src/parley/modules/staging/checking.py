@@ -23,7 +23,12 @@ from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.tables import TopicRecord
 
-KEPT = 512  # heights for which a commit that is not ordered again is remembered; pools propose it again much sooner
+RESERVED = (
+    16  # heights for which room is reserved for a commit that is not ordered again; pools propose it sooner
+)
+# Heights after which a client whose commit was not ordered again in that time may reserve room once more: or somebody
+# could keep all new constraints off a topic with a commit that never ends.
+LAPSED = 512
 READS = 2  # batches that are looked at in the time of one unit of work
 _NEVER = 2**64 - 1
 
@@ -36,7 +41,7 @@ def check(block: BlockContext, publisher: bytes, topic: TopicRecord, operation: 
     if len(set(operation.digests)) < len(operation.digests):
         raise Invalid("named_twice", digest=_twice(operation.digests))
     known = COMMITTING.get(block.state, publisher)
-    mine = known is not None and _is_of(known, operation)
+    mine = known is not None and known.reserves and _is_of(known, operation)
     # A topic that was created again may have fewer partitions.
     found = known if known is not None and mine and known.created == topic.created else None
     if found is None:
@@ -46,26 +51,31 @@ def check(block: BlockContext, publisher: bytes, topic: TopicRecord, operation: 
     found = _go_on(block, publisher, topic, operation, found)
     if found.checked == len(operation.digests):
         return found.room
-    if known is not None and not mine:
+    if known is None or mine:
+        _remember(block, publisher, known, found)
+    elif known.reserves:
         raise Busy("committing_another")
-    _remember(block, publisher, known, found)
     raise Busy("committing", checked=found.checked, batches=len(operation.digests))
 
 
 def end(block: BlockContext, publisher: bytes, operation: CommitStage) -> None:
     """Forget how far a commit had been looked at, if it was: it is decided."""
     known = COMMITTING.get(block.state, publisher)
-    if known is not None and _is_of(known, operation):
+    if known is not None and known.reserves and _is_of(known, operation):
         cancel(block.state, known.listed, COMMITTING.key(publisher))
         _forget(block, publisher, known)
 
 
 def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
-    """Forget a commit that was not ordered again. Returns what that takes of `MAX_SWEPT`."""
+    """Forget a commit that was not ordered again, and later that it was not. Returns what that takes of `MAX_SWEPT`."""
     known = COMMITTING.get(block.state, *key)
     assert known is not None, "what is decided before is no longer listed"
     _forget(block, *key, known)
-    return 2
+    if known.reserves:
+        listed = block.height + LAPSED
+        look_again(block.state, listed, COMMITTING.key(*key))
+        COMMITTING.put(block.state, *key, record=replace(known, listed=listed, reserves=False))
+    return 3
 
 
 def _beginning(operation: CommitStage, topic: TopicRecord, height: int) -> CommittingRecord:
@@ -76,6 +86,7 @@ def _beginning(operation: CommitStage, topic: TopicRecord, height: int) -> Commi
         digests=digests_hash(operation.digests),
         created=topic.created,
         listed=0,
+        reserves=True,
         checked=0,
         until=_NEVER,
         expiring=bytes(DIGEST_SIZE),
@@ -156,7 +167,7 @@ def _remember(
     if known is not None:
         cancel(block.state, known.listed, key)
         _forget(block, publisher, known)
-    listed = block.height + KEPT
+    listed = block.height + RESERVED
     look_again(block.state, listed, key)
     COMMITTING.put(block.state, publisher, record=replace(found, listed=listed))
     pending.join(block, found.topic, found.room.since, 1, found.room)
@@ -164,7 +175,8 @@ def _remember(
 
 def _forget(block: BlockContext, publisher: bytes, known: CommittingRecord) -> None:
     COMMITTING.delete(block.state, publisher)
-    pending.leave(block, known.topic, known.room.since, 1)
+    if known.reserves:
+        pending.leave(block, known.topic, known.room.since, 1)
 
 
 def _twice(digests: tuple[bytes, ...]) -> bytes:

@@ -69,9 +69,9 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
     known = STAGED.get(state, opened.digest)
     if known is not None:
         return Duplicate(known.at)
-    topic = require_publishing(state, by, header)
+    topic = require_publishing(block, by, header)
     staged.require_room(block, by.require_client(), topic.name, staged.charge(opened.size, header.count))
-    block.spend(header.count // budget.MESSAGES)
+    block.spend(header.count // budget.MESSAGES, done=True)
     parts = staged.parts_of(messages)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     runs = ((count, dict(tags)) for part in parts for count, tags in part.tags)
@@ -125,7 +125,7 @@ def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posi
         if (operation.stage, named) == (last.stage, last.digests):
             return Duplicate(last.at)
         raise _over(operation.stage, last)
-    topic = require(state, by, Action.PUBLISH, operation.topic)
+    topic = require(block, by, Action.PUBLISH, operation.topic)
     room = checking.check(block, client.key, topic, operation)
     if last is None:
         _begin(block, client, key)

@@ -21,6 +21,9 @@ class Subscribe(Operation, frozen=True):
     def check(self) -> None:
         check_constraint(self.constraint)
 
+    def expressions(self) -> tuple[str, ...]:
+        return (self.constraint,)
+
 
 class Unsubscribe(Operation, frozen=True):
     """End a subscription in every partition of the topic."""
@@ -30,3 +33,6 @@ class Unsubscribe(Operation, frozen=True):
 
     def check(self) -> None:
         check_constraint(self.constraint)
+
+    def expressions(self) -> tuple[str, ...]:
+        return (self.constraint,)

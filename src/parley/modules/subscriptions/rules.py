@@ -63,7 +63,7 @@ CONSTRAINT_OPENING = Hook("constraint_opening", _opening)
 
 
 def subscribe(block: BlockContext, by: Principal, operation: Subscribe, at: Position) -> Subscribed:
-    topic = require(block.state, by, Action.SUBSCRIBE, operation.topic)
+    topic = require(block, by, Action.SUBSCRIBE, operation.topic)
     constraint = parse_constraint(operation.constraint)
     subscription = Subscription(topic.name, constraint.id, by.key)
     if not SUBSCRIPTIONS.has(block.state, *subscription):
@@ -111,8 +111,10 @@ def end_of_topic(block: BlockContext, topic: TopicRecord) -> None:
     for key in SUBSCRIPTIONS.first_stored(block.state, max(block.work, 0), topic.name):
         if block.work <= 0:
             return
-        if SUBSCRIPTIONS.has(block.state, *key):  # its lease may have ended in this block
-            block.work -= _end(block, Subscription(*key))
+        # Its lease may have ended in this block. What was listed counts all the same: the topic is cleared when there is
+        # work left, and then nothing may be.
+        is_there = SUBSCRIPTIONS.has(block.state, *key)
+        block.work -= _end(block, Subscription(*key)) if is_there else 1
 
 
 def widen(block: BlockContext, topic: TopicRecord, partitions: int) -> None:

@@ -51,10 +51,21 @@ def authorise(
         return UnknownPartition(topic=topic.name, last=topic.partitions - 1)
     if action is Action.DESCRIBE:
         return reason_not_to_describe(principal, topic)
-    rule = topic.publish if action is Action.PUBLISH else topic.subscribe
+    rule = rule_of(topic, action)
     if not allows(rule, principal):
         return PermissionDenied("rule", action=action.value, topic=topic.name, rule=rule)
     return None
+
+
+def rule_of(topic: TopicRecord, action: Action) -> str:
+    """The rule of the topic for this; empty if there is none."""
+    match action:
+        case Action.PUBLISH:
+            return topic.publish
+        case Action.SUBSCRIBE:
+            return topic.subscribe
+        case _:
+            return ""
 
 
 def reason_not_to_describe(principal: Principal, topic: TopicRecord) -> Refused | None:

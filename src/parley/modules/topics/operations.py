@@ -33,6 +33,9 @@ class CreateTopic(Operation, frozen=True):
     def check(self) -> None:
         check_rules(self.publish, self.subscribe)
 
+    def expressions(self) -> tuple[str, ...]:
+        return (self.publish or "", self.subscribe or "")
+
 
 class AlterTopic(Operation, frozen=True):
     """Alter a topic; None leaves a setting as it is.
@@ -48,6 +51,9 @@ class AlterTopic(Operation, frozen=True):
 
     def check(self) -> None:
         check_rules(self.publish, self.subscribe)
+
+    def expressions(self) -> tuple[str, ...]:
+        return (self.publish or "", self.subscribe or "")
 
 
 class DeleteTopic(Operation, frozen=True):

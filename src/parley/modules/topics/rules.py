@@ -13,12 +13,13 @@ from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.application.state import State
 from parley.application.tables import Reader
+from parley.application.work import of_expression
 from parley.model.expressions import parse_rule
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import Done
 from parley.model.refusals import Busy, Invalid, LimitExceeded, Unsupported
-from parley.modules.topics.access import Action, authorise
+from parley.modules.topics.access import Action, authorise, rule_of
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import (
@@ -95,7 +96,7 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
 
 def alter(block: BlockContext, by: Principal, operation: AlterTopic, _at: Position) -> Done:
     """Alter a topic. It has more partitions when there is all that belongs to them: at once if that is little."""
-    topic = require(block.state, by, Action.ALTER, operation.name)
+    topic = require(block, by, Action.ALTER, operation.name)
     partitions = topic.partitions if operation.partitions is None else operation.partitions
     if partitions < topic.partitions:
         raise Invalid("fewer_partitions", topic=topic.name, partitions=topic.partitions)
@@ -133,7 +134,7 @@ def grow(block: BlockContext, organisation: str, name: str) -> bool:
 
 def delete(block: BlockContext, by: Principal, operation: DeleteTopic, _at: Position) -> Done:
     """Delete a topic. Its name stays its organisation's; what it leaves is cleared away from the next block on."""
-    topic = require(block.state, by, Action.DELETE, operation.name)
+    topic = require(block, by, Action.DELETE, operation.name)
     ENDING.put(block.state, topic.organisation, topic.name, record=b"")
     GROWING.delete(block.state, topic.organisation, topic.name)
     block.call(TOPIC_DELETED, block, topic)
@@ -161,9 +162,11 @@ def _cost_of_topic(reader: Reader, _by: Principal, operation: AlterTopic | Delet
 # -- for other modules -----------------------------------------------------------------------------------------------
 
 
-def require(state: State, by: Principal, action: Action, name: str, partition: int = 0) -> TopicRecord:
+def require(block: BlockContext, by: Principal, action: Action, name: str, partition: int = 0) -> TopicRecord:
     """The topic, if the principal may do this to it. Raises `Refused`."""
-    topic = TOPICS.get(state, name)
+    topic = TOPICS.get(block.state, name)
+    if topic is not None and (rule := rule_of(topic, action)):
+        block.spend(of_expression(rule), done=True)
     if (why := authorise(by, action, name, topic, partition)) is not None:
         raise why
     assert topic is not None
