@@ -7,6 +7,7 @@ from tests.application.world import World, actor, tagged
 from parley.application.executed import MAX_LABELS, Executed
 from parley.model.refusals import DUPLICATE, OK
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
+from parley.modules.subscriptions.matching import HEAD
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.refusals import UnknownTopic
 
@@ -28,7 +29,12 @@ def test_batches_publications_bytes_matches_and_subscriptions_are_counted() -> N
     world.order(batch)
     world.order(batch)
     world.publish(ALICE, "nothing", tagged(), tagged())
-    assert executed.totals == {"publications": 3, "publication_bytes": len(batch.body), "matches": 2}
+    assert executed.totals == {
+        "publications": 3,
+        "publication_bytes": len(batch.body),
+        "matches": 2,
+        "comparisons": 2 * 3 + HEAD,
+    }
     assert executed.batches[OK] == before + 1
     assert (executed.batches[DUPLICATE], executed.batches[UnknownTopic.code]) == (1, 1)
     assert executed.labelled == {"publications": {"orders": 3}}
