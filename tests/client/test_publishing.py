@@ -515,7 +515,7 @@ async def test_who_has_too_many_sequences_is_told_so_and_its_batch_is_sent_uncha
 ) -> None:
     """The receipts are certified, so that it is neither the quorum nor the clock."""
     with pytest.MonkeyPatch.context() as patch:
-        async with stage.client(stage.registered("alice"), patience=0.5, first=FIRST) as client:
+        async with stage.client(stage.registered("alice"), patience=2, first=FIRST) as client:
             patch.setattr(kept_sequences, "MAX_SESSIONS", 0)
             with pytest.raises(PutOff, match="Busy: the key has the 0 sessions that it may have") as caught:
                 await client.publish("notes", "one", partition=0)
