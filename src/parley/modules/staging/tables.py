@@ -92,7 +92,7 @@ class CommittingRecord(Record, frozen=True):
     stage: U64
     digests: Hash  # `digests_hash`
     created: Position  # of the topic: another one of the same name may have fewer partitions
-    listed: U64  # the height at which its room or, without any, all of it goes unless it has been ordered again
+    listed: U64  # the height at which its room goes, or all of it if it has none, unless it is ordered again
     reserves: bool  # whether constraints that would make the checked batches too costly wait for it
     checked: U32  # how many of the batches, in its order
     until: U64  # when the first of these expires
