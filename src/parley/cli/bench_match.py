@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from parley.application.operations import Operation, encode_operation
+from parley.application.work import BATCH as PER_BATCH
 from parley.application.work import Budget
 from parley.applications import DATA_SHARD, VERSION
 from parley.bench.figures import Case, spread
@@ -37,16 +38,15 @@ from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.refusals import OK
 from parley.modules.publishing.budget import MESSAGES, work_of
 from parley.modules.registry.operations import RegisterClient
-from parley.modules.subscriptions.matching import HEAD
+from parley.modules.subscriptions.matching import HEAD, LEAST
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
 TOPIC = "bench"
 BATCH = 100  # messages
-SETUP_BLOCK = 256  # operations: as many as a block has room for
+SETUP_BLOCK = 128  # operations: a block has room for more
 PAYLOAD = 128
-COMPARISONS = 3  # that a block is charged for each message and constraint which match
 
 
 def match(  # noqa: PLR0917 - each argument is an option of the command line
@@ -99,7 +99,7 @@ def measure(subscriptions: int, matching: int, blocks: int, messages: int) -> fl
 def _work(messages: int, matching: int) -> int:
     """What a block of these messages is charged: tags, comparisons, and a head for each batch and constraint."""
     size = min(messages, BATCH)
-    each = 1 + size // MESSAGES + work_of(matching * (size * COMPARISONS + HEAD))
+    each = PER_BATCH + size // MESSAGES + work_of(matching * (size * LEAST + HEAD))
     return -(-messages // BATCH) * each
 
 

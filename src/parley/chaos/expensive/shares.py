@@ -11,11 +11,10 @@ from parley.client.errors import Refused
 from parley.model.batches import Message
 from parley.model.credentials import Identity
 from parley.modules.publishing.budget import MAX_COMPARED
-from parley.modules.subscriptions.matching import HEAD
+from parley.modules.subscriptions.matching import HEAD, LEAST
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 
 COMPARISONS = 32  # of one constraint; with as many words between them it is as long as one may be
-LEAST_COMPARISONS = 3  # for which a constraint counts, however short
 MOST_MESSAGES = 20  # of a costly batch, where constraints are few
 PAYLOAD = b"row"
 TAGS = {"a": 1, "b": 0}  # that all costly constraints match
@@ -88,7 +87,7 @@ async def _costly_topic(attackers: Attackers) -> tuple[str, Identity, int]:
     client = await attackers.client(identity)
     constraints = [_constraint(number) for number in range(attackers.size.subscriptions)]
     await operate_all(client, [Subscribe(topic, constraint) for constraint in constraints])
-    each = len(constraints) * LEAST_COMPARISONS
+    each = len(constraints) * LEAST
     return topic, identity, min((MAX_COMPARED - len(constraints) * HEAD) // each, MOST_MESSAGES)
 
 

@@ -198,12 +198,12 @@ class MatchingIndex:
 
 
 _NONE: frozenset[bytes] = frozenset()
-_LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
+LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
 _PRECISION = 16  # of logarithms: parts of a power of two
 
 
 def _weight(constraint: Constraint) -> int:
-    return max(_LEAST, _size(constraint.formula))
+    return max(LEAST, _size(constraint.formula))
 
 
 def _size(node: Node) -> int:
