@@ -225,6 +225,13 @@ def test_a_block_takes_one_batch_of_each_entry_broker_in_turn_oldest_first() -> 
     assert entries[7:] == [100 + number for number in range(3, 50)]
 
 
+def test_a_payload_has_no_more_batches_than_a_block_may() -> None:
+    pool = new_pool(Limits(block_batches=3))
+    for number in range(5):
+        pool.receive(1, body(number), 0)
+    assert len(pool.payload(())) == 3
+
+
 def test_the_entry_broker_that_comes_first_changes_from_block_to_block() -> None:
     pool = new_pool(Limits(block_bytes=10))
     submit(pool, body(0))

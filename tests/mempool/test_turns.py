@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.mempool.pools import ME, ROOMY, SIZE, Disk
 
@@ -21,12 +21,17 @@ MALLORY, ALICE, BOB = b"m", b"a", b"b"
 FAR = 1_000  # heights, by which everything that repeats itself has stopped
 
 
-def of(author: bytes, number: int) -> bytes:
-    return author + number.to_bytes(4, "big")
+def of(author: bytes, number: int, session: int = 0) -> bytes:
+    return author + number.to_bytes(4, "big") + (session.to_bytes(2, "big") if session else b"")
+
+
+def number_of(data: bytes) -> int:
+    return int.from_bytes(data[1:5], "big")
 
 
 def admit(data: bytes) -> AdmittedBatch:
-    return AdmittedBatch(batch_digest(data), data[:1], data)
+    number = number_of(data)
+    return AdmittedBatch(batch_digest(data), data[:1], data, b"session" + data[5:], number, number + 1)
 
 
 class Chain:
@@ -37,6 +42,7 @@ class Chain:
         self.height = 0
         self.blocks: list[list[bytes]] = []  # the bodies in each
         self.gone: set[bytes] = set()
+        self.early: list[int] = []  # how many in each were too early
         self._bodies: dict[bytes, bytes] = {}
         self._way: list[tuple[bytes, ...]] = []
 
@@ -50,6 +56,13 @@ class Chain:
         self._bodies[batch_digest(data)] = data
         intake, _ = self.pool.submit(admit(data), self.height)
         return intake
+
+    def restart(self) -> None:
+        """With what is on disk; the blocks on their way are abandoned."""
+        stored = list(self.pool._pending.items())
+        self.pool = Pool(ME, SIZE, ROOMY, Disk().written.get, admit)
+        self.pool.restore(reversed(stored))
+        self._way.clear()
 
     def grow(self, heights: int, code: Callable[[Sequence[bytes]], Sequence[str]]) -> None:
         """`code` gives the codes of the receipts of a block's bodies."""
@@ -65,6 +78,7 @@ class Chain:
             results = Results((), b"", receipts, done)
             self.height += 1
             self.blocks.append(bodies)
+            self.early.append(sum(one == OutOfSequence.code for one in codes))
             self.gone |= set(self.pool.settle(names, results.settled, self.height, results.put_off))
 
     @property
@@ -86,7 +100,7 @@ def in_sequence(*expected: int, room: int = MAX_BATCHES) -> Callable[[Sequence[b
         codes = dict.fromkeys(bodies, OutOfSequence.code)
         left, put_off = room, set[bytes]()
         for data in sorted(bodies, key=lambda data: data[1:]):
-            author, number = data[:1], int.from_bytes(data[1:], "big")
+            author, number = data[:1], number_of(data)
             if author in put_off:
                 codes[data] = Busy.code
             elif following.get(author) != number:
@@ -192,6 +206,139 @@ def test_an_author_that_goes_on_does_not_have_its_early_batches_ordered_with_eve
     assert set(map(batch_digest, early)) <= chain.gone
     assert max(chain.ordered[data] for data in early) <= 2 * MAX_EARLY
     assert sum(chain.ordered[of(ALICE, number)] for number in range(290)) == 290
+
+
+# -- a session's order -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 700])
+@pytest.mark.parametrize("entries", [(1, 1), (1, 2)])
+def test_a_session_whose_batches_came_in_a_wrong_order_once_is_not_ordered_out_of_turn_for_ever(
+    first: int, entries: tuple[int, int]
+) -> None:
+    """A convoy: batches that are put behind younger ones make these too early as well, and so on."""
+    chain, apply = Chain(), in_sequence(first)
+    chain.announce(entries[0], *(of(ALICE, first + number) for number in range(4, 10)))
+    chain.grow(4, apply)
+    chain.announce(entries[1], *(of(ALICE, first + number) for number in range(4)))
+    for number in range(10, 190, 3):
+        chain.announce(entries[number % 2], *(of(ALICE, first + number + more) for more in range(3)))
+        chain.grow(1, apply)
+    assert not any(chain.early[8:])
+    assert len(chain.pool) <= 4 * 3  # three blocks are on their way
+    assert max(chain.ordered.values()) == 2
+
+
+@settings(derandomize=True, deadline=None, max_examples=60, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.permutations(range(24)),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=24, max_size=24),
+    st.sampled_from([0, 700]),
+    st.sampled_from([ROOMY, Limits(block_bytes=15)]),
+)
+def test_whatever_way_and_order_a_sessions_batches_come_in_all_are_applied_and_none_is_given_up(
+    order: list[int], ways: list[tuple[int, int]], first: int, limits: Limits
+) -> None:
+    chain, apply = Chain(limits), in_sequence(first)
+    chain.announce(
+        1, *(of(bytes([200 + number]), 0) for number in range(20))
+    )  # others, which are never applied
+    for number, (entry, heights) in zip(order, ways, strict=True):
+        chain.announce(entry, of(ALICE, first + number))
+        chain.grow(heights, apply)
+    chain.grow(120, apply)
+    assert {batch_digest(of(ALICE, first + number)) for number in range(24)} <= chain.gone
+    assert max(chain.ordered.values()) <= MAX_EARLY
+    assert apply([of(ALICE, first + 24)]) == [OK]  # all before it were applied
+
+
+def test_a_gap_that_is_filled_slowly_does_not_have_what_waits_behind_it_ordered_with_every_batch() -> None:
+    chain, apply = Chain(), in_sequence(700)
+    chain.announce(1, *(of(ALICE, number) for number in range(740, 760)))
+    chain.grow(3, apply)
+    for number in range(739, 719, -1):  # the other way round
+        chain.announce(2, of(ALICE, number))
+        chain.grow(1, apply)
+    for number in range(700, 720):
+        chain.announce(3, of(ALICE, number))
+        chain.grow(1, apply)
+    chain.grow(4, apply)
+    assert len(chain.gone) == 60
+    assert max(chain.ordered.values()) <= MAX_EARLY
+
+
+def test_a_session_that_is_held_does_not_hold_its_authors_other_ones() -> None:
+    chain = Chain()
+    chain.announce(1, *(of(ALICE, number, 1) for number in range(9, 20)))
+
+    def apply(bodies: Sequence[bytes]) -> list[str]:
+        return [OK if len(data) == 5 else OutOfSequence.code for data in bodies]
+
+    for number in range(300):
+        chain.announce(1, of(ALICE, number))
+        chain.grow(1, apply)
+        assert len(chain.gone) >= number - 3
+    assert max(chain.ordered.values()) == MAX_EARLY
+
+
+def test_four_thousand_sessions_of_one_batch_with_a_wrong_sequence_are_ordered_a_few_times_each() -> None:
+    chain = Chain()
+    for entry in (1, 2):
+        chain.announce(entry, *(of(MALLORY, 9, 2_000 * entry + number) for number in range(2_000)))
+    chain.grow(200, always(OutOfSequence.code))
+    assert len(chain.gone) == 4_000
+    assert set(chain.ordered.values()) == {MAX_EARLY}
+    turns = chain.pool._turns
+    assert not turns._batches
+    assert not turns._queues
+    assert not turns._sessions
+    assert not turns._early
+    assert not turns._due
+
+
+def test_a_session_goes_on_in_order_when_its_client_sends_one_of_its_batches_again() -> None:
+    chain = Chain()
+    waiting = [of(ALICE, number) for number in (7, 5, 6)]
+    for data in waiting:
+        chain.hand_in(data)
+    chain.announce(1, of(ALICE, 8))
+    chain.grow(3, always(OutOfSequence.code))
+    assert chain.pool.payload(()) == ()
+    assert chain.hand_in(of(ALICE, 6)) is Intake.KNOWN
+    assert chain.pool.payload(()) == tuple(batch_digest(of(ALICE, number)) for number in (5, 6, 7, 8))
+
+
+def test_batches_that_were_on_their_way_behind_some_without_room_go_on_behind_them() -> None:
+    chain, apply = Chain(), in_sequence(0, room=0)
+    chain.announce(1, *(of(ALICE, number) for number in range(6)))
+    chain.grow(1, apply)
+    chain.announce(1, *(of(ALICE, number) for number in range(6, 12)))
+    chain.grow(2, apply)  # the first block had no room
+    apply = in_sequence(0)
+    chain.grow(12, apply)
+    assert len(chain.gone) == 12
+    assert set(chain.ordered.values()) == {2}
+
+
+def test_a_session_through_several_brokers_is_ordered_in_order_though_one_of_them_has_more_authors() -> None:
+    """Blocks hold three batches."""
+    chain, apply = Chain(Limits(block_bytes=15)), in_sequence(0)
+    chain.announce(1, *(of(bytes([200 + number]), 0) for number in range(40)))
+    for number in range(20):
+        chain.announce(1 + number % 2, of(ALICE, number))
+    chain.grow(80, apply)
+    alices = [data for bodies in chain.blocks for data in bodies if data[:1] == ALICE]
+    assert alices == [of(ALICE, number) for number in range(20)]
+
+
+def test_after_a_restart_a_sessions_batches_are_proposed_in_order() -> None:
+    chain, apply = Chain(), in_sequence(0)
+    chain.announce(1, of(ALICE, 3), of(ALICE, 1))
+    chain.grow(3, apply)
+    chain.announce(2, of(ALICE, 2), of(ALICE, 0))
+    chain.restart()
+    names = chain.pool.payload(())
+    assert names == tuple(batch_digest(of(ALICE, number)) for number in range(4))
 
 
 # -- no room ---------------------------------------------------------------------------------------------------------------
@@ -301,7 +448,9 @@ def test_a_proposal_looks_at_what_it_takes_and_not_at_all_that_waits() -> None:
 
 names = st.integers(0, 14).map(lambda number: bytes([number]))
 moves = st.one_of(
-    st.tuples(st.just("add"), names, st.integers(0, 1), st.integers(0, 1)),
+    st.tuples(
+        st.just("add"), names, st.integers(0, 1), st.integers(0, 1), st.integers(0, 1), st.integers(0, 4)
+    ),
     st.tuples(st.just("remove"), names),
     st.tuples(st.just("hasten"), names),
     st.tuples(
@@ -322,9 +471,11 @@ def test_after_every_history_what_waits_is_offered_in_time_or_given_up(
     turns, waiting, height = Turns(2), dict[bytes, tuple[int, bytes]](), 0
     for move in history:
         match move:
-            case ("add", bytes(name), int(entry), int(author)) if name not in waiting:
+            case ("add", bytes(name), int(entry), int(author), int(session), int(sequence)) if (
+                name not in waiting
+            ):
                 waiting[name] = entry, bytes([author])
-                turns.add(name, entry, bytes([author]))
+                turns.add(name, entry, bytes([author]), b"s" * session, (sequence, sequence + 1))
             case ("remove", bytes(name)) if name in waiting:
                 del waiting[name]
                 turns.remove(name)
@@ -348,21 +499,28 @@ def test_after_every_history_what_waits_is_offered_in_time_or_given_up(
 
 def _is_behind(turns: Turns, name: bytes) -> bool:
     """Behind older ones of its author that were put off."""
-    queue = turns._queue_of[name]
+    queue = turns._batches[name][0]
     return queue.keeps_order or name in list(queue.put_off)[queue.window :]
 
 
 def _check(turns: Turns, waiting: dict[bytes, tuple[int, bytes]], height: int) -> None:
-    assert {name: (queue.entry, queue.author) for name, queue in turns._queue_of.items()} == waiting
+    batches = turns._batches
+    assert {name: (queue.entry, queue.author) for name, (queue, _, _) in batches.items()} == waiting
     assert {key: queue.size for key, queue in turns._queues.items()} == Counter(waiting.values())
+    sessions = Counter(session for _, session, _ in batches.values())
+    assert {session: session.size for session in turns._sessions.values()} == sessions
+    assert turns._early.keys() <= waiting.keys()
     offered = list(turns.offer(()))
     assert len(offered) == len(set(offered))
-    for name, queue in turns._queue_of.items():
-        held = name not in queue.fresh and name not in queue.put_off
-        assert not (name in queue.fresh and name in queue.put_off)
-        assert held <= (name in turns._holds)
-        assert not held or turns._holds[name].until > height
-        assert not held or name not in offered
+    for name, (queue, session, place) in batches.items():
+        assert (name in queue.put_off) != (place in session.places)
+        assert (queue in session.queues) <= ((session.key in queue.open) == session.is_open)
         assert (turns._ready[queue.entry].get(queue.author) is queue) == queue.is_ready(height)
-    held_names = {name for held in turns._held.values() for name in held}
-    assert held_names <= turns._holds.keys() <= waiting.keys()
+    for session in sessions:
+        assert session.places == sorted(session.places)
+        assert session.queues == Counter(batches[place[2]][0] for place in session.places)
+        assert not session.until or session.until > height
+        # What is held is not offered.
+        bound = max(session.limit, session.reach)
+        assert not any(place[0] >= bound and place[2] in offered for place in session.places)
+    assert all(queue.open.keys() <= {one.key for one in sessions} for queue in turns._queues.values())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from struct import Struct
 
 import msgspec
 
 from parley.application.operations import Operation
 from parley.crypto.ed25519 import SIGNATURE_SIZE
 from parley.ledger.application import AdmittedBatch
-from parley.model.batches import CONTROL, Batch, open_batch
+from parley.model.batches import CONTROL, Batch, BatchHeader, open_batch
 from parley.model.refusals import Malformed, Refused
 
 MAX_KEPT = 4_096  # opened batches
@@ -20,7 +21,7 @@ MAX_VOUCHED_BYTES = 16 * 1024 * 1024
 _MESSAGE_COST = 256  # bytes that an opened message takes besides its own
 
 
-class OpenedBatch(AdmittedBatch, frozen=True):
+class OpenedBatch(AdmittedBatch, frozen=True, kw_only=True):
     """A batch that passed every check that needs no state; control batches with their operation."""
 
     batch: Batch
@@ -93,7 +94,16 @@ class Admission:
         if header.kind != CONTROL and header.kind not in self._kinds:
             raise Malformed("kind", kind=header.kind)
         operation = self._decode_operation(batch.messages[0].payload) if header.kind == CONTROL else None
-        return OpenedBatch(digest, header.publisher, body, batch, operation)
+        return OpenedBatch(
+            digest,
+            header.publisher,
+            body,
+            _session(header),
+            header.sequence,
+            header.sequence + header.count,
+            batch=batch,
+            operation=operation,
+        )
 
     def _vouched_for(self, signature: bytes) -> tuple[bytes, bytes] | None:
         """The vouched body that ends with this signature, and its digest; both are forgotten."""
@@ -110,4 +120,10 @@ class Admission:
             self.forget([next(iter(self._kept))])
 
 
+def _session(header: BatchHeader) -> bytes:
+    """What a publisher's batches have in common that apply in sequence (P3). All parts but the last have a fixed size."""
+    return header.session + _FIXED.pack(header.kind, header.partition) + header.topic.encode()
+
+
+_FIXED = Struct(">BI")
 _batches = msgspec.msgpack.Decoder(Batch)

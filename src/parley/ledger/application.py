@@ -27,11 +27,18 @@ class KeyValue(Protocol):
 
 
 class AdmittedBatch(Struct, frozen=True):
-    """A batch that may be stored: its digest in blocks, its author (empty: none is known), and its bytes."""
+    """A batch that may be stored: its digest in blocks, its author (empty: none is known), and its bytes.
+
+    The author's batches with the same `session` apply in sequence (P3): the next one after this has the sequence
+    `following`. Without a session a batch needs no other one first.
+    """
 
     digest: bytes
     author: bytes
     body: bytes
+    session: bytes = b""
+    sequence: int = 0
+    following: int = 0
 
 
 class Receipt(Struct, frozen=True):

@@ -77,6 +77,7 @@ class Limits:
     pending_of_author: int = 1_024
     pending_bytes: int = 64 * 1024 * 1024
     block_bytes: int = 8 * 1024 * 1024
+    block_batches: int = MAX_BATCHES
     expiry: int = 10_000  # heights
 
 
@@ -87,6 +88,9 @@ class Pending(Struct, frozen=True):
     height: int  # when it came
     data: bytes
     author: bytes = b""
+    session: bytes = b""
+    sequence: int = 0
+    following: int = 0
 
 
 class StoreBatch(Struct, frozen=True):
@@ -153,7 +157,7 @@ class Pool:
     def submit(self, batch: AdmittedBatch, height: int) -> tuple[Intake, list[Effect]]:
         """A batch from a client of this broker, which was opened there: store it, then announce it to all."""
         self._turns.hasten(batch.digest)
-        pending = Pending(self._index, height, batch.body, batch.author)
+        pending = _pending(batch, self._index, height)
         intake = self._room(batch.digest, pending)
         if intake is not Intake.TAKEN:
             return intake, []
@@ -174,7 +178,7 @@ class Pool:
             raise Refused(_reason_of(refused), refused.data.code) from None
         digest = admitted.digest
         wanted = self._fetches.want(digest)
-        pending = Pending(sender, height, data, admitted.author)
+        pending = _pending(admitted, sender, height)
         # A wanted batch is kept on disk for the block that names it. It takes no place in the pool: the broker that
         # happened to send it must not be charged for it, and the block's limits bound it.
         if wanted:
@@ -198,10 +202,10 @@ class Pool:
         return None if pending is None else pending.data
 
     def payload(self, exclude: Collection[bytes]) -> tuple[bytes, ...]:
-        """What a leader may propose: of each entry broker and its authors in turn, within a block's limits (P4)."""
+        """What a leader may propose: of each entry broker, its authors and their sessions in turn, within a block's limits (P4)."""
         chosen: list[bytes] = []
         room = self._limits.block_bytes
-        for name in islice(self._turns.offer(exclude), MAX_BATCHES):
+        for name in islice(self._turns.offer(exclude), self._limits.block_batches):
             room -= len(self._pending[name].data)
             if room < 0:
                 break
@@ -277,7 +281,8 @@ class Pool:
     def _keep(self, name: bytes, pending: Pending) -> None:
         share = self._shares[pending.entry]
         self._pending[name] = pending
-        self._turns.add(name, pending.entry, pending.author)
+        span = pending.sequence, pending.following
+        self._turns.add(name, pending.entry, pending.author, pending.session, span)
         share.waiting[name] = None
         share.size += len(pending.data)
 
@@ -290,6 +295,10 @@ class Pool:
     def _size(self, name: bytes) -> int | None:
         pending = self._pending.get(name)
         return self._stored(name) if pending is None else len(pending.data)
+
+
+def _pending(batch: AdmittedBatch, entry: int, height: int) -> Pending:
+    return Pending(entry, height, batch.body, batch.author, batch.session, batch.sequence, batch.following)
 
 
 def _reason_of(refused: InadmissibleError) -> Reason:

@@ -1,69 +1,29 @@
 """Whose turn it is: the order in which waiting batches are proposed, and how those that were ordered in vain wait on (P4).
 
-A batch that the block had no room for keeps its place, because its turn comes by itself. One that needs another batch
-first waits longer each time. Neither is repeated for ever: after some blocks in vain it is given up. That decides
-nothing, because its client has the bytes and may send them again (P3).
+A batch that the block had no room for keeps its place, because its turn comes by itself. If one was ordered before
+another that it needs, its session is held from there on, longer each time, and then goes on in order. Neither is repeated
+for ever: after some blocks in vain it is given up. That decides nothing, because its client has the bytes and may send
+them again (P3).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from dataclasses import dataclass
 
 from parley.consensus.types import MAX_BATCHES
+from parley.mempool.queues import ALL, Begun, Place, Queue, Session, in_turn
 
-# Heights for which a batch that was ordered too early is not proposed again, doubled each time.
+# Heights for which a session is held after one of its batches was ordered too early, doubled each time for that batch.
 FIRST_HOLD = 2
-# Times that a batch may be ordered too early, besides once in each hold after its author went on.
-MAX_EARLY = 6
+MAX_EARLY = 6  # times that a batch may be ordered too early, unless its client sends it again
 # Heights between two attempts of an author whose batches find no room: others must not overtake it.
 LONGEST_PAUSE = 4
 MAX_IN_VAIN = 64  # such attempts in a row, which take some 250 heights
 FEWEST = 2  # batches that were put off and are tried at a time: the next one, and one to see whether there is more room
 
-
-@dataclass(eq=False, slots=True)
-class _Queue:
-    """One author's batches through one entry broker. Those in neither part are held: they were ordered too early."""
-
-    entry: int
-    author: bytes
-    size: int = 0  # held ones included
-    fresh: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    put_off: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    window: int = MAX_BATCHES  # how many of those put off may be on their way at a time
-    until: int = 0  # the height before which none of them is
-    in_vain: int = 0  # attempts in a row after which none of them was settled
-
-    @property
-    def keeps_order(self) -> bool:
-        """While there is room for one after the other, the younger batches wait behind those that were put off."""
-        return bool(self.put_off) and not self.in_vain
-
-    def is_ready(self, height: int) -> bool:
-        return (bool(self.put_off) and height >= self.until) or (bool(self.fresh) and not self.keeps_order)
-
-    def offer(self, exclude: Collection[bytes], height: int) -> Iterator[bytes]:
-        if self.keeps_order:
-            digests: Iterator[bytes] = islice(chain(self.put_off, self.fresh), self.window)
-        else:
-            digests = chain(islice(self.put_off, self.window if height >= self.until else 0), self.fresh)
-        return (digest for digest in digests if digest not in exclude)
-
-    def take_out(self, digest: bytes) -> None:
-        self.fresh.pop(digest, None)
-        self.put_off.pop(digest, None)
-
-
-@dataclass(slots=True)
-class _Hold:
-    """Of a batch that was ordered too early."""
-
-    until: int  # the height before which it is not proposed again
-    times: int
-    released: bool = False  # it was proposed sooner, because its author went on
+_Batch = tuple[Queue, Session, Place]
 
 
 @dataclass(slots=True)
@@ -80,59 +40,84 @@ class Turns:
     """The waiting batches by entry broker and author. Holds and pauses end by height; what is held is not pending work."""
 
     def __init__(self, size: int) -> None:
-        self._queues: dict[tuple[int, bytes], _Queue] = {}
-        self._queue_of: dict[bytes, _Queue] = {}
+        self._batches: dict[bytes, _Batch] = {}
+        self._queues: dict[tuple[int, bytes], Queue] = {}
+        self._sessions: dict[tuple[bytes, bytes], Session] = {}
         # Those with something to propose, by entry broker: the author that was served least lately first.
-        self._ready: list[OrderedDict[bytes, _Queue]] = [OrderedDict() for _ in range(size)]
-        self._holds: dict[bytes, _Hold] = {}
-        self._held: defaultdict[bytes, OrderedDict[bytes, None]] = defaultdict(OrderedDict)  # by author
-        self._due: defaultdict[int, list[bytes]] = defaultdict(list)  # by height, held batches
-        self._resume: defaultdict[int, list[_Queue]] = defaultdict(list)  # by height, queues that pause
+        self._ready: list[OrderedDict[bytes, Queue]] = [OrderedDict() for _ in range(size)]
+        self._early: dict[bytes, int] = {}  # how often a batch was ordered too early
+        self._due: defaultdict[int, list[Session]] = defaultdict(list)  # by height, held sessions
+        self._resume: defaultdict[int, list[Queue]] = defaultdict(list)  # by height, queues that pause
         self._height = 0
         self._turn = 0
+        self._arrivals = 0
 
     def waiting_of(self, entry: int, author: bytes) -> int:
         """How many batches of this author wait that came through this entry broker."""
         queue = self._queues.get((entry, author))
         return 0 if queue is None else queue.size
 
-    def add(self, digest: bytes, entry: int, author: bytes) -> None:
-        """A batch that has not been ordered yet."""
+    def add(
+        self,
+        digest: bytes,
+        entry: int,
+        author: bytes,
+        session: bytes = b"",
+        span: tuple[int, int] = (0, 0),
+    ) -> None:
+        """A batch that has not been ordered yet. Without a session it follows no other.
+
+        `span`: its sequence, and that of the batch after it.
+        """
         queue = self._queues.get((entry, author))
         if queue is None:
-            queue = self._queues[entry, author] = _Queue(entry, author)
+            queue = self._queues[entry, author] = Queue(entry, author)
+        key = session or digest
+        found = self._sessions.get((author, key))
+        if found is None:
+            found = self._sessions[author, key] = Session(author, key)
         queue.size += 1
-        self._queue_of[digest] = queue
-        self._renew(digest, queue)
+        found.size += 1
+        self._arrivals += 1
+        place = span[0], self._arrivals, digest, span[1]
+        self._batches[digest] = queue, found, place
+        found.put(place, queue)
+        if key not in queue.open:
+            self._show(found)
 
     def remove(self, digest: bytes) -> None:
         """It waits no longer."""
-        queue = self._queue_of.pop(digest)
-        self._forget_hold(digest, queue)
-        queue.take_out(digest)
+        batch = self._batches.pop(digest)
+        queue, session, _ = batch
+        self._early.pop(digest, None)
+        self._take_out(batch)
+        session.size -= 1
+        if not session.size:
+            del self._sessions[session.author, session.key]
         queue.size -= 1
-        self._place(queue)
         if not queue.size:
             del self._queues[queue.entry, queue.author]
 
     def hasten(self, digest: bytes) -> None:
         """The client of a batch that waits has sent it again: it is there, and says that it is time."""
-        queue = self._queue_of.get(digest)
-        if queue is None:
+        batch = self._batches.get(digest)
+        if batch is None:
             return
+        queue, session, _ = batch
         if digest in queue.put_off:
             # Younger ones that passed it because it was tried in vain still may.
             queue.until, queue.in_vain = 0, min(queue.in_vain, 1)
             self._place(queue, first=True)
-        elif digest in self._holds:
-            self._forget_hold(digest, queue)
-            self._renew(digest, queue)
+        else:
+            self._early.pop(digest, None)
+            self._release(session)
 
     def offer(self, exclude: Collection[bytes]) -> Iterator[bytes]:
-        """What may be proposed: of each entry broker in turn, there of each author in turn, each author's oldest first."""
+        """What may be proposed: of each entry broker in turn, there of each author in turn, there of each session in turn."""
         self._turn = (self._turn + 1) % len(self._ready)
-        shares = [self._offer_of(ready, exclude) for ready in self._ready]
-        return _in_turn(iter(shares[self._turn :] + shares[: self._turn]))
+        begun: Begun = {}
+        shares = [self._offer_of(ready, exclude, begun) for ready in self._ready]
+        return in_turn(iter(shares[self._turn :] + shares[: self._turn]))
 
     def executed(
         self, ordered: Iterable[bytes], settled: Collection[bytes], put_off: Collection[bytes], height: int
@@ -143,8 +128,8 @@ class Turns:
         """
         self._height = height
         self._end_holds()
-        attempts: defaultdict[_Queue, _Attempt] = defaultdict(_Attempt)
-        known = dict.fromkeys(digest for digest in ordered if digest in self._queue_of)
+        attempts: defaultdict[Queue, _Attempt] = defaultdict(_Attempt)
+        known = dict.fromkeys(digest for digest in ordered if digest in self._batches)
         gone = [digest for digest in known if digest in settled]
         for digest in gone:
             self._settle(digest, attempts)
@@ -162,15 +147,23 @@ class Turns:
 
     # -- proposing -------------------------------------------------------------------------------------------------------
 
-    def _offer_of(self, ready: OrderedDict[bytes, _Queue], exclude: Collection[bytes]) -> Iterator[bytes]:
+    def _offer_of(
+        self, ready: OrderedDict[bytes, Queue], exclude: Collection[bytes], begun: Begun
+    ) -> Iterator[bytes]:
         # Lazily: of those who wait, only as many are looked at as a block takes.
-        return _in_turn(queue.offer(exclude, self._height) for queue in ready.values())
+        return in_turn(queue.offer(exclude, self._height, begun) for queue in ready.values())
 
-    def _renew(self, digest: bytes, queue: _Queue) -> None:
-        queue.fresh[digest] = None
-        self._place(queue)
+    def _show(self, session: Session) -> None:
+        """Let the session take part in its queues if it has something to propose."""
+        is_open = session.is_open
+        for queue in session.queues:
+            if not is_open:
+                queue.open.pop(session.key, None)
+            else:
+                queue.open.setdefault(session.key, session)
+            self._place(queue)
 
-    def _place(self, queue: _Queue, *, first: bool = False) -> None:
+    def _place(self, queue: Queue, *, first: bool = False) -> None:
         """Let the queue take part if it has something to propose. `first`: it has waited for longer than the others."""
         ready = self._ready[queue.entry]
         if not queue.is_ready(self._height):
@@ -180,53 +173,69 @@ class Turns:
             if first:
                 ready.move_to_end(queue.author, last=False)
 
+    def _take_out(self, batch: _Batch) -> None:
+        queue, session, place = batch
+        if place[2] in queue.put_off:
+            del queue.put_off[place[2]]
+            self._place(queue)
+            return
+        session.take(place, queue)
+        if queue not in session.queues:
+            queue.open.pop(session.key, None)
+            self._place(queue)
+        if session.limit != ALL:  # what is left may be held
+            self._show(session)
+
     # -- after a block ---------------------------------------------------------------------------------------------------
 
-    def _settle(self, digest: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
-        queue = self._queue_of[digest]
+    def _settle(self, digest: bytes, attempts: defaultdict[Queue, _Attempt]) -> None:
+        queue, session, place = self._batches[digest]
         attempt = attempts[queue]
         attempt.settled += 1
         attempt.moved |= digest in queue.put_off
+        session.advance(place[3])
         self.remove(digest)
+        if session.limit != ALL:  # what was held may be in order
+            self._show(session)
+        # Both were served.
+        if queue.open.pop(session.key, None) is not None:
+            queue.open[session.key] = session
         ready = self._ready[queue.entry]
         if queue.author in ready:
-            ready.move_to_end(queue.author)  # it was served
-        self._release(queue.author)
+            ready.move_to_end(queue.author)
 
-    def _release(self, author: bytes) -> None:
-        """What this author's held batches wait for may be there now. Once in each hold, or one session's batches would be
-        repeated with every batch of another.
-        """
-        for digest in self._held.pop(author, ()):
-            self._holds[digest].released = True
-            self._renew(digest, self._queue_of[digest])
-
-    def _put_off(self, digest: bytes, attempts: defaultdict[_Queue, _Attempt]) -> None:
-        queue = self._queue_of[digest]
+    def _put_off(self, digest: bytes, attempts: defaultdict[Queue, _Attempt]) -> None:
+        batch = self._batches[digest]
+        queue = batch[0]
         attempt = attempts[queue]
         attempt.put_off += 1
-        attempt.again += digest in queue.put_off
-        if (hold := self._holds.get(digest)) is not None:
-            hold.until = 0  # how often it was too early counts on
-            _discard(self._held, queue.author, digest)
-        queue.fresh.pop(digest, None)
-        queue.put_off.setdefault(digest)  # where it is, if it was put off before
+        if digest in queue.put_off:  # and stays where it is
+            attempt.again += 1
+            return
+        self._take_out(batch)
+        queue.put_off[digest] = None
 
     def _hold(self, digest: bytes) -> bool:
-        """Whether it is held; if not, it was ordered too early as often as may be."""
-        queue = self._queue_of[digest]
-        hold = self._holds.setdefault(digest, _Hold(0, 0))
-        if not (hold.released and self._height < hold.until):
-            if hold.times + 1 >= MAX_EARLY:
-                return False
-            self._holds[digest] = hold = _Hold(self._height + (FIRST_HOLD << hold.times), hold.times + 1)
-            self._held[queue.author][digest] = None
-            self._due[hold.until].append(digest)
-        queue.take_out(digest)
-        self._place(queue)
+        """Whether its session is held; if not, it was ordered too early as often as may be."""
+        queue, session, place = self._batches[digest]
+        times = self._early[digest] = self._early.get(digest, 0) + 1
+        if times >= MAX_EARLY:
+            return False
+        if digest in queue.put_off:
+            del queue.put_off[digest]
+            self._place(queue)
+            session.put(place, queue)
+        until = self._height + (FIRST_HOLD << (times - 1))
+        if session.hold(place[0], until):
+            self._due[until].append(session)
+        self._show(session)
         return True
 
-    def _judge(self, queue: _Queue, attempt: _Attempt) -> list[bytes]:
+    def _release(self, session: Session) -> None:
+        session.release()
+        self._show(session)
+
+    def _judge(self, queue: Queue, attempt: _Attempt) -> list[bytes]:
         """How many of those put off are tried next, and when; all of them, if that was in vain too often."""
         if attempt.moved or attempt.put_off - attempt.again == len(queue.put_off):
             queue.in_vain = 0
@@ -245,7 +254,7 @@ class Turns:
         self._place(queue)
         return []
 
-    def _give_up(self, queue: _Queue) -> list[bytes]:
+    def _give_up(self, queue: Queue) -> list[bytes]:
         queue.in_vain = 0
         gone = list(queue.put_off)
         for digest in gone:
@@ -253,42 +262,13 @@ class Turns:
         return gone
 
     def _end_holds(self) -> None:
-        """Batches that were too early go on behind the others of their author; who was put off goes on before others."""
+        """Sessions go on with their oldest batch; who was put off goes on before others."""
         for height in sorted(height for height in self._due if height <= self._height):
-            for digest in self._due.pop(height):
-                hold = self._holds.get(digest)
-                if hold is not None and hold.until == height:
-                    queue = self._queue_of[digest]
-                    _discard(self._held, queue.author, digest)
-                    self._renew(digest, queue)
+            for session in self._due.pop(height):
+                if session.until == height:
+                    self._release(session)
         over = sorted(height for height in self._resume if height <= self._height)
         queues = [queue for height in over for queue in self._resume.pop(height) if queue.size]
         queues.sort(key=lambda queue: queue.in_vain, reverse=True)
         for queue in reversed(queues):  # the last one that is placed comes first: it was put off most often
             self._place(queue, first=True)
-
-    def _forget_hold(self, digest: bytes, queue: _Queue) -> None:
-        if self._holds.pop(digest, None) is not None:
-            _discard(self._held, queue.author, digest)
-
-
-def _in_turn(queues: Iterator[Iterator[bytes]]) -> Iterator[bytes]:
-    """The first of each, then the second of each, and so on."""
-    begun: deque[Iterator[bytes]] = deque()
-    for queue in queues:
-        if (digest := next(queue, None)) is not None:
-            begun.append(queue)
-            yield digest
-    while begun:
-        if (digest := next(begun[0], None)) is None:
-            begun.popleft()
-        else:
-            yield digest
-            begun.rotate(-1)
-
-
-def _discard(table: defaultdict[bytes, OrderedDict[bytes, None]], key: bytes, digest: bytes) -> None:
-    if key in table:
-        table[key].pop(digest, None)
-        if not table[key]:
-            del table[key]

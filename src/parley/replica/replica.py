@@ -6,8 +6,10 @@ Inputs: `start`, `receive`, `submit`, `fire`. Each returns the effects to execut
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+
+from msgspec.structs import replace
 
 from parley.consensus import events
 from parley.consensus.errors import Reason, SafetyViolation
@@ -131,9 +133,7 @@ class Replica:
         self._pool = pool.Pool(
             config.index, config.instance.size, config.limits, self._chain.batch_size, mounted.machine.admit
         )
-        self._pool.restore(
-            (name, batch) for name, batch in self._chain.waiting() if self._is_named(batch.data, name)
-        )
+        self._pool.restore(self._waiting())
         self._sync = sync.BlockSync(config.index, config.instance.size, self._verifier)
         self._budget = Budget(config.instance.size)
         self._roots = self._chain.roots()
@@ -444,10 +444,25 @@ class Replica:
         return None
 
     def _is_named(self, body: bytes, name: bytes) -> bool:
+        return self._admitted(body, name) is not None
+
+    def _waiting(self) -> Iterator[tuple[bytes, pool.Pending]]:
+        """The batches that waited before a restart and are what they are named after, with their sessions."""
+        for name, pending in self._chain.waiting():
+            if (batch := self._admitted(pending.data, name)) is not None:
+                yield (
+                    name,
+                    replace(
+                        pending, session=batch.session, sequence=batch.sequence, following=batch.following
+                    ),
+                )
+
+    def _admitted(self, body: bytes, name: bytes) -> AdmittedBatch | None:
         try:
-            return self._state_machine.admit(body).digest == name
+            batch = self._state_machine.admit(body)
         except InadmissibleError:
-            return False
+            return None
+        return batch if batch.digest == name else None
 
     def _apply(self, block: Block, bodies: list[tuple[bytes, bytes]]) -> None:
         try:
