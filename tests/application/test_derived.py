@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.application.histories import LEASE, History
 from tests.application.world import World, actor, mount, tagged
 
@@ -57,7 +58,7 @@ def renew(index: SubscriptionIndex) -> None:
 
 def begin(index: SubscriptionIndex) -> None:
     (subscription,) = index.of_client(ALICE.key)
-    index.join(subscription._replace(client=actor("bob").key), 2**60)
+    index.join(replace(subscription, client=actor("bob").key), 2**60)
 
 
 def guard_otherwise(index: SubscriptionIndex) -> None:

@@ -1,7 +1,6 @@
 """A text means what it says on every value, has one canonical spelling, and is refused where it goes wrong."""
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from random import Random
 
 import pytest
@@ -136,7 +135,7 @@ def test_a_rule_knows_the_names_it_reads() -> None:
 
 def test_rules_and_constraints_cannot_be_changed() -> None:
     for parse in PARSERS:
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError):
             parse("a").text = "b"  # type: ignore[misc]
 
 

@@ -249,6 +249,21 @@ def test_between_two_lives_a_broker_can_be_found_and_its_old_store_is_let_go(
     assert found == [{"pid": True, "address": True}, {"pid": False, "address": False}]
 
 
+def test_what_is_there_at_the_start_of_a_life_is_not_collected_until_its_end(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_driver: Driver) -> None:
+        frozen.append(gc.get_freeze_count())
+        stop.set()
+
+    frozen: list[int] = []
+    stop = asyncio.Event()
+    monkeypatch.setattr(Driver, "start", start)
+    assert asyncio.run(run(load(network.config("solo-1")), stop)) == 0
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
+
+
 def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:
     command = [sys.executable, "-m", "parley.node", str(network.config("solo-1"))]
     process = subprocess.Popen(command)

@@ -113,8 +113,19 @@ async def _live(
         node = telemetry.holding.run(
             START, "the replica", lambda: make(showing=showing, telemetry=telemetry, found=found)
         )
+        telemetry.holding.run(START, "garbage collection", _set_apart)
+        closing.callback(gc.unfreeze)  # or what this life leaves behind would never be freed
         with telemetry.showing(node.life):
             return await node.run(stop)
+
+
+def _set_apart() -> None:
+    """Take what is there by now, the program above all, out of every later collection of cycles, which holds the loop.
+
+    Once for a life, when nobody is connected: what connections leave behind has to be collected.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class _Node:

@@ -1,12 +1,12 @@
 """The index gives what asking every constraint would give, and asks few of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.model.formulas import (
     EQUALITY,
     Formula,
@@ -131,11 +131,12 @@ def watched(text: str, asked: list[str]) -> Constraint:
     """The constraint, which notes when it is asked."""
     constraint = parse_constraint(text)
 
-    def holds(tags: Mapping[str, Value]) -> bool:
-        asked.append(text)
-        return constraint.matches(tags)
+    class Noting:
+        def holds(self, tags: Mapping[str, Value], /) -> bool:
+            asked.append(text)
+            return constraint.matches(tags)
 
-    return replace(constraint, _holds=holds)
+    return replace(constraint, predicate=Noting())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec import Struct
+
 from parley.crypto.hashing import digest
 from parley.model.expressions.canonical import normal, written
 from parley.model.expressions.errors import ExpressionError
@@ -25,21 +27,38 @@ class Rule:
     _holds: Predicate = field(compare=False, repr=False)
 
     def allows(self, attributes: Mapping[str, Value]) -> bool:
-        return self._holds(attributes)
+        return self._holds.holds(attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """A constraint over tags; `parse_constraint` makes it. Its text and id are those of its normal form (P6)."""
+class Constraint(Struct, frozen=True, eq=False, gc=False):
+    """A constraint over tags; `parse_constraint` makes it. Its text and id are those of its normal form (P6).
+
+    A broker keeps every live one, so the collector has nothing to look at: it is part of no cycle.
+    """
 
     text: str
-    id: bytes = field(compare=False, repr=False)
-    names: frozenset[str] = field(compare=False, repr=False)
-    formula: Node = field(compare=False, repr=False)  # the normal form: no `not`, no constant inside a group
-    _holds: Predicate = field(compare=False, repr=False)
+    id: bytes
+    formula: Node  # the normal form: no `not`, no constant inside a group
+    predicate: Predicate
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Constraint) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:  # a struct has its own, which does not ask `__eq__`
+        return self.text != other.text if isinstance(other, Constraint) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Constraint(text={self.text!r})"
+
+    @property
+    def names(self) -> frozenset[str]:
+        return names(self.formula)
 
     def matches(self, tags: Mapping[str, Value]) -> bool:
-        return self._holds(tags)
+        return self.predicate.holds(tags)
 
 
 @lru_cache(maxsize=MAX_CACHED)
@@ -55,7 +74,7 @@ def parse_constraint(text: str) -> Constraint:
     formula = normal(parse(text, equality_only=True))
     canonical = _canonical(formula)
     identity = digest("constraint/id", canonical.encode())
-    return Constraint(canonical, identity, names(formula), formula, compiled(formula))
+    return Constraint(canonical, identity, formula, compiled(formula))
 
 
 def _canonical(tree: Node) -> str:

@@ -1,13 +1,15 @@
 """What an expression is between its text and its evaluation.
 
 Nodes do not compare as equal: Python holds `True == 1`, the language does not. Their canonical text tells them apart.
+They are built bottom up and never changed, so that they are part of no cycle and need no place in the collector's lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Value = bool | int | str  # an integer has 64 bits and a sign
 
@@ -15,13 +17,11 @@ Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
 Word = Literal["and", "or"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class Constant(Struct, frozen=True, eq=False, gc=False):
     value: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class Comparison(Struct, frozen=True, eq=False, gc=False):
     """A name against one value, or against one or more for `in` and `not in`."""
 
     name: str
@@ -29,13 +29,11 @@ class Comparison:
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Not:
+class Not(Struct, frozen=True, eq=False, gc=False):
     operand: Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(Struct, frozen=True, eq=False, gc=False):
     """Two or more parts joined by one word, none of which is a group of the same word."""
 
     word: Word

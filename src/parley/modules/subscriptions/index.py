@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from parley.application.block import Derived
 from parley.ledger.application import KeyValue
@@ -13,12 +14,16 @@ from parley.modules.subscriptions.matching import Guard, MatchingIndex
 from parley.modules.subscriptions.tables import CONSTRAINTS, SUBSCRIPTIONS, LiveConstraint
 
 
-class Subscription(NamedTuple):
+class Subscription(Struct, frozen=True, order=True, gc=False):
     """One subscription, by the tuple of its key in the state."""
 
     topic: str
     constraint: bytes
     client: bytes
+
+    @property
+    def key(self) -> tuple[str, bytes, bytes]:
+        return self.topic, self.constraint, self.client
 
 
 class SubscriptionIndex:
@@ -28,7 +33,8 @@ class SubscriptionIndex:
         self._indexes: dict[str, MatchingIndex] = {}
         self._widths: dict[tuple[str, bytes], int] = {}
         self._leases: dict[Subscription, int] = {}
-        self._of_client: dict[bytes, set[Subscription]] = {}
+        # As keys: the collector looks at every set again and again, but not at such dictionaries.
+        self._of_client: dict[bytes, dict[Subscription, None]] = {}
         # Each subscription once, with the end of its lease at some time, which renewals have only moved on since.
         self._due: list[tuple[int, Subscription]] = []
         self._queued: set[Subscription] = set()
@@ -82,7 +88,7 @@ class SubscriptionIndex:
     def join(self, subscription: Subscription, lease_until: int) -> None:
         """Add or renew a subscription."""
         self._leases[subscription] = lease_until
-        self._of_client.setdefault(subscription.client, set()).add(subscription)
+        self._of_client.setdefault(subscription.client, {})[subscription] = None
         if subscription not in self._queued:
             self._queued.add(subscription)
             heapq.heappush(self._due, (lease_until, subscription))
@@ -91,7 +97,7 @@ class SubscriptionIndex:
         """Remove a subscription; if it was the last of its constraint, the constraint as well."""
         del self._leases[subscription]
         mine = self._of_client[subscription.client]
-        mine.remove(subscription)
+        del mine[subscription]
         if not mine:
             del self._of_client[subscription.client]
         if last:
@@ -119,14 +125,13 @@ def equalities_of(guard: Guard | None) -> tuple[tuple[str, Value], ...] | None:
     """The one form of a guard in the state."""
     if guard is None:
         return None
-    ordered = sorted(guard, key=lambda equality: (equality[0], equality[1].__name__, equality[2]))
-    return tuple((name, value) for name, _, value in ordered)
+    return tuple((name, value) for name, _, value in guard)
 
 
 def guard_of(live: LiveConstraint) -> Guard | None:
     if live.equalities is None:
         return None
-    return frozenset((name, type(value), value) for name, value in live.equalities)
+    return tuple((name, type(value), value) for name, value in live.equalities)
 
 
 SUBSCRIPTION_INDEX = Derived("subscriptions", SubscriptionIndex.load)

@@ -15,7 +15,7 @@ HEAD = 64  # comparisons that take as long as writing the head of an order
 
 # With the type of the value, because Python holds 1 == True and hashes both alike.
 Equality = tuple[str, type, Value]
-Guard = frozenset[Equality]
+Guard = tuple[Equality, ...]  # each once, in the order of the state
 
 
 class Burden(NamedTuple):
@@ -64,7 +64,8 @@ class MatchingIndex:
         self._heights: dict[bytes, int] = {}  # at which each was opened
         # Of what each adds: to a message, to a batch.
         self._opened = (SumsByHeight(), SumsByHeight())
-        self._guarded: dict[Equality, set[bytes]] = {}
+        # The ids are keys: the collector looks at every set again and again, but not at such dictionaries.
+        self._guarded: dict[Equality, dict[bytes, None]] = {}
         self._unguarded: set[bytes] = set()
         self._named = 0
         # Of what waits in each place; None: without a guard.
@@ -114,7 +115,7 @@ class MatchingIndex:
             self._unguarded.add(constraint.id)
             return
         for equality in guard:
-            self._guarded.setdefault(equality, set()).add(constraint.id)
+            self._guarded.setdefault(equality, {})[constraint.id] = None
 
     def remove(self, constraint_id: bytes) -> None:
         """Raises `KeyError` for a constraint that is not here."""
@@ -129,7 +130,7 @@ class MatchingIndex:
             return
         for equality in guard:
             waiting = self._guarded[equality]
-            waiting.remove(constraint_id)
+            del waiting[constraint_id]
             if not waiting:
                 del self._guarded[equality]
 
@@ -156,9 +157,9 @@ class MatchingIndex:
         """The ids of the constraints that hold, sorted: the same on every replica, in whatever order they were added."""
         candidates = set(self._unguarded)
         for name, value in tags.items():
-            candidates |= self._guarded.get((name, type(value), value), _NONE)
+            candidates.update(self._guarded.get((name, type(value), value), _NONE))
         constraints = self._constraints
-        return sorted(identity for identity in candidates if constraints[identity].matches(tags))
+        return sorted([one for one in candidates if constraints[one].predicate.holds(tags)])
 
     def _burden(self, height: int, more: Burden) -> None:
         for sums, by in zip(self._opened, more, strict=True):
@@ -174,9 +175,9 @@ class MatchingIndex:
         """Equalities of which one holds whenever the formula does; None if there are none."""
         match node:
             case Constant(value=value):
-                return None if value else frozenset()
+                return None if value else ()
             case Comparison(operator="==" | "in"):
-                return frozenset((node.name, type(value), value) for value in node.values)
+                return _ordered((node.name, type(value), value) for value in node.values)
             case Comparison() | Not():
                 return None
             case Group(word="and"):
@@ -197,7 +198,7 @@ class MatchingIndex:
         return (logarithms << _PRECISION) // len(crowds), len(crowds)
 
 
-_NONE: frozenset[bytes] = frozenset()
+_NONE: dict[bytes, None] = {}
 LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
 _PRECISION = 16  # of logarithms: parts of a power of two
 
@@ -218,9 +219,14 @@ def _size(node: Node) -> int:
 
 
 def _union(guards: Iterable[Guard | None]) -> Guard | None:
-    united: Guard = frozenset()
+    united = set[Equality]()
     for guard in guards:
         if guard is None:
             return None
-        united |= guard
-    return united
+        united.update(guard)
+    return _ordered(united)
+
+
+def _ordered(equalities: Iterable[Equality]) -> Guard:
+    """By name, then by type: Python does not order strings among numbers."""
+    return tuple(sorted(equalities, key=lambda equality: (equality[0], equality[1].__name__, equality[2])))

@@ -66,10 +66,10 @@ def subscribe(block: BlockContext, by: Principal, operation: Subscribe, at: Posi
     topic = require(block, by, Action.SUBSCRIBE, operation.topic)
     constraint = parse_constraint(operation.constraint)
     subscription = Subscription(topic.name, constraint.id, by.key)
-    if not SUBSCRIPTIONS.has(block.state, *subscription):
+    if not SUBSCRIPTIONS.has(block.state, *subscription.key):
         _begin(block, by, topic, constraint, at)
     lease_until = block.time + block.genesis.timeouts.lease
-    SUBSCRIPTIONS.put(block.state, *subscription, record=SubscriptionRecord(constraint.text, lease_until))
+    SUBSCRIPTIONS.put(block.state, *subscription.key, record=SubscriptionRecord(constraint.text, lease_until))
     block[SUBSCRIPTION_INDEX].join(subscription, lease_until)
     starts = tuple(
         _start(block, topic.name, partition, constraint.id) for partition in range(topic.partitions)
@@ -82,7 +82,7 @@ def unsubscribe(block: BlockContext, by: Principal, operation: Unsubscribe, _at:
     topic = require_topic(block.state, operation.topic)
     constraint = parse_constraint(operation.constraint)
     subscription = Subscription(topic.name, constraint.id, client.key)
-    if not SUBSCRIPTIONS.has(block.state, *subscription):
+    if not SUBSCRIPTIONS.has(block.state, *subscription.key):
         raise NotSubscribed("constraint", client=by.title, topic=topic.name, constraint=constraint.text)
     _end(block, subscription)
     return Done()
@@ -190,7 +190,7 @@ def _end(block: BlockContext, subscription: Subscription) -> int:
     partitions = index.partitions(subscription.topic, subscription.constraint)
     key = (subscription.topic, partitions, subscription.constraint)
     live = _live(block, key)
-    SUBSCRIPTIONS.delete(block.state, *subscription)
+    SUBSCRIPTIONS.delete(block.state, *subscription.key)
     HELD.add(block.state, _SUBSCRIPTIONS, subscription.client, by=-1)
     index.leave(subscription, last=live.subscribers == 1)
     if live.subscribers > 1:
