@@ -8,9 +8,9 @@ from tests.sim.test_checkers import GENESIS
 from tests.sim.test_world import SCRIPT, TIMER, started, world_of
 
 from parley.consensus.types import Block
+from parley.ledger.memory import Entries
 from parley.replica.ports import Effect, Send, SetTimer, Timer
 from parley.sim.charge import Charged, Meter, Prices
-from parley.sim.disk import Entries
 from parley.sim.pubsub.people import People
 from parley.sim.pubsub.setting import SHARD
 from parley.sim.world import World

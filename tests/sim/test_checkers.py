@@ -15,13 +15,13 @@ from parley.consensus.types import (
     genesis_block,
     genesis_qc,
 )
+from parley.ledger.memory import Entries
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
 from parley.replica.ports import Receipt
 from parley.sim import checkers
 from parley.sim.checkers import Checker, Checkers
 from parley.sim.counter import Counter, encode_batch
-from parley.sim.disk import Entries
 from parley.sim.observations import (
     Applied,
     Crashed,

@@ -13,11 +13,11 @@ from parley.application.module import Module
 from parley.applications import MODULES, VERSION
 from parley.consensus.types import Block
 from parley.ledger.application import KeyValue
+from parley.ledger.memory import Entries
 from parley.modules.subscriptions.index import Subscription, SubscriptionIndex
 from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.tables import TOPICS
-from parley.sim.disk import Entries
 from parley.sim.observations import Applied
 from parley.sim.pubsub import setting
 from parley.sim.pubsub.people import People

@@ -17,6 +17,7 @@ from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
+from parley.ledger.memory import Entries
 from parley.model.batches import CONTROL, STAGED, Message, MessageHeader, encode
 from parley.model.receipts import BatchReceipt, Done, Leaf, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Revoked
@@ -31,7 +32,6 @@ from parley.modules.subscriptions.tables import ORDER_LEAVES
 from parley.modules.topics.operations import DeleteTopic
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.sim.chance import stream
-from parley.sim.disk import Entries
 from parley.sim.network import Network
 from parley.sim.observations import (
     Applied,

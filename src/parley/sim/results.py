@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from parley.application.block import Derived
 from parley.consensus.types import Block, Header
 from parley.ledger.application import KeyValue, Mounted, Results, StateMachine, Writes
+from parley.ledger.memory import Entries
 from parley.replica.ports import Receipt
-from parley.sim.disk import Entries
 from parley.sim.observations import Applied, Observation, Submitted
 
 

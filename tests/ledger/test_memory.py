@@ -1,0 +1,42 @@
+"""Entries in memory are those of a dictionary, in the order of their keys, however many were added and removed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.ledger import memory
+from parley.ledger.memory import Entries
+
+keys = st.binary(min_size=1, max_size=3)
+writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=200)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.dictionaries(keys, st.binary(max_size=2), max_size=40), writes, keys, keys)
+def test_entries_are_those_of_a_sorted_dictionary(
+    start: dict[bytes, bytes],
+    changes: list[tuple[bytes, bytes | None]],
+    prefix: bytes,
+    first: bytes,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "PIECE", 4)  # so that pieces are split and go
+        entries, wanted = Entries(start), dict(start)
+        before = entries.copy()
+        entries.write(changes)
+        for key, value in changes:
+            if value is None:
+                wanted.pop(key, None)
+            else:
+                wanted[key] = value
+        ordered = sorted(wanted.items())
+        assert list(entries.scan(b"")) == ordered
+        assert list(entries.scan(prefix)) == [one for one in ordered if one[0].startswith(prefix)]
+        assert list(entries.scan_from(prefix, first)) == [
+            one for one in ordered if one[0].startswith(prefix) and one[0] >= first
+        ]
+        assert len(entries) == len(wanted)
+        assert all(entries.get(key) == wanted.get(key) for key, _ in changes)
+        assert list(before.scan(b"")) == sorted(start.items())
