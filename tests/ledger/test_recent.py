@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.ledger import recent
+from parley.ledger import layout, recent
+from parley.ledger.memory import Entries
 from parley.ledger.recent import LIMIT, HeightError, NotYet, RecentStates, TooOld
 
 KEYS = [b"a", b"b", b"c", b"d"]
@@ -105,3 +106,24 @@ def test_large_old_values_are_kept_for_fewer_blocks(monkeypatch: pytest.MonkeyPa
     world.apply([(b"a", b"")])
     assert world.recent.lowest == world.height
     assert world.recent.at(world.height).get(b"a") == b""
+
+
+def test_what_a_block_has_read_is_not_read_again_before_it_is_replaced() -> None:
+    store = {layout.APPLICATION + b"seen": b"old", layout.APPLICATION + b"unseen": b"old"}
+    read: list[bytes] = []
+
+    class Counted:
+        def get(self, key: bytes) -> bytes | None:
+            read.append(key)
+            return store.get(key)
+
+    remembered = RecentStates(Counted(), START)
+    state = remembered.watched(START + 1, Entries({b"seen": b"old"}))
+    assert state.get(b"seen") == b"old"
+    assert state.get(b"missing") is None
+    assert dict(state.scan(b"")) == {b"seen": b"old"}
+    names = (b"seen", b"missing", b"unseen")
+    remembered.before_write(START + 1, [(layout.APPLICATION + name, b"new") for name in names])
+    assert read == [layout.APPLICATION + b"unseen"]
+    before = remembered.at(START)
+    assert [before.get(layout.APPLICATION + name) for name in names] == [b"old", None, b"old"]

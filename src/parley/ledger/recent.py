@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
+from parley.ledger import layout
+from parley.ledger.application import KeyValue
+
 LIMIT = 64  # blocks that can be undone
 MAX_BYTES = 256 * 1024 * 1024  # of keys and old values; above it fewer blocks can be undone
 
@@ -47,16 +50,23 @@ class RecentStates:
         self._height = height
         self._undos: deque[Undo] = deque()  # oldest first, up to the block at `height`
         self._sizes: deque[int] = deque()
+        self._read: dict[int, Undo] = {}  # by height, of blocks that are executed and not written yet
 
     @property
     def lowest(self) -> int:
         """The oldest height that can be read."""
         return self._height - len(self._undos)
 
+    def watched(self, height: int, state: KeyValue) -> KeyValue:
+        """The state for the execution of this block: what is read there is not read again before it is replaced."""
+        found = self._read[height] = {}
+        return _Watched(state, found)
+
     def before_write(self, height: int, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Remember what a block's entries will replace. They must be written before anything else is read or written."""
         assert height == self._height + 1, "blocks are applied in order"
-        undo = {key: self._store.get(key) for key, _ in entries}
+        read = self._read.pop(height, {})
+        undo = {key: read[key] if key in read else self._store.get(key) for key, _ in entries}
         self._undos.append(undo)
         self._sizes.append(sum(len(key) + len(old or b"") for key, old in undo.items()))
         self._height = height
@@ -103,3 +113,16 @@ class View:
 
     def get(self, key: bytes) -> bytes | None:
         return self._recent._get(self.height, key)  # noqa: SLF001 - a view is a part of it
+
+
+class _Watched:
+    """A view of the state that notes what is read through it."""
+
+    def __init__(self, state: KeyValue, found: Undo) -> None:
+        self._get = state.get
+        self._found = found
+        self.scan = state.scan
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self._found[layout.APPLICATION + key] = self._get(key)
+        return value

@@ -177,7 +177,7 @@ class _Node:
             replica_config(config),
             signer,
             Ed25519List([broker.key for broker in genesis.brokers]),
-            Mounted(MeasuredMachine(machine, self._holding), mounted.keeper),
+            Mounted(MeasuredMachine(machine, self._holding, storage.recent), mounted.keeper),
             record=storage.record,
             store=storage.store,
             nonce=os.urandom(16),

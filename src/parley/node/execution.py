@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from parley.consensus.types import Block
 from parley.ledger.application import AdmittedBatch, KeyValue, Results, StateMachine
+from parley.ledger.recent import RecentStates
 from parley.node.holding import EXECUTION, Holding
 
 
 class MeasuredMachine:
     """A state machine that does what another one does."""
 
-    def __init__(self, machine: StateMachine, holding: Holding) -> None:
+    def __init__(self, machine: StateMachine, holding: Holding, recent: RecentStates) -> None:
         self._machine = machine
         self._holding = holding
+        self._recent = recent
 
     def genesis(self) -> Results:
         return self._machine.genesis()
@@ -24,4 +26,5 @@ class MeasuredMachine:
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         what = f"block {block.height}, {len(batches)} batches"
-        return self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, state))
+        watched = self._recent.watched(block.height, state)
+        return self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, watched))
