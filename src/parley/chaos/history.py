@@ -188,7 +188,7 @@ class Chain(_Record, frozen=True, tag=True):
 
 
 class Audited(_Record, frozen=True, tag=True):
-    """What executing a broker's whole chain again says of its store; no fault if it is empty."""
+    """What an audit says of a broker's store; no fault if it is empty."""
 
     broker: str
     heights: int

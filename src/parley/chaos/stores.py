@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -17,29 +20,47 @@ from parley.ledger.layout import Head, StoredBlock
 from parley.ledger.store import Store, StoreError
 from parley.model.genesis import Genesis
 
-MAX_AUDITED = 10_000  # heights up to which a chain is executed again: it takes some milliseconds for each
+MAX_AUDITED = 10_000  # heights up to which stores are audited: it takes some milliseconds for each
+
+
+@dataclass(frozen=True)
+class _Store:
+    """To be examined, by a process of its own."""
+
+    broker: str
+    path: Path
+    height: int
+    common: int  # the lowest of all brokers' heights
+    replay: bool
 
 
 def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[Chain | Audited]:
-    """Of each broker's store. They must have no other user."""
-    with ExitStack() as closing:
-        stores: dict[str, Store] = {}
-        heads: dict[str, int] = {}
-        for name, path in data.items():
-            try:
-                store = closing.enter_context(Store.open(path, create=False))
+    """Of each broker's store, several at a time. They must have no other user."""
+    heads: dict[str, int] = {}
+    for name, path in data.items():
+        try:
+            with Store.open(path, create=False) as store:
                 heads[name] = msgspec.msgpack.decode(store.get(layout.HEAD) or b"", type=Head).height
-                stores[name] = store
-            except (StoreError, msgspec.DecodeError) as error:
-                yield Audited(at, name, 0, str(error))
-        common = min(heads.values(), default=0)
-        for name, store in stores.items():
-            blocks = tuple(_block(store, height) for height in range(heads[name] + 1))
-            state, history = _roots(store, common)
-            yield Chain(at, name, blocks, common, state, history)
-            if heads[name] <= MAX_AUDITED:
-                verdict = verify_store(store, genesis, application_of(genesis).mount(genesis))
-                yield Audited(at, name, verdict.heights, verdict.first_fault or "")
+        except (StoreError, msgspec.DecodeError) as error:
+            yield Audited(at, name, 0, str(error))
+    common, longest = min(heads.values(), default=0), max(heads, key=heads.__getitem__, default="")
+    # All chains have to be the same, so one of them is executed again.
+    stores = [_Store(name, data[name], height, common, name == longest) for name, height in heads.items()]
+    # Not copies of this process, which may have threads.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for found in pool.map(partial(_examine, genesis, at), stores):
+            yield from found
+
+
+def _examine(genesis: Genesis, at: float, one: _Store) -> list[Chain | Audited]:
+    with Store.open(one.path, create=False) as store:
+        blocks = tuple(_block(store, height) for height in range(one.height + 1))
+        found: list[Chain | Audited] = [Chain(at, one.broker, blocks, one.common, *_roots(store, one.common))]
+        if one.height <= MAX_AUDITED:
+            mounted = application_of(genesis).mount(genesis)
+            verdict = verify_store(store, genesis, mounted, replay=one.replay)
+            found.append(Audited(at, one.broker, verdict.heights, verdict.first_fault or ""))
+    return found
 
 
 def _block(store: Store, height: int) -> str:
