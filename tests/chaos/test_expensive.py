@@ -13,12 +13,15 @@ import pytest
 from parley.chaos.bars import quantile
 from parley.chaos.bystander import PUBLICATION, ROW
 from parley.chaos.expensive.attacks import ATTACKS
-from parley.chaos.expensive.sizes import SMALL
+from parley.chaos.expensive.shares import costliest
+from parley.chaos.expensive.sizes import FULL, SMALL, Size
 from parley.chaos.gauges import LAG, RECEIPTS, Peaks, longest_hold, parse
 from parley.chaos.history import Measured
 from parley.chaos.nemesis import EXPENSIVE
 from parley.chaos.report import report
 from parley.chaos.runner import Settings, run
+from parley.modules.publishing.budget import MAX_COMPARED
+from parley.modules.subscriptions.matching import HEAD, LEAST
 
 SECONDS = 4.5  # in which all attacks are begun
 SEED = 0
@@ -40,6 +43,15 @@ def test_a_bystander_works_on_while_expensive_clients_attack(tmp_path: Path) -> 
         assert all(one.begun > 0 and one.unanswered == 0 for one in waiting.values())
     assert len(found.expense.brokers) == 4
     assert all(one.memory_bytes for one in found.expense.brokers.values())
+
+
+@pytest.mark.parametrize("size", [FULL, SMALL])
+def test_a_costly_batch_is_one_that_may_be_published_and_takes_nearly_all_that_it_may(size: Size) -> None:
+    constraints, messages = costliest(size.subscriptions)
+    cost = constraints * (HEAD + messages * LEAST)
+    assert messages > 0
+    assert cost <= MAX_COMPARED
+    assert size is SMALL or cost > 0.9 * MAX_COMPARED
 
 
 METRICS = """\

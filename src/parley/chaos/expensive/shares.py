@@ -81,14 +81,19 @@ async def commit(attackers: Attackers) -> Outcome:
 
 
 async def _costly_topic(attackers: Attackers) -> tuple[str, Identity, int]:
-    """A topic with as many constraints as one client may hold, who may publish to it, and how many messages a batch may have."""
+    """A topic with many constraints, who may publish to it, and how many messages a batch may have."""
     topic = await attackers.topic("costly")
     identity = await attackers.recruit()
     client = await attackers.client(identity)
-    constraints = [_constraint(number) for number in range(attackers.size.subscriptions)]
-    await operate_all(client, [Subscribe(topic, constraint) for constraint in constraints])
-    each = len(constraints) * LEAST
-    return topic, identity, min((MAX_COMPARED - len(constraints) * HEAD) // each, MOST_MESSAGES)
+    constraints, messages = costliest(attackers.size.subscriptions)
+    await operate_all(client, [Subscribe(topic, _constraint(number)) for number in range(constraints)])
+    return topic, identity, messages
+
+
+def costliest(subscriptions: int) -> tuple[int, int]:
+    """How many constraints of so many, and messages of a batch, take what matching may: half for heads, half to compare."""
+    constraints = min(subscriptions, MAX_COMPARED // (2 * HEAD))
+    return constraints, min((MAX_COMPARED - constraints * HEAD) // (constraints * LEAST), MOST_MESSAGES)
 
 
 def _costly(number: int) -> list[Message]:
