@@ -33,6 +33,8 @@ from parley.client.errors import (
     UnknownTopic,
     Unreachable,
 )
+from parley.client.messages import Level
+from parley.client.quorum import QuorumClient
 from parley.model.batches import MAX_RULES, Batch
 from parley.model.names import sorted_pairs
 from parley.model.receipts import encode_leaf, receipt_of
@@ -484,14 +486,15 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_although_it_has_expir
     assert published(stage) == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("level", ["certified", "trusted"])
 @pytest.mark.parametrize("informed", [True, False])
-def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: object) -> None:
+def test_a_client_that_was_idle_for_long_goes_on(informed: bool, level: Level, tmp_path: object) -> None:
     """The network has forgotten its line: a batch is out of sequence, or expired if the client missed the heights."""
 
     async def play(stage: Stage) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sequences, "VALID", 3)
-            async with stage.client(stage.registered("alice")) as client:
+            async with stage.client(stage.registered("alice"), verify=level) as client:
                 await client.publish("notes", "one", partition=0)
                 stage.ledger.wait(10)
                 if informed:
@@ -504,6 +507,18 @@ def test_a_client_that_was_idle_for_long_goes_on(informed: bool, tmp_path: objec
         assert published(stage) == [b"one", b"two", b"three", b"four"]
 
     on_stage(play)(tmp_path)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_a_batch_of_an_idle_client_does_not_expire_where_blocks_come_fast(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        await client.publish("notes", "one", partition=0)
+        known = client.height
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(QuorumClient, "idle", 30.0)
+            await client.publish("notes", "two", partition=0)
+    header = msgspec.msgpack.decode(stage[FIRST].batches[-1], type=Batch).header
+    assert header.not_after == known + sequences.VALID + 30 * sequences.MOST_BLOCKS_PER_SECOND
 
 
 # -- batches that are put off ------------------------------------------------------------------------------------------------

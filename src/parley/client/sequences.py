@@ -39,6 +39,7 @@ SESSION_SIZE = 16
 VALID = 1_000  # heights that a batch is given to be applied: 100 s of a busy network, a quarter of an hour of an idle one
 COVERED = 60.0  # seconds of waiting for a receipt that this covers
 BLOCKS_PER_SECOND = 10  # of a busy network, about
+MOST_BLOCKS_PER_SECOND = 100  # by which an idle client guesses how far the network has come
 MAX_EXTRA = 9_000  # heights that a batch is given besides, for longer waiting or because the client was idle
 
 
@@ -185,8 +186,9 @@ class ProducerSequence:
 
         No more than that, because the network remembers a sequence until its batches expire, within limits.
         """
-        seconds = self._quorum.idle + max(0.0, (self._quorum.timeout or 0.0) - COVERED)
-        return min(int(seconds * BLOCKS_PER_SECOND), MAX_EXTRA)
+        unheard = self._quorum.idle * MOST_BLOCKS_PER_SECOND
+        waiting = max(0.0, (self._quorum.timeout or 0.0) - COVERED) * BLOCKS_PER_SECOND
+        return min(int(unheard + waiting), MAX_EXTRA)
 
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
@@ -317,7 +319,7 @@ class ProducerSequence:
 
         found = await self._quorum.ask(
             replace(self._request(entry), combine=combine),
-            needed=max(self._quorum.needed, self._quorum.faults + 1),
+            needed=max(self._quorum.needed, self._quorum.enough_to_refuse),
             trouble=self._trouble(entry),
         )
         return found.receipt.code == Expired.code
