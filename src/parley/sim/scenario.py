@@ -204,6 +204,7 @@ class Simulation:
                 heartbeat=HEARTBEAT,
                 leaders=self.leaders,
                 patience=self.setting.patience,
+                limits=self.setting.limits,
             )
             meter = Meter()
             chance = stream(self.seed, "nonce", index)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from parley.crypto.hashing import digest
+from parley.mempool.pool import Limits
 from parley.replica.ports import KeyValue, Mounted
 from parley.replica.rejoining import Patience
 from parley.sim import counter
@@ -41,6 +42,7 @@ class Setting(Protocol):
     version: int  # of the application
     recovery_views: int  # in how many views all must have healed, besides some for each member
     patience: Patience  # when replicas start from a snapshot
+    limits: Limits  # of their pools
 
     def mounted(self, member: int, meter: Meter) -> Mounted:
         """A new application of a member: its replica gets one in each of its lives. Execution may be charged to `meter`."""
@@ -61,6 +63,7 @@ class Counting:
     version = 1
     recovery_views = 40  # clients retry every three seconds, and views pass while they wait
     patience = Patience()
+    limits = Limits()
 
     def __init__(self, seed: int, clients: int, batches: int) -> None:
         self._users = partial(Workload, seed=seed, clients=clients, batches=batches)

@@ -11,7 +11,7 @@ from functools import partial
 
 from parley.application.operations import Operation
 from parley.model.batches import PUBLISH
-from parley.model.names import MAX_PARTITIONS, Value
+from parley.model.names import Value
 from parley.model.receipts import BatchReceipt
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.staging.operations import CommitStage
@@ -23,10 +23,12 @@ from parley.sim.pubsub.post import Post
 from parley.sim.pubsub.roles import Administrator, Role, Step, enough, message, nothing
 
 SCALE = 16
-WIDE = "wide"  # a topic with as many partitions as there may be
+WIDE = "wide"  # a topic with many partitions
 COSTLY = "costly"  # a topic whose messages are expensive to match
+# A quarter of what may be: all orders of a subscription end in one block, and 64 of them would be half of its limit here.
+PARTITIONS = 16
 TOPICS = 3  # that get more partitions at a time
-CONSTRAINTS = (12, 20)  # of each of them
+CONSTRAINTS = (24, 40)  # of each of them
 CHURNED = (3, 6)  # subscriptions that begin and end at once
 STAGED = 24  # batches of a stage
 STAGED_HEIGHTS = 1_000
@@ -70,7 +72,7 @@ class Expensive:
     def _steps(self) -> list[Step]:
         """Topics first, then the clients, each of which begins when it is registered."""
         return [
-            (0, CreateTopic(WIDE, MAX_PARTITIONS, Policy(), "", ""), nothing),
+            (0, CreateTopic(WIDE, PARTITIONS, Policy(), "", ""), nothing),
             (0, CreateTopic(COSTLY, 1, Policy(), "", ""), self._widener.start),
             *((0, self._registration(name), role.start) for name, role in self._roles.items()),
         ]
@@ -123,7 +125,7 @@ class Widener(Role):
         self.struck = True
         for number in range(TOPICS):
             topic, client = f"tall-{self._rounds}-{number}", f"dear-{self._rounds}-{number}"
-            self._author.operate(AlterTopic(topic, MAX_PARTITIONS, None, None, None), self._done)
+            self._author.operate(AlterTopic(topic, PARTITIONS, None, None, None), self._done)
             self._author.operate(RevokeClient(client), self._done)
 
     def _done(self, _receipt: BatchReceipt) -> None:
@@ -156,7 +158,7 @@ class BulkStager(Role):
     def act(self) -> None:
         if self._author.waiting:
             return
-        places = [(WIDE, self._chance.randrange(MAX_PARTITIONS)) for _ in range(STAGED)]
+        places = [(WIDE, self._chance.randrange(PARTITIONS)) for _ in range(STAGED)]
         digests = [
             self._author.stage(place, (message(self._chance),), self._stage, STAGED_HEIGHTS, self._staged)
             for place in places

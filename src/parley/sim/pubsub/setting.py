@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from parley.application.work import Budget
 from parley.applications import data_shard
+from parley.consensus.types import MAX_BATCHES
+from parley.mempool.pool import Limits
 from parley.model.refusals import OK
 from parley.modules.staging.tables import LEAST
 from parley.replica.ports import KeyValue, Mounted
@@ -46,7 +48,9 @@ class Publishing:
         self._agreed = Agreed()
         self._nothing_lost, self._sound_disks = NothingLost(self._agreed), SoundDisks(self._agreed)
         self._kept = KeptState()
-        self._prices = Prices().slower(SCALE) if expensive else Prices()
+        scale = SCALE if expensive else 1
+        self._prices = Prices().slower(scale)
+        self.limits = Limits(block_batches=MAX_BATCHES // scale)
         self.patience = IMPATIENT if stream(seed, "patience").random() < OFTEN_IMPATIENT else PATIENT
 
     def mounted(self, member: int, meter: Meter) -> Mounted:
