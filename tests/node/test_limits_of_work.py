@@ -25,7 +25,9 @@ from tests.node.raw_client import (
 from tests.node.test_assemble import OneBroker, close, connected, running
 
 from parley.applications import DATA_SHARD
-from parley.crypto import ed25519
+from parley.consensus.types import Header
+from parley.crypto import ed25519, merkle
+from parley.ledger.proofs import BlockProof
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader
 from parley.model.credentials import Identity, issue_credential
 from parley.model.principals import ClientRecord
@@ -46,11 +48,13 @@ from parley.node.access import Caller
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import (
     ENTRY_WORK,
+    LEAF_WORK,
     MAX_SHOWN_BYTES,
     MAX_SHOWN_MESSAGES,
     RULE_WORK,
     fetched,
     listed,
+    work,
 )
 from parley.node.archive import Archive, StoredBatch
 from parley.node.clock import WallClock
@@ -525,7 +529,7 @@ class Shelf:
             else None
         )
 
-    def batches_from(self, *_: object) -> Iterator[tuple[int, BatchPlace]]:
+    def batches_from(self, _topic: str, _partition: int, _offset: int, /) -> Iterator[tuple[int, BatchPlace]]:
         return iter([(0, BatchPlace(1, 0, bytes(32), 1))])
 
     def stored(self, _: bytes) -> StoredBatch:
@@ -533,7 +537,77 @@ class Shelf:
 
     def entry(self, _: bytes) -> None: ...
 
-    def leaves(self, *_: object) -> None: ...
+    def leaves(self, height: int, positions: list[int]) -> BlockProof:
+        proof = merkle.MultiProof(1, tuple(positions), ())
+        return BlockProof(cast("Header", height), bytes(32), merkle.Proof(0, 1, ()), (b"",), proof)
+
+
+class LongShelf(Shelf):
+    """One whose batches stand in as many blocks, each with many receipts that are none of the reader's business."""
+
+    def __init__(self, blocks: int, receipts: int, messages: int = 1) -> None:
+        super().__init__(frozenset())
+        self.height, self._receipts, self._messages = blocks, receipts, messages
+        self._batch = replace_count(self._batch, messages)
+        self.proven: list[int] = []  # heights
+        self.opened = 0  # batches
+
+    def batches_from(self, _topic: str, _partition: int, offset: int, /) -> Iterator[tuple[int, BatchPlace]]:
+        for number in range(offset // self._messages, self.height):
+            yield number * self._messages, BatchPlace(number + 1, 0, bytes(32), self._messages)
+
+    def stored(self, _: bytes) -> StoredBatch:
+        self.opened += 1
+        return self._batch
+
+    def leaves(self, height: int, positions: list[int]) -> BlockProof:
+        self.proven.append(height)
+        found = super().leaves(height, positions)
+        return replace(found, receipts=replace(found.receipts, size=self._receipts))
+
+    def page(self, offset: int) -> net.SplicedFetched:
+        asker = Caller(bytes(32), "solo", "alice", administers=None, not_after=0)
+        question = net.Fetch(1, "t", 0, offset, net.MAX_ANSWER, 0)
+        return fetched(cast("View", self), asker, question, lambda _: None)
+
+
+def replace_count(batch: StoredBatch, messages: int) -> StoredBatch:
+    header = replace(batch.header, count=messages)
+    return StoredBatch(header, batch.signature, batch.messages, batch.rules, batch.size)
+
+
+def test_a_page_across_blocks_full_of_others_receipts_hashes_a_few_of_them() -> None:
+    shelf = LongShelf(blocks=200, receipts=600)
+    shelf.page(0)
+    assert 0 < len(shelf.proven) * 600 <= 4_000
+    one = LongShelf(blocks=200, receipts=60_000)
+    assert len(one.page(0).blocks) == 1, "what cannot be divided is shown all the same"
+
+
+def test_a_page_across_many_small_blocks_is_made_of_a_few_of_them() -> None:
+    shelf = LongShelf(blocks=200, receipts=4)
+    shelf.page(0)
+    assert 20 < len(shelf.proven) <= 64
+    assert shelf.opened <= len(shelf.proven) + 1
+
+
+def test_batches_that_do_not_fit_into_a_page_are_not_opened_for_it() -> None:
+    shelf = LongShelf(blocks=10, receipts=1, messages=10_000)
+    assert len(shelf.page(0).blocks) == 1
+    assert shelf.opened == 1
+
+
+def test_whoever_asks_on_after_short_pages_misses_nothing() -> None:
+    shelf = LongShelf(blocks=100, receipts=600, messages=3)
+    seen: list[int] = []
+    while page := shelf.page(3 * len(seen)).blocks:
+        seen += [cast("int", block.proof.header) for block in page]
+    assert seen == shelf.proven == list(range(1, 101))
+
+
+def test_receipts_that_a_proof_needs_are_paid_for() -> None:
+    few, many = (work(LongShelf(blocks=1, receipts=receipts).page(0)) for receipts in (1, 1_000))
+    assert many - few == 999 * LEAF_WORK
 
 
 def test_rules_are_paid_for_although_they_hide_nothing() -> None:

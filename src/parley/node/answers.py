@@ -47,7 +47,8 @@ from parley.node.view import View
 
 # Everybody else waits while an answer is built; only what cannot be divided may go above these.
 MAX_SHOWN_BYTES = 1024 * 1024
-MAX_SHOWN_MESSAGES = 2_000
+MAX_SHOWN_MESSAGES = 2_000  # of a stream
+MAX_SHOWN_WORK = 1024 * 1024  # of a fetch, as it is counted below: a few milliseconds
 MAX_EXAMINED = 20_000  # entries that one list may pass over
 PROOF_COST = 6 * 1024  # bytes of a block's header and paths, about
 MESSAGE_COST = 64  # bytes of a message besides its parts, about
@@ -57,6 +58,8 @@ RULE_COST = 16 * 1024  # bytes that take as long as a rule that is read for the 
 MESSAGE_WORK = 2 * 1024
 BATCH_WORK = 2 * 1024  # a batch that is sent as it is stored, and
 SPLICED_WORK = 64  # each of its messages
+PROOF_WORK = 16 * 1024  # a block that something is shown of, and
+LEAF_WORK = 512  # each of its receipts, shown or not: a proof needs the tree of all of them
 RULE_WORK = 256 * 1024
 KEY_WORK = 128 * 1024  # a proof
 ENTRY_WORK = 16 * 1024  # an entry that a list passes over
@@ -167,7 +170,7 @@ def has_arrived(view: View, question: Fetch) -> bool:
 
 
 def fetched(view: View, caller: Caller, question: Fetch, charge: Callable[[int], None]) -> SplicedFetched:
-    """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` go.
+    """Whole batches from the offset on, at least one if there is one, as far as `max_bytes` and the work of one answer go.
 
     Every rule that is asked is charged, whether it hides something or not.
     """
@@ -176,7 +179,7 @@ def fetched(view: View, caller: Caller, question: Fetch, charge: Callable[[int],
     require_kept(view, question.topic, question.partition, question.offset)
     reading = Reading(view, principal)
     try:
-        blocks = tuple(_blocks(view, _affordable(reading, question)))
+        blocks = tuple(_blocks(reading, question))
     finally:
         charge(RULE_WORK * len(reading.verdicts))
     return SplicedFetched(
@@ -195,45 +198,75 @@ def require_kept(view: View, topic: str, partition: int, offset: int) -> None:
         raise Pruned(topic=topic, partition=partition, start=head.log_start_offset)
 
 
+_Placed = tuple[int, BatchPlace]  # the batch's first offset, and where it stands
 _Shown = tuple[BatchPlace, PackedBatch | FetchedBatch]
 
 
-def _affordable(reading: Reading, question: Fetch) -> Iterator[_Shown]:
-    """The certified batches from the offset on, until the answer is large enough. A first batch is always one.
+@dataclass
+class _Room:
+    """What there is still room for in an answer. The first batch is shown whatever it takes."""
+
+    size: int  # bytes
+    work: int = MAX_SHOWN_WORK
+    rules: set[str] = field(default_factory=set)
+    begun: bool = False
+    full: bool = False
+
+    def takes(self, size: int, work: int) -> bool:
+        """Whether this still goes in. If not, the answer ends here: it has no gaps."""
+        if self.begun and (size > self.size or work > self.work):
+            self.full = True
+            return False
+        self.size -= size
+        self.work -= work
+        return True
+
+
+def _blocks(reading: Reading, question: Fetch) -> Iterator[SplicedBlock]:
+    """The certified batches from the offset on, until the answer is large enough or has taken long enough.
+
+    How many receipts a block has is known only once it has been read, so the last block may go above the limit.
+    """
+    view = reading.view
+    room = _Room(min(question.max_bytes, MAX_SHOWN_BYTES))
+    placed = view.archive.batches_from(question.topic, question.partition, question.offset)
+    certified = takewhile(lambda one: one[1].height <= view.height, placed)
+    asked = (one for one in certified if one[0] + one[1].count > question.offset)
+    for height, group in groupby(asked, key=lambda one: one[1].height):
+        if not room.takes(PROOF_COST, PROOF_WORK):
+            return
+        here = list(_affordable(reading, group, question.offset, room))
+        if here:
+            proof = view.leaves(height, [place.position for place, _ in here])
+            room.work -= LEAF_WORK * proof.receipts.size
+            yield SplicedBlock(proof, tuple(batch for _, batch in here))
+        if room.full:
+            return
+
+
+def _affordable(reading: Reading, placed: Iterable[_Placed], offset: int, room: _Room) -> Iterator[_Shown]:
+    """The batches of one block that there is room for.
 
     A batch of which nothing is hidden or left out is sent as it is stored.
     """
-    view = reading.view
-    left = min(question.max_bytes, MAX_SHOWN_BYTES)
-    messages, rules = 0, set[str]()
-    placed = view.archive.batches_from(question.topic, question.partition, question.offset)
-    height = 0
-    for first, place in takewhile(lambda one: one[1].height <= view.height, placed):
-        batch = view.archive.stored(place.digest)
-        if first + batch.header.count <= question.offset:
-            continue
-        new = batch.rules - rules
-        cost = batch.size + RULE_COST * len(new) + (PROOF_COST if place.height != height else 0)
-        if height and cost > left:
+    archive = reading.view.archive
+    for first, place in placed:
+        # Before the batch is read, which takes long if it has many messages.
+        if not room.takes(0, BATCH_WORK + SPLICED_WORK * place.count):
             return
-        whole = first >= question.offset and reading.shows_all(batch.rules)
-        messages += 0 if whole else batch.header.count
-        if height and messages > MAX_SHOWN_MESSAGES:
+        batch = archive.stored(place.digest)
+        new = batch.rules - room.rules
+        if not room.takes(batch.size + RULE_COST * len(new), 0):
             return
-        height, left = place.height, left - cost
-        rules |= new
+        whole = first >= offset and reading.shows_all(batch.rules)
+        if not whole and not room.takes(0, MESSAGE_WORK * place.count):
+            return
+        room.begun = True
+        room.rules |= new
         if whole:
             yield place, PackedBatch(batch.header, batch.signature, batch.messages)
         else:
-            yield place, _shown(reading, view.archive.batch(place.digest), question.offset - first)
-
-
-def _blocks(view: View, batches: Iterable[_Shown]) -> Iterator[SplicedBlock]:
-    for height, group in groupby(batches, key=lambda one: one[0].height):
-        here = list(group)
-        yield SplicedBlock(
-            view.leaves(height, [place.position for place, _ in here]), tuple(batch for _, batch in here)
-        )
+            yield place, _shown(reading, archive.batch(place.digest), offset - first)
 
 
 def _shown(reading: Reading, batch: Batch, skip: int) -> FetchedBatch:
@@ -249,7 +282,8 @@ def work(answer: Answer) -> int:
             batches = [batch for block in answer.blocks for batch in block.batches]
             shown = [batch for batch in batches if isinstance(batch, FetchedBatch)]
             spliced = [batch.header.count for batch in batches if isinstance(batch, PackedBatch)]
-            work = BATCH_WORK * len(spliced) + SPLICED_WORK * sum(spliced)
+            work = BATCH_WORK * len(spliced) + SPLICED_WORK * sum(spliced) + PROOF_WORK * len(answer.blocks)
+            work += LEAF_WORK * sum(block.proof.receipts.size for block in answer.blocks)
             return work + MESSAGE_WORK * sum(len(batch.contents) for batch in shown)
         case Fetched():
             return _shown_work(
