@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.node.network import SECONDS
@@ -22,12 +23,13 @@ from parley.crypto import ed25519, merkle
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import layout
 from parley.ledger.application import AdmittedBatch
-from parley.ledger.store import StoreFailed
+from parley.ledger.layout import StoredBlock
+from parley.ledger.store import Store, StoreFailed
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import Intake
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
 from parley.model.receipts import BatchReceipt, Done, encode_leaf
-from parley.node.archive import Archive
+from parley.node.archive import BLOCK_BUDGET, Archive
 from parley.node.clock import WallClock
 from parley.node.config import Config, load
 from parley.node.driver import Driver
@@ -330,6 +332,26 @@ def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(confi
             assert (found.header, found.root, found.leaf(1)) == (block.header, merkle.root(leaves), receipt)
 
     asyncio.run(story())
+
+
+def test_receipts_that_were_hashed_at_their_execution_are_not_hashed_again_for_a_reader(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tmp_path / "store", create=True) as store:
+        archive = Archive(store, application_of(config.genesis))
+        first = genesis_block(replica_config(config).instance, bytes(32), 0)
+        block = Block(replace(first.header, height=1), ())
+        leaves = (bytes(BLOCK_BUDGET), b"")  # too large to be kept
+        written = (
+            (layout.committed(1), msgspec.msgpack.encode(StoredBlock(block.header, ()))),
+            (layout.receipts(1), msgspec.msgpack.encode(leaves)),
+        )
+        store.write(written, sync=False)
+        tree = merkle.Tree(leaves)
+        archive.applied(block, leaves, tree)
+        monkeypatch.delattr(merkle, "leaf_hash")
+        proof = archive.block(1).prove([1], merkle.Proof(0, 1, ()))
+        assert (proof.receipts_root, proof.leaves) == (tree.root, (b"",))
 
 
 def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_against_its_sender(

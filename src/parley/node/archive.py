@@ -29,12 +29,14 @@ from parley.modules.subscriptions.tables import ORDER_LEAVES, LeafPlace
 from parley.node.cache import Cache
 
 BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
+TREE_BUDGET = 16 * 1024 * 1024  # of trees that execution made: to hash takes longer than to read
 BATCH_BUDGET = 48 * 1024 * 1024
 STORED_BUDGET = 16 * 1024 * 1024  # for batches that are sent as they are stored
 # What things take besides the bytes they are stored in.
 _DECODED = 5  # times the bytes of a leaf, once it has been looked into
 _LEAF_COST = 160  # its hash and its share of those above
 _BLOCK_COST = 8 * 1024
+_TREE_COST = 1024
 _MESSAGE_COST = 256
 _STORED_COST = 1024
 
@@ -103,12 +105,14 @@ class Archive:
         self._store = store
         self._entries = StateView(store)
         self._blocks: Cache[int, ExecutedBlock] = Cache(BLOCK_BUDGET)
+        self._trees: Cache[int, merkle.Tree] = Cache(TREE_BUDGET)
         self._batches: Cache[bytes, Batch] = Cache(BATCH_BUDGET)
         self._stored: Cache[bytes, StoredBatch] = Cache(STORED_BUDGET)
 
     def applied(self, block: Block, leaves: tuple[bytes, ...], tree: merkle.Tree) -> None:
         """Keep a block that was just executed, within the budget: clients wait for its receipts."""
         if leaves:
+            self._trees.put(block.height, tree, _TREE_COST + _LEAF_COST * tree.size)
             self._blocks.put(block.height, *self._executed(block.header, leaves, tree))
 
     def block(self, height: int) -> ExecutedBlock:
@@ -215,7 +219,8 @@ class Archive:
         if stored is None or receipts is None:
             raise NotFound("block", height=height)
         leaves = layout.decode_receipts(receipts)
-        return self._executed(_blocks.decode(stored).header, leaves, merkle.Tree(leaves))
+        tree = self._trees.find(height)
+        return self._executed(_blocks.decode(stored).header, leaves, tree or merkle.Tree(leaves))
 
     def _executed(
         self, header: Header, leaves: tuple[bytes, ...], tree: merkle.Tree
