@@ -160,8 +160,7 @@ class _Look:
         """Every batch that was ordered finds a receipt of its own: the one that accepted it, if one did."""
         for at in range(1, height + 1):
             for leaf in self._agreed.leaves(at):
-                receipt = receipt_of(leaf)
-                if receipt is not None and receipt.code != DUPLICATE:
+                if (receipt := receipt_of(leaf)) is not None:
                     self._receipt(receipt)
 
     def _receipt(self, receipt: BatchReceipt) -> None:
@@ -172,7 +171,8 @@ class _Look:
         if found is None or found.digest != receipt.digest:
             raise _Fault(f"batch {receipt.digest.hex()[:12]} finds the receipt of something else")
         said = (place.outcome, place.place) == (found.outcome_name, found.outcome.place)
-        accepted = receipt.is_done and not (is_staged(receipt) and first_offset(found) is not None)
+        numbered = is_staged(receipt) and first_offset(found) is not None
+        accepted = receipt.is_done and receipt.code != DUPLICATE and not numbered
         if not said or (accepted and found != receipt):
             raise _Fault(f"batch {receipt.digest.hex()[:12]} does not find the receipt that accepted it")
 
