@@ -47,3 +47,8 @@ def test_blocks_that_take_too_long_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(scenario, "MAX_MENDING", 1_000)
     checkers = {violation.checker for violation in play(1).violations}
     assert {"bounded execution", "liveness"} <= checkers
+
+
+def test_a_replica_that_has_fetched_blocks_and_loses_power_still_has_what_it_answered_for() -> None:
+    """In this run one catches up, shows what is certified then, and is gone some milliseconds later."""
+    assert run(4, 1, 102, application="pubsub", expensive=True).violations == ()

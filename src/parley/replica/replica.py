@@ -174,6 +174,7 @@ class Replica:
         self._inputs: deque[events.Input] = deque()
         self._certified_view = 0
         self._certified_height = 0
+        self._unsynced = False  # a block was stored that nobody waited for
         self._urgent_height = 0  # of the last block whose results do not only come from its own batches
         self._now = 0
         self._sender: int | None = None
@@ -385,6 +386,7 @@ class Replica:
     def _store_block(self, effect: events.StoreBlock) -> None:
         if effect.sync:  # it is to be voted for now
             self.commits.proposed(effect.block, self._now)
+        self._unsynced = not effect.sync  # a synced write brings all before it to disk
         self._write(store_block(effect.block), sync=effect.sync)
 
     def _report(self, evidence: events.Evidence) -> None:
@@ -535,6 +537,9 @@ class Replica:
             self._certified_view = qc.view
             self._certified_height = max(self._certified_height, block.header.executed_height)
             self._snapshots.certified(block.header, qc)
+            if self._unsynced:  # clients are answered for blocks that this replica only fetched, too
+                self._unsynced = False
+                self._write([], sync=True)
             self._effects.append(Certified(block.header, qc))
 
     # -- damage, snapshots, lost records ------------------------------------------------------------------------------------------
