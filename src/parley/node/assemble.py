@@ -122,7 +122,7 @@ async def _live(
 def _set_apart() -> None:
     """Take what is there by now, the program above all, out of every later collection of cycles, which holds the loop.
 
-    Once for a life, when nobody is connected: what connections leave behind has to be collected.
+    Only when a broker starts and nobody is connected yet: closed connections are cycles, which have to be collected.
     """
     gc.collect()
     gc.freeze()

@@ -174,7 +174,7 @@ class Replica:
         self._inputs: deque[events.Input] = deque()
         self._certified_view = 0
         self._certified_height = 0
-        self._unsynced = False  # a block was stored that nobody waited for
+        self._unsynced = False  # whether the block that was stored last may not be on disk yet
         self._urgent_height = 0  # of the last block whose results do not only come from its own batches
         self._now = 0
         self._sender: int | None = None
@@ -440,13 +440,10 @@ class Replica:
     def _stored_body(self, block: Block, name: bytes) -> bytes | None:
         """What is executed must be what was ordered: a damaged body is as good as none, and others have it."""
         body = self._chain.batch(name)
-        if body is None or self._is_named(body, name):
+        if body is None or self._admitted(body, name) is not None:
             return body
         self._emit_all(self._caretaker.discard_body(block, name))
         return None
-
-    def _is_named(self, body: bytes, name: bytes) -> bool:
-        return self._admitted(body, name) is not None
 
     def _waiting(self) -> Iterator[tuple[bytes, pool.Pending]]:
         """The batches that waited before a restart and are what they are named after, with their sessions."""
@@ -460,6 +457,7 @@ class Replica:
                 )
 
     def _admitted(self, body: bytes, name: bytes) -> AdmittedBatch | None:
+        """The batch, if it is the one that has this name."""
         try:
             batch = self._state_machine.admit(body)
         except InadmissibleError:

@@ -123,7 +123,7 @@ class _Any(Struct, frozen=True, eq=False, gc=False):
             value = values.get(name)
             if (type(value) is kind and value == expected) is wanted:
                 return True
-        for predicate in self.others:  # noqa: SIM110
+        for predicate in self.others:  # noqa: SIM110 - as above
             if predicate.holds(values):
                 return True
         return False
