@@ -1,6 +1,6 @@
 """A recent state reads as a full copy taken at its height would, or says that it is gone; never anything else."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -127,3 +127,41 @@ def test_what_a_block_has_read_is_not_read_again_before_it_is_replaced() -> None
     assert read == [layout.APPLICATION + b"unseen"]
     before = remembered.at(START)
     assert [before.get(layout.APPLICATION + name) for name in names] == [b"old", None, b"old"]
+
+
+def test_what_execution_used_lately_is_not_asked_for_again_until_something_else_writes() -> None:
+    store, asked = Entries({layout.ENTRIES + b"a": b"1"}), list[bytes]()
+
+    class Counted:
+        def get(self, key: bytes) -> bytes | None:
+            asked.append(key)
+            return store.get(key)
+
+        def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+            return store.scan(prefix)
+
+    remembered = RecentStates({}, START)
+    first, second = layout.ENTRIES + b"a", layout.NODES + b"b"
+    for height in (START + 1, START + 2):
+        state = remembered.watched(height, Counted())
+        assert [state.get(first), state.get(second)] == [b"1", None]
+    assert asked == [first, second]
+    remembered.executed([(first, None), (second, b"2"), (layout.INDICES + b"c", b"3")])
+    state = remembered.watched(START + 3, Counted())
+    assert [state.get(first), state.get(second)] == [None, b"2"]
+    assert asked == [first, second]
+    remembered.forget([first])
+    state = remembered.watched(START + 4, Counted())
+    assert [state.get(first), state.get(second)] == [b"1", b"2"]
+    assert asked == [first, second, first]
+
+
+def test_what_is_kept_of_execution_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "WARM_BYTES", 2_000)
+    store = Entries({layout.ENTRIES + bytes([number]): bytes(100) for number in range(50)})
+    remembered = RecentStates({}, START)
+    state = remembered.watched(START + 1, store)
+    for key, value in store.scan(b""):
+        assert state.get(key) == value
+    assert len(remembered._warm) < 10
+    assert remembered._warm._bytes <= 2_000

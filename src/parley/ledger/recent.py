@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -12,6 +12,11 @@ from parley.ledger.application import KeyValue
 
 LIMIT = 64  # blocks that can be undone
 MAX_BYTES = 256 * 1024 * 1024  # of keys and old values; above it fewer blocks can be undone
+# Of entries that execution used lately: to ask the store takes longer than to use them.
+WARM_BYTES = 32 * 1024 * 1024
+_ENTRY_COST = 250  # bytes that such an entry takes besides its own
+
+_STATE = (layout.ENTRIES, layout.NODES)
 
 Undo = dict[bytes, bytes | None]
 
@@ -51,6 +56,7 @@ class RecentStates:
         self._undos: deque[Undo] = deque()  # oldest first, up to the block at `height`
         self._sizes: deque[int] = deque()
         self._read: dict[int, Undo] = {}  # by height, of blocks that are executed and not written yet
+        self._warm = _Warm()
 
     @property
     def lowest(self) -> int:
@@ -60,7 +66,18 @@ class RecentStates:
     def watched(self, height: int, state: KeyValue) -> KeyValue:
         """The state for the execution of this block: what is read there is not read again before it is replaced."""
         found = self._read[height] = {}
-        return _Watched(state, found)
+        return _Watched(state, found, self._warm)
+
+    def executed(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Keep what a block that was executed on a watched state will write: the next one may read it before the store has it."""
+        for key, value in writes:
+            if key.startswith(_STATE) or key in self._warm:  # others are mostly never read again
+                self._warm.put(key, value)
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Something else than a block has written these entries of the state."""
+        for key in keys:
+            self._warm.drop(key)
 
     def before_write(self, height: int, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Remember what a block's entries will replace. They must be written before anything else is read or written."""
@@ -115,14 +132,57 @@ class View:
         return self._recent._get(self.height, key)  # noqa: SLF001 - a view is a part of it
 
 
+class _Warm:
+    """Entries by key, with None for those that do not exist. Those that were not used for long go, all at once.
+
+    In plain dictionaries, which the collector of cycles does not look at as long as they hold bytes.
+    """
+
+    def __init__(self) -> None:
+        self._new: dict[bytes, bytes | None] = {}
+        self._old: dict[bytes, bytes | None] = {}  # unless they are in `_new`
+        self._bytes = 0  # of `_new`
+
+    def get(self, key: bytes, read: Callable[[bytes], bytes | None]) -> bytes | None:
+        if key in self._new:
+            return self._new[key]
+        value = self._old[key] if key in self._old else read(key)
+        self.put(key, value)
+        return value
+
+    def __len__(self) -> int:
+        return len(self._new.keys() | self._old.keys())
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._new or key in self._old
+
+    def drop(self, key: bytes) -> None:
+        self._old.pop(key, None)
+        if key in self._new:
+            self._bytes -= _cost(key, self._new.pop(key))
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        if key in self._new:
+            self._bytes -= _cost(key, self._new[key])
+        self._new[key] = value
+        self._bytes += _cost(key, value)
+        if self._bytes > WARM_BYTES // 2:
+            self._old, self._new, self._bytes = self._new, {}, 0
+
+
+def _cost(key: bytes, value: bytes | None) -> int:
+    return _ENTRY_COST + len(key) + len(value or b"")
+
+
 class _Watched:
     """A view of the state that notes what is read through it."""
 
-    def __init__(self, state: KeyValue, found: Undo) -> None:
-        self._get = state.get
+    def __init__(self, state: KeyValue, found: Undo, warm: _Warm) -> None:
+        self._read = state.get
         self._found = found
+        self._warm = warm
         self.scan = state.scan
 
     def get(self, key: bytes) -> bytes | None:
-        value = self._found[layout.APPLICATION + key] = self._get(key)
+        value = self._found[layout.APPLICATION + key] = self._warm.get(key, self._read)
         return value

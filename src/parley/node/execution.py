@@ -27,4 +27,6 @@ class MeasuredMachine:
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         what = f"block {block.height}, {len(batches)} batches"
         watched = self._recent.watched(block.height, state)
-        return self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, watched))
+        results = self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, watched))
+        self._recent.executed(results.writes)
+        return results
