@@ -9,6 +9,7 @@ import pytest
 
 from parley.node.holding import (
     BOUND_MS,
+    COLLECTION,
     DISK,
     EXECUTION,
     JOBS,
@@ -104,6 +105,23 @@ def test_the_job_that_held_the_loop_is_named_and_not_those_around_it() -> None:
     longest = {job: ns // MS for job, ns in holding.longest.items() if ns}
     assert longest == {EXECUTION: 60, DISK: 3, MESSAGE: 2}
     assert holding.named == 65 * MS
+
+
+def test_a_collection_of_cycles_in_the_middle_of_a_job_is_told_of_and_not_the_job() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+
+    def message() -> None:
+        clock.passes(2)
+        holding.collecting("start", {"generation": 2})
+        clock.passes(60)
+        holding.collecting("stop", {"generation": 2})
+
+    holding.run(MESSAGE, "1 Vote", message)
+    told = {"what": "generation 2", "count": 1, "held_ms": 62, "own_ms": 60, "busy_ms": 31}
+    assert lines.said == [("loop_held", {"job": COLLECTION, **told})]
+    longest = {job: ns // MS for job, ns in holding.longest.items() if ns}
+    assert longest == {COLLECTION: 60, MESSAGE: 2}
 
 
 def test_a_hold_within_the_bound_is_measured_and_not_told_of() -> None:

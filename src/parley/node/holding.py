@@ -7,11 +7,12 @@ told of by the loop that it holds, so a thread looks on from outside.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic_ns, thread_time_ns
 from typing import TypeVar, get_args
@@ -28,7 +29,8 @@ MAX_STACK = 6  # functions of it that are told
 
 # Besides the jobs of the caretaker. `other` is all that has no name of its own, as far as the loop was late for it.
 START, EXECUTION, MESSAGE, TIMER, SUBMISSION = "start", "execution", "message", "timer", "submission"
-QUESTION, DELIVERY, METRICS, DISK, OTHER = "question", "delivery", "metrics", "disk", "other"
+QUESTION, DELIVERY, METRICS, DISK = "question", "delivery", "metrics", "disk"
+COLLECTION, OTHER = "collection", "other"
 JOBS: tuple[str, ...] = (
     START,
     EXECUTION,
@@ -39,6 +41,7 @@ JOBS: tuple[str, ...] = (
     DELIVERY,
     METRICS,
     DISK,
+    COLLECTION,
     *get_args(Job),
     OTHER,
 )
@@ -63,6 +66,7 @@ class Holding:
         self._throttled = Throttled()
         self._began = 0  # when the loop was taken; 0: it is free
         self._began_busy = 0
+        self._collecting = 0  # when the collection began that goes on
         self._inside = 0  # ns of the jobs that ended inside the one that goes on
         self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
         # In this hold: ns, job, and what it was about.
@@ -93,6 +97,18 @@ class Holding:
                 if took >= BOUND_MS * _MS:
                     self._tell(took)
 
+    def collecting(self, phase: str, info: Mapping[str, int]) -> None:
+        """For `gc.callbacks`: a collection of cycles may begin in the middle of any job, which is not to blame for it."""
+        now = self._ticks()
+        if phase == "start":
+            self._collecting = now
+            return
+        took = now - self._collecting
+        self._inside += took
+        self.longest[COLLECTION] = max(self.longest[COLLECTION], took)
+        if took > self._largest[0]:
+            self._largest = took, COLLECTION, f"generation {info['generation']}"
+
     def unnamed(self, late_ms: int) -> None:
         """The loop was late by so much for something that has no name."""
         self.longest[OTHER] = max(self.longest[OTHER], late_ms * _MS)
@@ -112,15 +128,17 @@ class Holding:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Meanwhile a thread looks whether a job does not end; this one is the loop's."""
+        """Meanwhile a thread looks whether a job does not end, and collections are measured; this one is the loop's."""
         over = threading.Event()
         thread = threading.Thread(
             target=self._watch, args=(over, threading.get_ident()), name="loop watch", daemon=True
         )
         thread.start()
+        gc.callbacks.append(self.collecting)
         try:
             yield
         finally:
+            gc.callbacks.remove(self.collecting)
             over.set()
             thread.join()
 
