@@ -32,8 +32,8 @@ REMEMBERED_KEYS = 1_024  # of each table whose keys have several parts
 _END = b"\0"  # of a text in a key: names hold none
 
 
-class Record(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an entry holds."""
+class Record(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """What an entry holds. `gc=False`, here and in other values: they form no cycles, and collections hold the loop."""
 
 
 # -- parts of keys ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ Hash = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Signature = Annotated[bytes, Meta(max_length=96)]
 
 
-class QC(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class QC(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """Quorum certificate: q members voted for `block` in `view`."""
 
     epoch: U64
@@ -62,7 +62,7 @@ class Governance(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     id: Hash
 
 
-class Header(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Header(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """What a vote is for (P2). The block id hashes all of it, certificates and their signer bitmaps included."""
 
     version: U16  # of the application
@@ -142,7 +142,7 @@ class Certificates(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     tc: TC | None
 
 
-class Roots(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Roots(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """The results of executing the chain up to some height."""
 
     state: Hash

@@ -132,9 +132,13 @@ class Tree:
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
         self.size = len(leaves)
-        self._levels = [[leaf_hash(leaf) for leaf in leaves]]
-        while len(self._levels[-1]) > 1:
-            self._levels.append(_parents(self._levels[-1]))
+        level = [leaf_hash(leaf) for leaf in leaves]
+        levels = [tuple(level)]
+        while len(level) > 1:
+            level = _parents(level)
+            levels.append(tuple(level))
+        # Tuples of bytes, unlike lists, are not looked at again in every collection of cycles: trees are kept, and large.
+        self._levels = tuple(levels)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tree) and (self.size, self.root) == (other.size, other.root)
@@ -236,7 +240,7 @@ def _levels(leaves: Sequence[bytes]) -> Iterator[list[bytes]]:
         level = _parents(level)
 
 
-def _siblings(levels: Iterable[list[bytes]], known: Sequence[int]) -> tuple[bytes, ...]:
+def _siblings(levels: Iterable[Sequence[bytes]], known: Sequence[int]) -> tuple[bytes, ...]:
     """What the known leaves do not give themselves, from the leaves' level up."""
     siblings: list[bytes] = []
     for level in levels:

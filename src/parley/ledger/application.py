@@ -26,7 +26,7 @@ class KeyValue(Protocol):
         """Every entry under `prefix`, in key order."""
 
 
-class AdmittedBatch(Struct, frozen=True):
+class AdmittedBatch(Struct, frozen=True, gc=False):
     """A batch that may be stored: its digest in blocks, its author (empty: none is known), and its bytes.
 
     The author's batches with the same `session` apply in sequence (P3): the next one after this has the sequence
@@ -41,7 +41,7 @@ class AdmittedBatch(Struct, frozen=True):
     following: int = 0
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """What the application did with one ordered batch."""
 
     batch: bytes
@@ -89,7 +89,10 @@ class StateMachine(Protocol):
         """The batch, if all checks that need no state pass, that of its signature included (P4). Raises `Refused`."""
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
-        """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it."""
+        """Execute one block over (digest, body) pairs; `state` holds the results of all blocks before it.
+
+        Bodies are not checked again: each has passed `admit`, with this digest.
+        """
 
 
 class Indexing(Protocol):

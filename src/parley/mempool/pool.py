@@ -81,7 +81,7 @@ class Limits:
     expiry: int = 10_000  # heights
 
 
-class Pending(Struct, frozen=True):
+class Pending(Struct, frozen=True, gc=False):
     """A stored batch that waits for order."""
 
     entry: int  # the broker it came from

@@ -24,7 +24,7 @@ from parley.model.texts import render
 T = TypeVar("T")
 
 
-class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
+class Outcome(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True, tag=word_of):
     """What one ordered batch did. Modules derive theirs; encodings name them by their class."""
 
     @property
@@ -118,7 +118,7 @@ class Rejected(Outcome, frozen=True, tag="refused"):
 O_co = TypeVar("O_co", bound=Outcome, default=Outcome, covariant=True)
 
 
-class Leaf(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=word_of):
+class Leaf(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True, tag=word_of):
     """One leaf of a block's receipts tree."""
 
     @property
