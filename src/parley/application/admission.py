@@ -74,8 +74,12 @@ class Admission:
             self._vouched_for(next(iter(self._vouched)))
 
     def recall(self, digest: bytes, body: bytes) -> OpenedBatch:
-        """An admitted batch, from memory if it is still there."""
-        return self._kept.get(digest) or self.admit(body)
+        """An admitted batch: from memory, or decoded again without its checks, which were made when it was stored."""
+        opened = self._kept.get(digest)
+        if opened is None:
+            opened = self._opened(digest, _batches.decode(body), body)
+            self._keep(opened)
+        return opened
 
     def forget(self, digests: Iterable[bytes]) -> None:
         for digest in digests:
@@ -90,6 +94,9 @@ class Admission:
             digest, batch = vouched[1], _batches.decode(body)
         else:
             digest, batch = open_batch(body, self._chain)
+        return self._opened(digest, batch, body)
+
+    def _opened(self, digest: bytes, batch: Batch, body: bytes) -> OpenedBatch:
         header = batch.header
         if header.kind != CONTROL and header.kind not in self._kinds:
             raise Malformed("kind", kind=header.kind)
