@@ -126,10 +126,10 @@ FAULTS: dict[str, Callable[[Parts], Parts]] = {
     "only just": lambda it: (it[0], [replace(one, payload=bytes(MAX_BATCH_BYTES - 400)) for one in it[1]]),
     "64 rules": lambda it: _rules(it, 64),
     "65 rules": lambda it: _rules(it, 65),
-    "10000 messages": lambda it: (replace(it[0], count=10_000), it[1][:1] * 10_000),
-    "10001 messages": lambda it: (replace(it[0], count=10_001), it[1][:1] * 10_001),
+    "4096 messages": lambda it: (replace(it[0], count=4_096), it[1][:1] * 4_096),
+    "4097 messages": lambda it: (replace(it[0], count=4_097), it[1][:1] * 4_097),
 }
-LARGE = {"large payload", "only just", "10000 messages", "10001 messages"}
+LARGE = {"large payload", "only just", "4096 messages", "4097 messages"}
 
 
 def _rules(it: Parts, count: int) -> Parts:

@@ -20,6 +20,7 @@ from parley.ledger.erasure import check_remains
 from parley.ledger.layout import StateView
 from parley.model.refusals import Malformed, Refused
 from parley.modules.retention import rules as retention
+from parley.modules.staging import checking
 from parley.modules.staging.tables import COMMITTING, LEAST, PENDING_BATCHES
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -133,7 +134,11 @@ def test_a_replica_that_is_restarted_while_a_stage_is_numbered_has_the_same_resu
     assert head.next_offset == len(staged)
 
 
-def test_a_commit_that_takes_several_blocks_is_ordered_again_until_it_is_decided() -> None:
+def test_a_commit_that_takes_several_blocks_is_ordered_again_until_it_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checking, "LOOKED_AT", 1)
+    monkeypatch.setattr(checking, "READS", 1)
     shard, batches = Shard(data_shard(numbered_bytes=8 * LEAST, budget=Budget(16, 8))), 16
     make, alice = shard.maker, actor("alice")
     shard.order(make.control(ADMIN, registration(make.chain, alice)))

@@ -21,6 +21,7 @@ from parley.application.module import AnyTable
 from parley.application.quotas import COUNTS, HELD
 from parley.application.sequences import CHUNK, CHUNKS, ENTRY, SEQUENCES, SESSIONS
 from parley.application.strangers import REMEMBERED, STRANGERS
+from parley.application.work import Budget
 from parley.applications import DATA_SHARD
 from parley.model.batches import MAX_NOT_AFTER
 from parley.model.genesis import MAX_BROKERS, Genesis
@@ -44,7 +45,9 @@ def world() -> World:
     world.topic("orders", partitions=MAX_PARTITIONS)
     for who in EVERYBODY:
         world.client(who.name, who.organisation)
-    world.wait(1_100)  # until what was written so far has expired: nothing is counted any more
+    world.wait(
+        1_100 + sequences.AGAIN
+    )  # until what was written so far has expired: nothing is counted any more
     assert not world.table(SEQUENCES)
     return world
 
@@ -75,8 +78,11 @@ def reasons(receipts: list[BatchReceipt]) -> Counter[str]:
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
-def test_64_short_runs_of_a_program_on_a_topic_of_64_partitions_lock_no_key_out(world: World) -> None:
+def test_64_short_runs_of_a_program_on_a_topic_of_64_partitions_lock_no_key_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each run is a session that publishes once to every partition, and all of them are remembered for hours."""
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(1_024))
     last = world.height + MAX_NOT_AFTER
     for run in range(1, 66):
         made = [

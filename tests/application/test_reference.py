@@ -13,6 +13,8 @@ from tests.application.reference import OrderName, Reference, stage_of
 from tests.application.world import World, closings, matches
 
 from parley.application.quotas import COUNTS
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.batches import Batch, open_batch
 from parley.model.expressions import parse_rule
 from parley.model.names import sorted_pairs
@@ -42,7 +44,8 @@ from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 def test_every_history_has_the_outcome_that_the_reference_gives_it(seed: int, numbered: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numbering, "MAX_NUMBERED", numbered)
-        patch.setattr(numbering, "cost_of", lambda _: 1)
+        patch.setattr(numbering, "cost_of", lambda *_: 1)
+        patch.setattr(DATA_SHARD, "budget", Budget(4_096, 1_024))  # so that everything has room
         _compare(History(seed), numbered)
 
 

@@ -186,7 +186,7 @@ def test_one_organisations_jobs_leave_room_for_anothers(world: World) -> None:
         world.do(ALICE, Subscribe("wide", f"a = {number}"))
     world.do(BOB, Subscribe("wide", "b = 1"))
     world.order(world.control(ADMIN, RevokeClient("alice")), world.control(ADMINS[B], RevokeClient("bob")))
-    world.wait(1)
+    world.wait(2)
     assert world.table(LEAVING).keys() == {(A, ALICE.key)}
 
 
@@ -233,7 +233,7 @@ def test_programs_that_all_start_again_at_once_are_served_in_a_few_blocks(world:
     ]
     served = [sum(receipt.code == OK for receipt in receipts) for receipts in until_ordered(world, batches)]
     assert sum(served) == 400
-    assert min(served[:-1]) > 50
+    assert len(served) <= 16
 
 
 def test_expiries_do_not_hold_up_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,11 +267,11 @@ def costly(world: World) -> str:
     """A topic on which a message with a = 1 takes much."""
     world.topic("costly", organisation=C)
     who = world.client("reader", C)
-    for first in range(0, 300, 50):
+    for first in range(0, 36, 12):
         world.order(
             *(
                 world.control(who, Subscribe("costly", f"a = 1 and b != {number}"))
-                for number in range(first, first + 50)
+                for number in range(first, first + 12)
             )
         )
     return "costly"
@@ -290,8 +290,8 @@ def test_a_cheap_publisher_gets_through_beside_a_costly_one(world: World) -> Non
 def test_two_clients_of_one_organisation_share_what_it_has(world: World) -> None:
     topic = costly(world)
     carol = world.client("carol")
-    many = [world.publication(ALICE, topic, *[tagged(a=1)] * 40, session=bytes([n]) * 16) for n in range(20)]
-    one = world.publication(carol, topic, *[tagged(a=1)] * 40)
+    many = [world.publication(ALICE, topic, *[tagged(a=1)] * 20, session=bytes([n]) * 16) for n in range(20)]
+    one = world.publication(carol, topic, *[tagged(a=1)] * 20)
     receipts = world.order(*many, one)
     codes = {receipt.digest: receipt.code for receipt in receipts}
     assert codes[one.digest] == OK
@@ -300,8 +300,8 @@ def test_two_clients_of_one_organisation_share_what_it_has(world: World) -> None
 
 def test_once_a_batch_of_a_session_is_put_off_so_are_its_later_ones(world: World) -> None:
     topic = costly(world)
-    fill = [world.publication(BOB, topic, *[tagged(a=1)] * 40, session=bytes([n]) * 16) for n in range(20)]
-    mine = [world.publication(ALICE, topic, *[tagged(a=tag)] * 40) for tag in (1, 1, 1, 1, 1, 1, 1, 1, 2, 2)]
+    fill = [world.publication(BOB, topic, *[tagged(a=1)] * 20, session=bytes([n]) * 16) for n in range(20)]
+    mine = [world.publication(ALICE, topic, *[tagged(a=tag)] * 20) for tag in (1, 1, 1, 1, 1, 1, 1, 1, 2, 2)]
     receipts = {receipt.digest: receipt for receipt in world.order(*fill, *mine)}
     codes = [receipts[batch.digest].code for batch in mine]
     done = codes.index(Busy.code)
@@ -317,9 +317,14 @@ def test_whoever_has_no_share_left_gets_what_others_leave(world: World) -> None:
     assert {receipt.code for receipt in world.order(*batches, world.publication(BOB, "quiet"))} == {OK}
 
 
+def test_batches_have_half_of_a_block_whatever_is_done_besides() -> None:
+    budget = Budget(batches=100, housekeeping=20)
+    assert [budget.left(20), budget.left(0), budget.left(-20), budget.left(-200)] == [100, 80, 60, 50]
+
+
 def test_shares_are_by_organisation_then_by_client_then_of_what_is_left() -> None:
     senders = [(A, b"1"), (A, b"2"), (B, b"3")]
-    shares = Shares(40, senders)
+    shares = Shares(40, senders, [B])
 
     def spend(sender: tuple[str, bytes], amount: int, number: Pass) -> bool:
         try:
@@ -329,13 +334,38 @@ def test_shares_are_by_organisation_then_by_client_then_of_what_is_left() -> Non
             return False
         return True
 
-    assert spend(senders[0], 30, Pass.CLIENT)  # the first always fits
-    assert not spend(senders[0], 1, Pass.CLIENT)
-    assert spend(senders[1], 8, Pass.CLIENT)
+    assert not spend(senders[0], 11, Pass.CLIENT)
+    assert spend(senders[0], 8, Pass.CLIENT)
+    assert not spend(senders[0], 9, Pass.CLIENT)
+    assert spend(senders[0], 8, Pass.ORGANISATION)
     assert not spend(senders[1], 1, Pass.ORGANISATION)  # its organisation has used its share
     assert spend(senders[2], 18, Pass.CLIENT)
     assert not spend(senders[2], 1, Pass.REST)
-    assert shares.left == 40 - 30 - 8 - 18 - 4 * BATCH
+    assert shares.left == 40 - 8 - 8 - 18 - 3 * BATCH
+    assert shares.exceeding is None
+
+
+def test_one_batch_takes_more_than_its_senders_share_after_all_others_had_theirs() -> None:
+    senders = [(A, b"1"), (A, b"2"), (B, b"3")]
+    shares = Shares(40, senders, [A])
+
+    def spend(sender: tuple[str, bytes], amount: int, number: Pass) -> bool:
+        try:
+            shares.turn(sender, number, amount)
+            for _ in range(amount):
+                shares.spend(1)
+        except NoRoom:
+            return False
+        return True
+
+    assert not spend(senders[0], 60, Pass.CLIENT)
+    assert not spend(senders[0], 60, Pass.ORGANISATION)
+    assert not spend(senders[2], 60, Pass.REST)  # it may not
+    assert spend(senders[2], 38, Pass.REST)  # what others leave
+    assert not spend(senders[1], 10, Pass.REST)  # it can wait for its share in another block
+    assert spend(senders[0], 60, Pass.REST)
+    assert shares.exceeding == (A, 60)
+    assert not spend(senders[0], 60, Pass.REST)  # one in a block
 
 
 def test_what_a_batch_was_given_before_there_was_no_room_is_given_back() -> None:
@@ -349,5 +379,5 @@ def test_what_a_batch_was_given_before_there_was_no_room_is_given_back() -> None
     shares.spend(3, done=True)
     with pytest.raises(NoRoom) as full:
         shares.spend(20)
-    assert full.value.work == 25
-    assert shares.left == before - 3
+    assert full.value.work == 28
+    assert shares.left == before + BATCH - 3  # it counts when it is executed

@@ -131,7 +131,7 @@ def test_growth_writes_points_and_a_chart_for_each_dimension(home: Path, tmp_pat
         (["memory", "--chart", "memory.svg"], "charts are PNG files"),
         (["memory", "--rate-share", "2"], "'--rate-share'"),
         (["sub", "--subscribers", "0"], "'--subscribers'"),
-        (["sub", "--batch", "10000", "--size", "1000"], "a batch takes at most"),
+        (["sub", "--batch", "4000", "--size", "1000"], "a batch takes at most"),
         (["latency", "--rate", "0"], "'--rate'"),
         (["idle", "--set", "nonsense"], "is not KEY=VALUE"),
     ],

@@ -41,7 +41,7 @@ from parley.model.receipts import encode_leaf, receipt_of
 from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
-from parley.modules.subscriptions.matching import HEAD
+from parley.modules.subscriptions.matching import HEAD, LEAST
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net.messages import Answer, Failure, Question, Receipted, Submit
 
@@ -227,7 +227,7 @@ async def test_a_batch_that_costs_too_much_is_refused_and_smaller_ones_follow(
     alice = stage.registered("alice")
     stage.ledger.subscribe(alice, "notes", "a == 1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "MAX_COMPARED", HEAD + 12)  # four messages
+        patch.setattr(budget, "MAX_COMPARED", HEAD + 4 * LEAST)  # four messages
         async with (
             stage.client(alice) as client,
             client.publisher("notes", batch_size=8, linger=60) as publisher,

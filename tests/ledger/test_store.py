@@ -236,7 +236,7 @@ def test_writes_that_cannot_be_handed_on_are_all_undone_and_no_other_is_taken(pa
     with opened(path) as store:
         store.write([(b"a", b"before")], sync=True)
         with largest_file(100_000):
-            store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=False)
+            store.write([(b"a", b"after"), (b"b", bytes(200_000))], sync=False)
             store.write([(b"c", b"also")], sync=False)
             assert (store.get(b"a"), store.get(b"c")) == (b"after", b"also")
             with pytest.raises(StoreFailed, match=r"could not be written.*free space"):
@@ -250,7 +250,7 @@ def test_writes_that_cannot_be_handed_on_at_the_end_are_not_lost_in_silence(path
     store = opened(path)
     store.write([(b"a", b"before")], sync=True)
     with largest_file(100_000):
-        store.write([(b"a", b"after"), (b"b", bytes(300_000))], sync=False)
+        store.write([(b"a", b"after"), (b"b", bytes(200_000))], sync=False)
         with pytest.raises(StoreFailed, match=r"could not be written.*free space"):
             store.close()
     store.close()

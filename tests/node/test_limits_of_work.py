@@ -285,7 +285,7 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
         return left
 
     monkeypatch.setattr(pieces.Piece, "look", counted)
-    number = 3 * MAX_SHOWN_MESSAGES + 1
+    number = 2 * MAX_SHOWN_MESSAGES + 1
 
     async def story() -> None:
         async with running(network):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from parley.application import keeping, quotas, sequences, strangers
 from parley.application.block import Hook
+from parley.application.exceeding import EXCEEDED
 from parley.application.expiry import BEHIND, EXPIRY
 from parley.application.jobs import Job
 from parley.application.keeping import Keeper
@@ -161,6 +162,7 @@ HOST = Module(
     name="host",
     tables=(
         BEHIND,
+        EXCEEDED,
         EXPIRY,
         keeping.RECEIPTS,
         keeping.TO_ERASE,

@@ -66,6 +66,8 @@ class BlockContext:
     room: int  # bytes that the block's own batches leave for those of earlier blocks that are finished in it
     # What is left for work that was decided in earlier blocks; less than nothing if its last piece was too large.
     work: int = field(init=False)
+    # Work that is done or set aside before the batches, beyond what housekeeping pays for.
+    taken_from_batches: int = field(init=False, default=0)
     # For its batches, while they are executed.
     shares: Shares = field(init=False, default_factory=lambda: Shares(0, ()))
     # Receipts of batches of earlier blocks that were finished in this one.
@@ -91,6 +93,12 @@ class BlockContext:
         """Call the handlers of the hook, in the order of the modules."""
         for handle in self.hooks.get(hook, ()):
             handle(*args, **kwargs)
+
+    def account_for(self, work: int) -> None:
+        """Work is done in this block in any case: housekeeping pays at most half of what it has left, batches the rest."""
+        part = min(work, max(self.work, 0) // 2)
+        self.work -= part
+        self.taken_from_batches += work - part
 
     def spend(self, work: int, *, done: bool = False) -> None:
         """Take work for the batch that is executed, before anything is written. Raises `NoRoom` if there is no room.

@@ -10,8 +10,9 @@ from parley.application.bounds import PER_EXPIRING_ENTRY, fixed
 from parley.application.state import State
 from parley.application.tables import LARGE, REST, Table
 
-# Entries and heights a block: what a block's work allows to be listed is less, so what is left over gets less.
-MAX_SWEPT = 1_024
+# Of work, a block. It is more than housekeeping has: batches pay for the rest, so that blocks list less while a backlog is
+# worked off.
+MAX_SWEPT = 192
 
 EXPIRY: Table[bytes, int, bytes] = Table(
     "expiry",
@@ -62,4 +63,4 @@ def sweep(block: BlockContext, tables: Mapping[str, tuple[Table[Any, *tuple[Any,
     left_over = reached if reached <= height else 0
     if left_over != behind:
         BEHIND.add(state, by=left_over - behind)
-    block.work -= min(MAX_SWEPT - room, block.work // 2)
+    block.account_for(MAX_SWEPT - room)

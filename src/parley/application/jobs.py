@@ -26,10 +26,14 @@ def carry_out(block: BlockContext, jobs: Mapping[JobTable, Job]) -> None:
     # Whatever the rest of the block's housekeeping took: nobody's expiries may hold up the jobs of others.
     block.work = max(block.work, block.budget.housekeeping // 4, 1)
     names = [organisation.name for organisation in block.genesis.organisations]
+    # Each block begins with another organisation: one piece of a job may be most of what there is.
+    first = block.height % len(names)
+    names = names[first:] + names[:first]
     busy = [name for name in names if any(table.first_stored(block.state, 1, name) for table in waiting)]
     total = block.work
     for turn, name in enumerate(busy):
-        block.work = share = total // (len(busy) - turn)
+        # The first one always has something to spend.
+        block.work = share = max(total // (len(busy) - turn), 0 if turn else 1)
         for table in waiting:
             _work_off(block, table, name, jobs[table])
         total -= share - block.work

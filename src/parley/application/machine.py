@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parley.application import expiry, jobs, keeping, strangers
+from parley.application import exceeding, expiry, jobs, keeping, strangers
 from parley.application.admission import Admission, OpenedBatch
 from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
@@ -137,10 +137,15 @@ class Machine:
         Once a batch of a session is put off, so are its later ones.
         """
         senders = {key: self._sender(block, key) for key in dict.fromkeys(one.author for one in batches)}
-        block.shares = shares = Shares(block.budget.left(block.work), senders.values())
+        left = block.budget.left(block.work - block.taken_from_batches)
+        allowed_from = exceeding.allowed_from(block, (name for name, _ in senders.values()))
+        may_exceed = [name for name, height in allowed_from.items() if height <= block.height]
+        block.shares = shares = Shares(left, senders.values(), may_exceed)
         receipts: list[BatchReceipt] = []
         waiting = [(one, 0) for one in batches]  # with the least that each takes
         for number in Pass:
+            if number is Pass.REST:  # of larger batches one fits: that of who had its last one longest ago
+                waiting.sort(key=lambda one: allowed_from[senders[one[0].author][0]])
             put_off: list[tuple[OpenedBatch, int]] = []
             sessions: set[Session] = set()
             for one, least in waiting:
@@ -154,6 +159,9 @@ class Machine:
                     sessions.add(session_of(one))
                     put_off.append((one, full.work))
             waiting = put_off
+        if shares.exceeding is not None:
+            share = block.budget.batches // len(block.genesis.organisations)
+            exceeding.note(block, *shares.exceeding, share)
         return [*receipts, *(self._put_off(block, one) for one, _ in waiting)]
 
     def _sender(self, block: BlockContext, key: bytes) -> Sender:

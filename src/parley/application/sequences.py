@@ -34,7 +34,8 @@ MAX_SEQUENCES = 262_144  # in the network, each of up to 3 KB
 # those of 2 000 full blocks, while batches are signed for some hundred heights.
 MAX_CHUNKS = 262_144
 ENTRY = Layout(">32sQI")  # digest, and the height and position of its receipt
-AGAIN = 64  # heights until a sequence is looked at again that was to go and is in use
+# Heights until a sequence is looked at again that was to go and is in use: it costs a block three units, and its user none.
+AGAIN = 1_024
 FULL = CHUNK * ENTRY.size  # bytes: the next batch begins a chunk
 
 

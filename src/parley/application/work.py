@@ -1,13 +1,13 @@
 """What one block may do: a budget of work, shared by organisations, then by their clients.
 
 All replicas must have applied a block before they can vote on. The unit is one entry of the state that is written, with
-its part of the root: about 30 microseconds. What takes time without writing is counted at the same rate.
+its part of the root: 30 to 100 microseconds. What takes time without writing is counted at the same rate.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -30,15 +30,16 @@ def of_expression(text: str) -> int:
 class Budget:
     """What the batches of one block may do, and what may go on in it that was decided in earlier blocks.
 
-    What housekeeping does is missing for batches, which have at least half. One batch may take all that batches have.
+    What housekeeping does is missing for batches, which have at least half. One batch may take more than its share of that,
+    but not in every block.
     """
 
-    batches: int = 2_048
-    housekeeping: int = 1_024
+    batches: int = 384
+    housekeeping: int = 96
 
     def left(self, housekeeping: int) -> int:
-        """What there is for batches, by what housekeeping has left."""
-        return self.batches - (self.housekeeping - housekeeping)
+        """What there is for batches, by what housekeeping has left: less than nothing, if it took more."""
+        return max(self.batches - (self.housekeeping - housekeeping), self.batches // 2)
 
 
 class NoRoom(Exception):  # noqa: N818 - it is no error: another pass, or another block, has room
@@ -60,20 +61,29 @@ class Pass(IntEnum):
 class Shares:
     """What is left of a block's budget, and for whom. It follows from the block's batches and the state alone.
 
-    The first batch that asks for anything always fits, whatever others leave: so nothing waits for ever.
+    One batch that takes more than its sender's whole share fits in the last pass, however little is left, if its organisation
+    may exceed. So nothing waits for ever.
     """
 
-    def __init__(self, work: int, senders: Iterable[Sender]) -> None:
+    def __init__(
+        self, work: int, senders: Iterable[Sender], may_exceed: Collection[str] = frozenset()
+    ) -> None:
+        """`may_exceed`: organisations that have paid for their last larger batch."""
         every = dict.fromkeys(senders)
         clients = Counter(organisation for organisation, _ in every)
         share = work // max(len(clients), 1)
         self._organisations = dict.fromkeys(clients, share)
-        self._clients = {sender: share // clients[sender[0]] for sender in every}
+        self._own = {sender: share // clients[sender[0]] for sender in every}
+        self._clients = dict(self._own)
         self.left = work
+        self._may_exceed = may_exceed
         self._sender: Sender = ("", b"")
         self._pass = Pass.CLIENT
-        self._nobody_asked = self._is_first = True
-        self._given = 0  # to the batch whose turn it is
+        # Of the batch whose turn it is: what it was given, and what of that is given back if there is no room for the rest.
+        self._given = self._refundable = 0
+        self._exceeds = False
+        # The organisation whose batch took more than its share, and how much that was.
+        self.exceeding: tuple[str, int] | None = None
 
     def turn(self, sender: Sender, number: Pass, least: int = 0) -> None:
         """A batch of this sender is to be executed, and what is spent from now on is for it. It counts for `BATCH` by itself.
@@ -81,12 +91,11 @@ class Shares:
         Raises `NoRoom` if there is no room for the least that it takes.
         """
         self._sender, self._pass = sender, number
-        self._is_first = self._nobody_asked
-        self._given = 0
-        if number is Pass.CLIENT:
-            self._charge(BATCH)
-        if least and least > self.room:
+        self._given = self._refundable = 0
+        self._exceeds = least > self.room
+        if self._exceeds and not self._may_take(least):
             raise NoRoom(least)
+        self._charge(BATCH)
 
     def spend(self, work: int, *, done: bool = False) -> None:
         """Take work for the batch, before anything is written. Raises `NoRoom` if there is no room for so much.
@@ -95,12 +104,22 @@ class Shares:
         """
         if not work:
             return
-        if not self._is_first and work > self.room:
-            self._charge(-self._given)
-            raise NoRoom(self._given + work)
-        self._nobody_asked = False
+        if work > self.room and not self._exceeds:
+            if not self._may_take(self._given + work):
+                self._charge(-self._refundable - BATCH)
+                raise NoRoom(self._given + work)
+            self._exceeds = True
         self._charge(work)
-        self._given += 0 if done else work
+        self._given += work
+        self._refundable += 0 if done else work
+        if self._exceeds:
+            self.exceeding = self._sender[0], self._given
+
+    def _may_take(self, work: int) -> bool:
+        """Whether a batch that takes so much fits although there is less room."""
+        if self._pass is not Pass.REST or self.exceeding is not None or work <= self._own[self._sender]:
+            return False
+        return self._sender[0] in self._may_exceed
 
     def _charge(self, work: int) -> None:
         self.left -= work

@@ -20,6 +20,7 @@ from parley.cli import output
 from parley.cli.contexts import nearest
 from parley.cli.local_folder import make_folder, new_folder, provisioning, require_node_extra
 from parley.cli.network import INTERRUPTED, handling
+from parley.model.batches import MAX_MESSAGES
 
 T = TypeVar("T")
 Work = Callable[[Path], Coroutine[Any, Any, T]]  # what is done in the folder
@@ -37,7 +38,7 @@ SIGNALS = {
 
 Brokers = Annotated[int, typer.Option(min=1, max=32, help="Brokers, each a process of its own organisation.")]
 Size = Annotated[int, typer.Option(min=1, max=900_000, help="Bytes of a message.")]
-Batch = Annotated[int, typer.Option(min=1, max=10_000, help="Messages in a batch.")]
+Batch = Annotated[int, typer.Option(min=1, max=MAX_MESSAGES, help="Messages in a batch.")]
 Seconds = Annotated[float, typer.Option(min=0.5, max=86_400, help="Length of a window, after the warm-up.")]
 Runs = Annotated[int, typer.Option(min=1, max=100, help="Windows, each on a new network.")]
 Keep = Annotated[

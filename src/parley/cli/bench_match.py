@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from parley.application.operations import Operation, encode_operation
-from parley.application.work import BATCH as PER_BATCH
 from parley.application.work import Budget
-from parley.applications import DATA_SHARD, VERSION
+from parley.applications import VERSION, data_shard
 from parley.bench.figures import Case, spread
 from parley.cli import output
 from parley.cli.bench_memory import Memory
@@ -36,16 +35,17 @@ from parley.model.batches import (
 from parley.model.credentials import prove_registration
 from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
 from parley.model.refusals import OK
-from parley.modules.publishing.budget import MESSAGES, work_of
 from parley.modules.registry.operations import RegisterClient
-from parley.modules.subscriptions.matching import HEAD, LEAST
+from parley.modules.staging.numbering import MAX_NUMBERED_BYTES
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
 
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
 TOPIC = "bench"
 BATCH = 100  # messages
-SETUP_BLOCK = 128  # operations: a block has room for more
+SETUP_BLOCK = 128  # operations
+# What matching takes is measured here, not what a block may do.
+SHARD = data_shard(MAX_NUMBERED_BYTES, Budget(2**20, 2**20))
 PAYLOAD = 128
 
 
@@ -65,11 +65,6 @@ def match(  # noqa: PLR0917 - each argument is an option of the command line
     """
     if matching > subscriptions:
         raise typer.BadParameter("there are fewer subscriptions than matching ones", param_hint="--matching")
-    if (work := _work(messages, matching)) > (room := Budget().batches):
-        raise typer.BadParameter(
-            f"such a block is {work} units of work, and has room for {room}; choose fewer of one",
-            param_hint="--messages x --matching",
-        )
     if quick:
         blocks, runs = min(blocks, 5), min(runs, 3)
     cases = {
@@ -96,13 +91,6 @@ def measure(subscriptions: int, matching: int, blocks: int, messages: int) -> fl
     return sum(chain.publish(messages) for _ in range(blocks)) / blocks
 
 
-def _work(messages: int, matching: int) -> int:
-    """What a block of these messages is charged: tags, comparisons, and a head for each batch and constraint."""
-    size = min(messages, BATCH)
-    each = PER_BATCH + size // MESSAGES + work_of(matching * (size * LEAST + HEAD))
-    return -(-messages // BATCH) * each
-
-
 def _constraint(i: int, matching: int) -> str:
     if i < matching:
         return f'kind == "wanted" and shade != {i}'
@@ -118,7 +106,7 @@ class _Chain:
         )
         genesis = _genesis(self._admin.public, max(subscriptions, 1))
         self._chain = genesis.chain
-        self._machine = DATA_SHARD.mount(genesis).machine
+        self._machine = SHARD.mount(genesis).machine
         self._store = Memory(4)
         self._first = genesis_block(Instance(self._chain, 0, 0, 1, VERSION), bytes(32), 0).header
         self._height = 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
 from tests.application.world import ADMIN, World, actor, mount, tagged
 
+from parley.application import exceeding
 from parley.application.quotas import HELD
 from parley.application.sequences import SEQUENCES
 from parley.application.work import Budget
@@ -18,7 +20,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.subscriptions import matching
 from parley.modules.subscriptions import rules as subscriptions
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX, SubscriptionIndex
-from parley.modules.subscriptions.matching import HEAD
+from parley.modules.subscriptions.matching import HEAD, LEAST
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS
 from parley.modules.topics.operations import AlterTopic
@@ -29,7 +31,7 @@ ALICE, BOB, CAROL = actor("alice"), actor("bob"), actor("carol")
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(budget, "MAX_COMPARED", 2 * HEAD + 30)
+    monkeypatch.setattr(budget, "MAX_COMPARED", 2 * HEAD + 10 * LEAST)
     world = World()
     world.topic("orders")
     world.client("alice")
@@ -41,7 +43,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.publish(CAROL, "quiet")
     for client in (ALICE, BOB):
         world.publish(client, "orders")
-    monkeypatch.setattr(DATA_SHARD, "budget", Budget(14))  # one for housekeeping, four for each of the three
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(13))  # one for housekeeping, four for each of the three
     return world
 
 
@@ -60,6 +62,15 @@ def test_a_batch_that_asks_too_much_is_refused_for_good(world: World) -> None:
     assert batch.digest in world.outcomes[-1].settled
 
 
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch may take more than its share."""
+    monkeypatch.setattr(
+        exceeding, "allowed_from", lambda _, organisations: dict.fromkeys(organisations, 2**64 - 1)
+    )
+
+
+@pytest.mark.usefixtures("strict")
 def test_a_batch_that_others_leave_no_room_for_is_put_off_and_applied_later(world: World) -> None:
     first = world.publication(ALICE, "orders", *[tagged(a=1)] * 5)
     late, next_of_late = (world.publication(BOB, "orders", *[tagged(a=1)] * size) for size in (3, 1))
@@ -68,8 +79,8 @@ def test_a_batch_that_others_leave_no_room_for_is_put_off_and_applied_later(worl
     quiet = world.publication(CAROL, "quiet")
     receipts = world.order(first, late, next_of_late, small, quiet)
     assert [(receipt.digest, receipt.code) for receipt in receipts] == [
+        (quiet.digest, OK),  # within its client's share, the others within the organisation's
         (first.digest, OK),
-        (quiet.digest, OK),
         (small.digest, OK),
         (late.digest, Busy.code),
         (next_of_late.digest, Busy.code),
@@ -81,14 +92,22 @@ def test_a_batch_that_others_leave_no_room_for_is_put_off_and_applied_later(worl
     assert [receipt.outcome for receipt in world.order(late, next_of_late)] == [Published(12), Published(15)]
 
 
-def test_the_first_batch_of_a_block_has_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_more_than_a_block_has_gets_through_as_often_as_the_share_of_its_organisation_allows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(2))
-    batches = [world.publication(BOB, "orders", *[tagged(a=1)] * 5) for _ in range(4)]
-    for position in range(4):
-        codes = [receipt.code for receipt in world.order(*batches[position:])]
-        assert codes == [OK, Busy.code, Busy.code, Busy.code][: 4 - position]
+    batches, heights = [world.publication(BOB, "orders", *[tagged(a=1)] * 5) for _ in range(4)], list[int]()
+    while batches:
+        codes = [receipt.code for receipt in world.order(*batches)]
+        assert set(codes[1:]) <= {Busy.code}
+        if codes[0] == OK:
+            heights.append(world.height)
+            del batches[0]
+    cost, share = 4, 1  # a share counts for one at least
+    assert [after - before for before, after in pairwise(heights)] == [cost // share] * 3
 
 
+@pytest.mark.usefixtures("strict")
 def test_a_put_off_batch_leaves_nothing_in_the_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(12))
     fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * 5), world.publication(CAROL, "quiet")]

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.application.world import ADMIN, Memory, World, actor, mount, tagged
 
+from parley.application.work import Budget
+from parley.applications import DATA_SHARD
 from parley.model.refusals import PermissionDenied
 from parley.modules.retention import rules
 from parley.modules.retention.deadlines import Deadlines
@@ -290,6 +292,7 @@ def test_many_logs_that_end_at_once_are_worked_off_over_several_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rules, "MAX_MOVED", 100)
+    monkeypatch.setattr(DATA_SHARD, "budget", Budget(4_096, 1_024))
     world = make(1_000, partitions=64)
     names = [f"t{i}" for i in range(4)]
     for name in names:

@@ -580,6 +580,7 @@ def test_a_client_may_have_only_so_many_writers(world: World, monkeypatch: pytes
 def narrow(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Asking one constraint costs 3 for each message. Numbering a batch of one part takes 6 besides."""
     monkeypatch.setattr(matching, "HEAD", 0)
+    monkeypatch.setattr(matching, "LEAST", 3)
     monkeypatch.setattr(budget, "COMPARISONS", 1)
     monkeypatch.setattr(budget, "MAX_COMPARED", 30)
     world.do(BOB, Subscribe("orders", "c != 1"))
@@ -628,22 +629,22 @@ def test_whoever_would_make_committed_batches_too_costly_waits_until_they_are_nu
 def test_matching_that_does_not_fit_in_a_block_goes_on_in_the_next(
     narrow: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = stage(narrow, 8, 8, 4)  # 24, 24 and 12 comparisons
+    batches = stage(narrow, 8, 8, 8, 4)  # 24, 24, 24 and 12 comparisons
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(55, 2))
     receipts = narrow.order(narrow.commit(ALICE, "orders", 0, *batches))
-    assert outcomes(receipts) == [Done(), Published(0)]
-    assert outcomes(narrow.order()) == [Published(8), Published(16)]
+    assert outcomes(receipts) == [Done(), Published(0), Published(8)]  # one takes more than there is
+    assert outcomes(narrow.order()) == [Published(16), Published(24)]
 
 
-def test_a_block_whose_own_batches_use_the_budget_up_numbers_one_all_the_same(
+def test_a_block_whose_own_batches_use_the_budget_up_numbers_some_all_the_same(
     narrow: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(100, 20))
-    batches = stage(narrow, 8, 8)
+    batches = stage(narrow, 8, 8, 8)
     own = [
         narrow.publication(BOB, "orders", *[tagged(n=i)] * 5, partition=1, session=bytes([i]) * 16)
         for i in range(3)
     ]
     receipts = narrow.order(*own, narrow.commit(ALICE, "orders", 0, *batches))
-    assert [receipt.code for receipt in receipts] == [OK] * 5
-    assert receipts[4].digest == batches[0].digest
+    assert [receipt.code for receipt in receipts] == [OK] * 6
+    assert [receipt.digest for receipt in receipts[4:]] == [batch.digest for batch in batches[:2]]

@@ -61,7 +61,9 @@ def small(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A block does so little that a commit of a few batches takes several; a constraint costs 3 for each message."""
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(60, 30))
     monkeypatch.setattr(checking, "READS", 1)
+    monkeypatch.setattr(checking, "LOOKED_AT", 8)
     monkeypatch.setattr(matching, "HEAD", 0)
+    monkeypatch.setattr(matching, "LEAST", 3)
     monkeypatch.setattr(budget, "MAX_COMPARED", 45)
     return world
 
@@ -325,8 +327,8 @@ def test_a_commit_of_very_many_batches_makes_no_block_touch_many_entries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [world.staged(ALICE, "orders", tagged(n=at), not_after=world.height + 900) for at in range(600)]
-    for first in range(0, len(made), 200):
-        assert {one.code for one in world.order(*made[first : first + 200])} == {OK}
+    for first in range(0, len(made), 40):
+        assert {one.code for one in world.order(*made[first : first + 40])} == {OK}
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(128, 64))
     touched = [0]
     for name in ("load", "put", "delete"):

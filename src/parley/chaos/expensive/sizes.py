@@ -14,8 +14,8 @@ class Size(Struct, frozen=True, forbid_unknown_fields=True):
     subscriptions: int = 1_000  # that each of them holds
     churned: int = 1_000  # subscriptions that one client begins and ends
     staged_batches: int = 1_000  # committed at once, each as costly to match as a batch may be
-    rows_per_batch: int = 10_000  # of the large commit
-    row_batches: int = 11
+    rows_per_batch: int = 4_000  # of the large commit
+    row_batches: int = 28
     costly_batches: int = 400  # as costly as those, published
     busy_batches: int = 1_000  # the same, each in a session of its own
     wrong_batches: int = 4_000  # with a sequence that is never reached

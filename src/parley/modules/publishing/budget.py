@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parley.application.work import Budget
 from parley.model.refusals import LimitExceeded
-from parley.modules.subscriptions.matching import HEAD
+from parley.modules.subscriptions.matching import HEAD, LEAST, MAX_WAITING
 
 COMPARISONS = HEAD  # that take the time of one unit of work, about: half a microsecond each
 MESSAGES = 16  # whose tags are read in that time
-MAX_COMPARED = Budget().batches * COMPARISONS  # of one batch
+# Of one batch: a message that meets as many constraints as may wait under one equality can be published by itself.
+MAX_COMPARED = MAX_WAITING * (HEAD + LEAST)
 
 
 def work_of(compared: int) -> int:

@@ -23,14 +23,22 @@ from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.tables import TopicRecord
 
-RESERVED = (
-    16  # heights for which room is reserved for a commit that is not ordered again; pools propose it sooner
-)
+# Heights for which room is reserved for a commit that goes no further. Pools propose it sooner, but there may be no room
+# for it while its organisation pays for a batch that took more than its share.
+RESERVED = 64
 # Heights after which a client whose commit was not ordered again in that time may reserve room once more: or somebody
 # could keep all new constraints off a topic with a commit that never ends.
 LAPSED = 512
-READS = 2  # batches that are looked at in the time of one unit of work
+READS = 4  # batches that are looked at in the time of one unit of work
+# Batches that a commit looks at in one piece, or it waits: a full block would let it look at a few.
+LOOKED_AT = 384
+HASHED = 256  # digests that are hashed and written in that time
 _NEVER = 2**64 - 1
+
+
+def work_of(digests: int) -> int:
+    """What looking at the first batches of a commit takes, and hashing what it names. It is paid before either is done."""
+    return -(-min(digests, LOOKED_AT) // READS) + digests // HASHED
 
 
 def check(block: BlockContext, publisher: bytes, topic: TopicRecord, operation: CommitStage) -> Room:
@@ -104,14 +112,15 @@ def _is_of(known: CommittingRecord, operation: CommitStage) -> bool:
 def _go_on(
     block: BlockContext, publisher: bytes, topic: TopicRecord, operation: CommitStage, found: CommittingRecord
 ) -> CommittingRecord:
-    """Look at more batches, as many as the block allows. Raises `NoRoom` if that is none at all."""
+    """Look at the next batches, whose price is paid, and at as many more as there is room for."""
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     checked, first, room = found.checked, (found.until, found.expiring), found.room
-    for place, digest in enumerate(operation.digests[found.checked :]):
+    waiting = operation.digests[found.checked :]
+    for place, digest in enumerate(waiting):
         record = _require_staged(block, publisher, topic, operation, digest)
         compared = _at_most(record, index)
         counted = compared > budget.MAX_COMPARED
-        work = (place % READS == 0) + (_work_of_counting(record) if counted else 0)
+        work = (place >= LOOKED_AT and place % READS == 0) + (_work_of_counting(record) if counted else 0)
         if work:
             if place and work > block.shares.room:
                 break

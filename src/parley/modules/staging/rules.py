@@ -60,7 +60,6 @@ MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered
 CHUNK = 512  # batches of a commit in one entry
 _DECIDING = 8  # entries that any commit writes
-_HASHED = 128  # digests that are hashed and written in the time of one entry
 
 
 def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Staged | Duplicate:
@@ -211,8 +210,8 @@ def _enqueue(
 
 
 def _cost_of_commit(_reader: Reader, _by: Principal, operation: CommitStage) -> int:
-    """What deciding it takes: entries, and hashing what it names. Looking at the batches is charged as that goes on."""
-    return _DECIDING + len(operation.digests) // _HASHED
+    """What deciding it takes. Looking at more batches than the first is charged as that goes on."""
+    return _DECIDING + checking.work_of(len(operation.digests))
 
 
 def module(numbered_bytes: int = MAX_NUMBERED_BYTES) -> Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from parley.application.block import BlockContext
-from parley.application.expiry import cancel, look_again
+from parley.application.expiry import MAX_SWEPT, cancel, look_again
 from parley.application.quotas import HELD, Quota
 from parley.application.state import State
 from parley.crypto.hashing import DIGEST_SIZE
@@ -101,9 +101,7 @@ def drop(block: BlockContext, digest: bytes, record: StagedRecord) -> int:
     """Delete a batch that will never be numbered, its body included. Returns what that takes of a block's housekeeping."""
     forget(block.state, digest, record)
     block.dropped.append(digest)
-    return max(
-        work_of(record), charge(record.size, record.count) * block.budget.housekeeping // DROPPED_BYTES
-    )
+    return max(work_of(record), charge(record.size, record.count) * MAX_SWEPT // DROPPED_BYTES)
 
 
 def parts_of(messages: Sequence[Message]) -> list[ContentRecord]:

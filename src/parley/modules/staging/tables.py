@@ -48,7 +48,7 @@ class StagedRecord(Record, frozen=True):
     until: U64
     at: Position  # of its receipt
     parts: U32  # its `ContentRecord`s
-    compared: U64  # comparisons that matching it took when it was staged
+    compared: U64  # comparisons of matching it, when it was staged or last passed over
 
 
 class ContentRecord(Record, frozen=True):

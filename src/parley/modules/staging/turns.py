@@ -1,7 +1,7 @@
 """Whose batches are numbered next: those of organisations in turn, and within each those of its clients (P23).
 
-This is start-time fair queueing. Each organisation and client that waits has a tag, which grows by what is numbered for
-it; the lowest comes next. One that begins to wait is put behind the others: each of them gets one more batch, and then it
+This is start-time fair queueing. Each organisation and client that waits has a tag, which grows by the work that is done
+for it, also in vain; the lowest comes next. One that begins to wait is put behind the others: each of them gets one more batch, and then it
 is the newcomer's turn, however much the others have. A client's own batches come in the order of its commits.
 """
 
@@ -104,13 +104,25 @@ class Turns:
 
     def charge(self, client: Client, cost: int) -> None:
         """The first batch of the client that `next` gave has had its turn, and its entry is settled if it was the last."""
-        name, client.tag, client.done = client.organisation, client.tag + cost, client.done + 1
-        waiting, heap = self._waiting[name], self._heaps[name]
-        self._waiting[name] = replace(waiting, tag=waiting.tag + cost, last=max(waiting.last, client.tag))
+        self._pay(client, cost)
+        client.done += 1
+        heap = self._heaps[client.organisation]
         if client.done < len(client.entry.digests) or self._next_entry(client):
             heapq.heapreplace(heap, (client.tag, client.publisher))
         else:
             heapq.heappop(heap)
+
+    def pass_over(self, client: Client, cost: int) -> None:
+        """The next batch of the client that `next` gave does not fit: it pays for the look, and has no turn any more."""
+        self._pay(client, cost)
+        heapq.heappop(self._heaps[client.organisation])
+
+    def _pay(self, client: Client, cost: int) -> None:
+        client.tag += cost
+        waiting = self._waiting[client.organisation]
+        self._waiting[client.organisation] = replace(
+            waiting, tag=waiting.tag + cost, last=max(waiting.last, client.tag)
+        )
 
     def _next_entry(self, client: Client) -> bool:
         """Go on with the next entry of a client; returns whether there is one."""
@@ -134,8 +146,9 @@ class Turns:
                 continue
             TURNS.put(state, client.organisation, client.tag, client.publisher, record=b"")
             QUEUES.put(state, client.publisher, record=replace(client.queue, tag=client.tag))
-            rest = replace(client.entry, digests=client.entry.digests[client.done :])
-            COMMITTED.put(state, client.publisher, client.queue.first, record=rest)
+            if client.done:
+                rest = replace(client.entry, digests=client.entry.digests[client.done :])
+                COMMITTED.put(state, client.publisher, client.queue.first, record=rest)
         for name, waiting in self._waiting.items():
             if waiting.clients == left[name]:
                 WAITING.delete(state, name)

@@ -199,7 +199,7 @@ class MatchingIndex:
 
 
 _NONE: dict[bytes, None] = {}
-LEAST = 3  # comparisons that evaluating and numbering is worth, however short the constraint
+LEAST = 8  # comparisons that evaluating and numbering is worth, however short the constraint
 _PRECISION = 16  # of logarithms: parts of a power of two
 
 

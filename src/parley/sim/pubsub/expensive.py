@@ -22,10 +22,10 @@ from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
 from parley.sim.pubsub.roles import Administrator, Role, Step, enough, message, nothing
 
-SCALE = 16
+SCALE = 4
 WIDE = "wide"  # a topic with many partitions
 COSTLY = "costly"  # a topic whose messages are expensive to match
-# A quarter of what may be: all orders of a subscription end in one block, and 64 of them would be half of its limit here.
+# A quarter of what may be: all orders of a subscription end in one block, and 64 of them would be two thirds of its budget here.
 PARTITIONS = 16
 TOPICS = 3  # that get more partitions at a time
 CONSTRAINTS = (24, 40)  # of each of them
