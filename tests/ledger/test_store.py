@@ -473,3 +473,11 @@ def test_a_store_that_is_closed_ends_its_frozen_views_and_can_be_opened_again(pa
         view.get(b"a")
     with opened(path, create=False) as again:
         assert again.get(b"a") == b"1"
+
+
+def test_a_store_that_is_opened_again_has_the_cache_that_it_is_told(path: Path) -> None:
+    """Once it had a small one of the library's, and every read of a large store loaded the whole index of a file."""
+    capacity = "rocksdb.block-cache-capacity"
+    for create in (True, False):
+        with Store.open(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
+            assert store.measured(capacity) == 12 * 1024 * 1024

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from rocksdict import (
     AccessType,
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBRecoveryMode,
@@ -35,6 +36,7 @@ CACHE_BYTES = (
 )  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024  # of new entries, at most a quarter of the cache
 WRITE_BUFFERS = 3
+METADATA_BYTES = 4 * 1024  # of a piece of a file's index or filter
 BLOB_BYTES = (
     2 * 1024
 )  # values from this size on lie apart: sorting them again and again would cost more than they do
@@ -93,7 +95,9 @@ class Store(AbstractContextManager["Store"]):
         _require_place(path, create=create)
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
-            db = Rdict(str(path), _options(cache_bytes), access_type=access)
+            options = _options(cache_bytes)
+            # Said twice: of a store that exists, the library would take those of its entries from a file, which names no cache.
+            db = Rdict(str(path), options, column_families={"default": options}, access_type=access)
         except Exception as error:
             raise _unopened(path, error) from error
         store = cls(path, db)
@@ -407,6 +411,12 @@ def _options(cache_bytes: int) -> Options:
     table.set_cache_index_and_filter_blocks(True)  # or they grow with the data, outside the cache
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_bloom_filter(10, False)
+    # Index and filter of a file in pieces: as one block, they soon find no place in a shard of the cache any more, and then
+    # every read loads and checks a megabyte.
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_metadata_block_size(METADATA_BYTES)
+    table.set_pin_top_level_index_and_filter(True)
     options = Options(raw_mode=True)  # the default would pickle
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
