@@ -1,7 +1,7 @@
 """What one block may do: a budget of work, shared by organisations, then by their clients.
 
 All replicas must have applied a block before they can vote on. The unit is one entry of the state that is written, with
-its part of the root: 30 to 100 microseconds. What takes time without writing is counted at the same rate.
+its part of the root: about 30 microseconds. What takes time without writing is counted at the same rate.
 """
 
 from __future__ import annotations

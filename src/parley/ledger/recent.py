@@ -1,4 +1,7 @@
-"""The store as it was a few blocks ago: a proof is made for the state of a certified header, and that one lies behind."""
+"""The store as it was a few blocks ago: a proof is made for the state of a certified header, and that one lies behind.
+
+Whoever remembers what blocks replaced sees all that execution reads and writes, so it also keeps what was used lately.
+"""
 
 from __future__ import annotations
 
