@@ -115,9 +115,10 @@ formal-quick: $(STAMP)
 	@if command -v spin >/dev/null && command -v cc >/dev/null; then $(BIN)/python formal/check.py --quick; \
 	else echo "formal: Spin is not installed, so the model is not checked here; make formal installs it"; fi
 
-# Without --upgrade the versions already in the file stay where they still fit.
+# Without --upgrade the versions already in the file stay where they still fit. Extras are kept: older versions of pip
+# look for the newest release of what is required with an extra and pinned without it, and refuse it for its hash.
 lock: $(STAMP) ## resolve the dependencies anew into requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-strip-extras \
 	  --no-emit-index-url --no-emit-find-links --extra node --extra bench --extra spark --group dev $(LOCK_ARGS) pyproject.toml -o requirements.lock
 	@if grep -nE '://|file:' requirements.lock; then echo "requirements.lock must not hold addresses" >&2; exit 1; fi
 
