@@ -10,9 +10,8 @@ from tests.application.world import World, make_genesis
 
 from parley.application.application import OWN_VERSIONS, Application
 from parley.application.bounds import Bound, Most, counted, fixed, following, ledger, number
-from parley.application.module import AnyTable
 from parley.application.quotas import COUNTS, Quota
-from parley.application.tables import TEXT, Table
+from parley.application.tables import TEXT, AnyTable, Table
 from parley.applications import DATA_SHARD, MODULES
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS, TOPICS

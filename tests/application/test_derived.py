@@ -38,6 +38,8 @@ def test_after_every_block_it_equals_what_is_made_of_the_store(seed: int, restar
     for batches, time in history.blocks(30):
         world.apply(*batches, time=time)
         assert kept(world) == rebuilt(world)
+        for table, first in world.machine._first_keys.known.items():
+            assert first == min((table.key(*key) for key in world.table(table)), default=None)
         if world.height in restarts:
             world.machine, world.keeper = mount(world.genesis)
             assert world.machine.derived is None

@@ -17,10 +17,10 @@ from tests.application.histories import History
 from tests.application.world import ADMIN, Actor, Signed, World, actor, registration, tagged
 
 from parley.application import sequences
-from parley.application.module import AnyTable
 from parley.application.quotas import COUNTS, HELD
 from parley.application.sequences import CHUNK, CHUNKS, ENTRY, SEQUENCES, SESSIONS
 from parley.application.strangers import REMEMBERED, STRANGERS
+from parley.application.tables import AnyTable
 from parley.application.work import Budget
 from parley.applications import DATA_SHARD
 from parley.model.batches import MAX_NOT_AFTER

@@ -8,6 +8,7 @@ import pytest
 from tests.application.world import ADMIN, ADMINS, Actor, Signed, World, actor, closings, mount, tagged
 
 from parley.application import expiry
+from parley.application.state import State
 from parley.application.work import BATCH, NEW_SEQUENCE, Budget, NoRoom, Pass, Shares, of_expression
 from parley.applications import DATA_SHARD
 from parley.ledger import layout
@@ -129,6 +130,23 @@ def test_a_broker_that_starts_again_while_a_topic_grows_goes_on_alike(world: Wor
         other = mount(world.genesis)[0].apply(world.next_block([]), [], world.store)
         world.wait(1)
         assert other.state_root == world.root
+
+
+def test_jobs_and_expiries_are_looked_for_only_where_there_may_be_some(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic("wide")
+    subscribe(world, ALICE, "wide", 60)
+    known = world.machine._first_keys.known
+    assert known[GROWING] is None
+    world.do(ADMIN, AlterTopic("wide", 64, None, None, None))
+    assert known[GROWING] == GROWING.key(A, "wide")
+    while world.table(GROWING):
+        world.apply()
+    assert GROWING not in known  # until the next block looks
+    world.apply()
+    monkeypatch.setattr(State, "stored_keys", lambda *_: pytest.fail("a look"))
+    world.apply()
 
 
 def test_leases_that_end_while_a_deleted_topic_is_cleared_away_leave_no_order_behind(

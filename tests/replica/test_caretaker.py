@@ -13,7 +13,7 @@ from tests.replica.driver import Cluster, Member
 
 from parley.application.keeping import RECEIPTS, TO_ERASE
 from parley.application.machine import Machine
-from parley.application.module import AnyTable
+from parley.application.tables import AnyTable
 from parley.applications import DATA_SHARD
 from parley.consensus.types import Block, Vote
 from parley.crypto.encoding import u64

@@ -15,11 +15,11 @@ from parley.application.expiry import BEHIND, EXPIRY
 from parley.application.jobs import Job
 from parley.application.keeping import Keeper
 from parley.application.machine import Machine
-from parley.application.module import AnyTable, Apply, Cost, Index, Module
+from parley.application.module import Apply, Cost, Index, Module
 from parley.application.operations import Operation, OperationDecoder
 from parley.application.rows import EVIDENCE, LEDGER_TABLES
 from parley.application.state import State
-from parley.application.tables import Reader
+from parley.application.tables import AnyTable, Reader
 from parley.application.texts import TEXTS
 from parley.application.work import OPERATION, Budget
 from parley.ledger.application import Mounted

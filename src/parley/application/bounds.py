@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from parley.model.genesis import Genesis
 
 if TYPE_CHECKING:
     from parley.application.quotas import Quota
-    from parley.application.tables import Table
-
-    AnyTable = Table[Any, *tuple[Any, ...]]
+    from parley.application.tables import AnyTable
 
 # A number, or the name of one in the genesis file's limits.
 Limit = int | Literal["clients", "topics", "subscriptions_per_client"]

@@ -7,8 +7,9 @@ from typing import Any
 
 from parley.application.block import BlockContext
 from parley.application.bounds import PER_EXPIRING_ENTRY, fixed
+from parley.application.first_keys import FirstKeys
 from parley.application.state import State
-from parley.application.tables import LARGE, REST, Table
+from parley.application.tables import LARGE, REST, AnyTable, Table
 
 # Of work, a block. It is more than housekeeping has: batches pay for the rest, so that blocks list less while a backlog is
 # worked off.
@@ -42,7 +43,7 @@ def cancel(state: State, height: int, key: bytes) -> None:
     EXPIRY.delete(state, height, key)
 
 
-def sweep(block: BlockContext, tables: Mapping[str, tuple[Table[Any, *tuple[Any, ...]], Expire]]) -> None:
+def sweep(block: BlockContext, tables: Mapping[str, tuple[AnyTable, Expire]], first_keys: FirstKeys) -> None:
     """Work off the lists up to this height, as far as one block may. It is the first thing that a block does.
 
     What waits a little longer has expired all the same: nothing that could still apply depends on it.
@@ -50,8 +51,11 @@ def sweep(block: BlockContext, tables: Mapping[str, tuple[Table[Any, *tuple[Any,
     state, height = block.state, block.height
     behind, room = BEHIND.count(state), MAX_SWEPT
     reached = behind or height
+    first = first_keys.of(state, EXPIRY)
+    lowest = height + 1 if first is None else EXPIRY.unpack(first)[0]  # nothing is listed for lower heights
     while reached <= height and room > 0:
-        for listed, key in EXPIRY.first_stored(state, room, reached):
+        entries = EXPIRY.first_stored(state, room, reached) if reached >= lowest else []
+        for listed, key in entries:
             EXPIRY.delete(state, listed, key)
             table, expire = tables[key.partition(b"/")[0].decode()]
             room -= expire(block, table.unpack(key), reached)

@@ -7,20 +7,19 @@ a block has for jobs, so that the backlog of one does not hold up the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from parley.application.block import BlockContext
-from parley.application.tables import Table
+from parley.application.first_keys import FirstKeys
+from parley.application.tables import AnyTable
 
 # Does a part of a job: (block, key of its entry) -> whether it is done. It takes what it does from `block.work`, and does at
 # least a little: what must stay together is done together, even if that is more than is left.
 Job = Callable[..., bool]
-JobTable = Table[Any, *tuple[Any, ...]]
 
 
-def carry_out(block: BlockContext, jobs: Mapping[JobTable, Job]) -> None:
+def carry_out(block: BlockContext, jobs: Mapping[AnyTable, Job], first_keys: FirstKeys) -> None:
     """Go on with the jobs, each organisation's within its share of the block's housekeeping."""
-    waiting = [table for table in jobs if table.first_stored(block.state, 1)]
+    waiting = [table for table in jobs if first_keys.of(block.state, table) is not None]
     if not waiting:
         return
     # Whatever the rest of the block's housekeeping took: nobody's expiries may hold up the jobs of others.
@@ -41,7 +40,7 @@ def carry_out(block: BlockContext, jobs: Mapping[JobTable, Job]) -> None:
     block.urgent = True
 
 
-def _work_off(block: BlockContext, table: JobTable, organisation: str, job: Job) -> None:
+def _work_off(block: BlockContext, table: AnyTable, organisation: str, job: Job) -> None:
     for key in table.first_stored(block.state, max(block.work, 0), organisation):
         if block.work <= 0:
             return

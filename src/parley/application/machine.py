@@ -9,6 +9,7 @@ from parley.application import exceeding, expiry, jobs, keeping, strangers
 from parley.application.admission import Admission, OpenedBatch
 from parley.application.block import BlockContext, Derived
 from parley.application.executed import Executed
+from parley.application.first_keys import FirstKeys
 from parley.application.sequences import ProducerSequence
 from parley.application.state import State
 from parley.application.work import STRANGER, NoRoom, Pass, Sender, Shares, of_expression
@@ -38,6 +39,7 @@ class Machine:
         self._admission = Admission(self._chain, application.decode_operation, application.batch_kinds)
         self._principal = application.principals(genesis)
         self._derived: dict[Derived[Any], Any] = {}
+        self._first_keys = FirstKeys((expiry.EXPIRY, *application.jobs))
         self._height: int | None = None  # of the state that these are derived from
         self.executed = Executed()
 
@@ -64,11 +66,11 @@ class Machine:
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         context = self._begin(block, state)
         application = self._application
-        expiry.sweep(context, application.expiring)
+        expiry.sweep(context, application.expiring, self._first_keys)
         for module in application.modules:
             if module.begin_block is not None:
                 module.begin_block(context)
-        jobs.carry_out(context, application.jobs)
+        jobs.carry_out(context, application.jobs, self._first_keys)
         opened = in_turn([self._admission.recall(digest, body) for digest, body in batches])
         context.room -= sum(len(body) for _, body in batches)
         receipts = self._execute_all(context, opened)
@@ -86,11 +88,13 @@ class Machine:
         )
         self._admission.forget(settled)
         self.executed.batches.update(codes)
+        self._first_keys.follow(context.state)
         return self._results(context, state, receipts, leaves, settled)
 
     def _begin(self, block: Block, state: KeyValue) -> BlockContext:
         if self._height is None or self._height != block.height - 1:
             self._derived = {one: one.load(state) for one in self._application.derived}
+            self._first_keys.forget()
         self._height = None  # until this block is done
         return BlockContext(
             height=block.height,

@@ -17,7 +17,7 @@ from parley.application.jobs import Job
 from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.application.state import State
-from parley.application.tables import Reader, Table
+from parley.application.tables import AnyTable, Reader
 from parley.ledger.application import Erasure, KeyValue
 from parley.model.genesis import Genesis
 from parley.model.names import Position
@@ -26,7 +26,6 @@ from parley.model.receipts import BatchReceipt, Leaf, Outcome
 from parley.model.refusals import Refused
 from parley.model.texts import Texts
 
-AnyTable = Table[Any, *tuple[Any, ...]]
 # What applies one operation; the receipt will be the leaf at the position.
 Apply = Callable[[BlockContext, Principal, Any, Position], Outcome]
 ApplyBatch = Callable[[BlockContext, Principal, OpenedBatch, Position], Outcome]

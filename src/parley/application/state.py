@@ -63,6 +63,10 @@ class State:
         """The first keys under `prefix` as they were before this block."""
         return [key[len(ENTRIES) :] for key, _ in islice(self._store.scan(ENTRIES + prefix), limit)]
 
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        """The keys that this block has written or deleted, in no order, and whether each has an entry now."""
+        return ((key, self._values[key] is not None) for key in self._dirty)
+
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """What to write, in key order; None deletes."""
         for key in sorted(self._dirty):

@@ -278,6 +278,9 @@ class Table(Generic[R, *K]):
         return [self.unpack(key) for key in state.stored_keys(self.prefix(*leading), limit)]
 
 
+AnyTable = Table[Any, *tuple[Any, ...]]
+
+
 def encode_value(value: Struct | bytes | int) -> bytes:
     if isinstance(value, bytes):
         return value

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parley.application.module import AnyTable
-from parley.application.tables import Reader
+from parley.application.tables import AnyTable, Reader
 from parley.model.credentials import Credential
 from parley.model.genesis import Genesis
 from parley.model.names import is_topic
