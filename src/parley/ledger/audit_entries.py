@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import groupby, islice
 from typing import Literal, NoReturn, TypeVar
 
 import msgspec
@@ -18,11 +18,12 @@ from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
+from parley.model.names import Position
 from parley.model.refusals import Refused as InadmissibleError
 
 T = TypeVar("T")
 
-REMEMBERED = 64  # blocks whose indices are not derived again
+GROUP = 65_536  # entries of indices that are sorted by block at a time
 
 _Signed = Proposal | Vote | Timeout
 
@@ -99,39 +100,40 @@ def check_indices(
 ) -> None:
     """Every index leads to a receipt that gives it; that none is missing was seen block by block."""
     derived = Derived(keeper, store, layout.StateView(store))
-    known: OrderedDict[int, tuple[bytes, ...]] = OrderedDict()
-    for key, value in store.scan(under):
-        try:
-            _check_place((key, value), keeper, derived, known, store)
-        except Fault as fault:
+    entries = store.scan(under)
+    while some := list(islice(entries, GROUP)):
+        for fault in _wrong_places(some, keeper, derived, store):
             found(fault)
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
 
 
-def _check_place(
-    entry: tuple[bytes, bytes],
-    keeper: BodyKeeper,
-    derived: Derived,
-    known: OrderedDict[int, tuple[bytes, ...]],
-    store: KeyValue,
-) -> None:
-    (key, value), name = entry, entry[0].removeprefix(layout.APPLICATION)
+def _wrong_places(
+    entries: Iterable[tuple[bytes, bytes]], keeper: BodyKeeper, derived: Derived, store: KeyValue
+) -> Iterator[Fault]:
+    """A fault for each entry that leads to no receipt, or to one that does not give it. By block: its receipts are read once."""
+    places: list[tuple[Position, bytes, bytes]] = []
+    for key, value in entries:
+        try:
+            place = keeper.place_of(key.removeprefix(layout.APPLICATION), value)
+        except (*DECODE_ERRORS, ValueError) as error:
+            yield Fault(key, str(error))
+        else:
+            if place is not None:
+                places.append((place, key, value))
+    for height, of_block in groupby(sorted(places), lambda one: one[0][0]):
+        leaves = _receipts(store, height)
+        for place, key, value in of_block:
+            if place[1] >= len(leaves):
+                yield Fault(key, "leads nowhere")
+            elif not derived.gives(place, leaves[place[1]], (key.removeprefix(layout.APPLICATION), value)):
+                yield Fault(key, "does not lead to what it should")
+
+
+def _receipts(store: KeyValue, height: int) -> tuple[bytes, ...]:
+    """The receipts of a block; empty if they are missing or damaged."""
     try:
-        place = keeper.place_of(name, value)
-    except (*DECODE_ERRORS, ValueError) as error:
-        raise Fault(key, str(error)) from None
-    if place is None:
-        return
-    height, position = place
-    try:
-        if height not in known:
-            known[height] = layout.decode_receipts(store.get(layout.receipts(height)) or b"")
-        leaf = known[height][position]
-    except (*DECODE_ERRORS, IndexError):
-        raise Fault(key, "leads nowhere") from None
-    if not derived.gives(place, leaf, (name, value)):
-        raise Fault(key, "does not lead to what it should")
+        return layout.decode_receipts(store.get(layout.receipts(height)) or b"")
+    except DECODE_ERRORS:
+        return ()
 
 
 def check_rest(
