@@ -210,6 +210,28 @@ def test_a_wanted_batch_is_taken_in_spite_of_both_quotas(filler: list[bytes]) ->
     assert Ready(block.id) in pool.receive(1, data, 0)
 
 
+def test_a_fetched_batch_is_had_from_memory_until_its_block_is_executed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third = body(1), body(2), body(3)
+    monkeypatch.setattr(pool_module, "FETCHED_BYTES", len(first) + len(second))
+    pool = new_pool()
+    pool.fetch(block_of(first, second, third), committed=False)
+    for data in (first, second):
+        pool.receive(1, data, 0)
+    assert [pool.body(batch_digest(data)) for data in (first, second)] == [first, second]
+    pool.receive(1, third, 0)  # the oldest makes room
+    assert [pool.body(batch_digest(data)) for data in (first, second, third)] == [None, second, third]
+    assert len(pool) == pool.size == 0
+    pool.settle([batch_digest(second)], [batch_digest(second)], 1)
+    assert [pool.body(batch_digest(data)) for data in (second, third)] == [None, third]
+    pool.settle([batch_digest(third)], [], 2)
+    assert pool.body(batch_digest(third)) is None
+    pool.fetch(block_of(body(4)), committed=True)  # it may be an old one, whose body is erased soon
+    pool.receive(1, body(4), 2)
+    assert pool.body(batch_digest(body(4))) is None
+
+
 # -- proposing -----------------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,7 @@ __all__ = [
 
 SLACK = 2  # times its own limits that another broker's batches may take
 REMEMBERED = 16_384  # settled or fetched digests that are not taken in again: those of the last seconds
+FETCHED_BYTES = 8 * 1024 * 1024  # of fetched batches that are kept in memory until their block is executed
 
 
 def batch_digest(data: bytes) -> bytes:
@@ -138,6 +139,10 @@ class Pool:
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
         self._fetched: OrderedDict[bytes, None] = OrderedDict()
+        # Of these, the bodies of blocks that are to be voted for, until they are executed: from disk they would have to be
+        # checked again.
+        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bodies_size = 0
         self._fetches = Fetches(index, size)
         self._turns = Turns(size)
 
@@ -183,6 +188,8 @@ class Pool:
         # happened to send it must not be charged for it, and the block's limits bound it.
         if wanted:
             put(self._fetched, digest, None, REMEMBERED)
+            if self._fetches.votes_wait_for(digest):
+                self._keep_body(digest, data)
             self._fetches.answered(sender)
         else:
             intake = self._room(digest, pending)
@@ -198,8 +205,9 @@ class Pool:
         ]
 
     def body(self, name: bytes) -> bytes | None:
+        """The batch of this digest, if it waits for order, or was fetched lately for a vote and is not executed yet."""
         pending = self._pending.get(name)
-        return None if pending is None else pending.data
+        return self._bodies.get(name) if pending is None else pending.data
 
     def payload(self, exclude: Collection[bytes]) -> tuple[bytes, ...]:
         """What a leader may propose: of each entry broker, its authors and their sessions in turn, within a block's limits (P4)."""
@@ -248,6 +256,7 @@ class Pool:
         Returns the digests that no longer wait: those settled, given up or grown too old. What is given up may come again.
         """
         for name in ordered:
+            self._drop_body(name)
             if name in settled:
                 put(self._settled, name, None, REMEMBERED)
         done = self._turns.executed(ordered, settled, put_off, height)
@@ -285,6 +294,16 @@ class Pool:
         self._turns.add(name, pending.entry, pending.author, pending.session, span)
         share.waiting[name] = None
         share.size += len(pending.data)
+
+    def _keep_body(self, name: bytes, data: bytes) -> None:
+        self._drop_body(name)
+        self._bodies[name] = data
+        self._bodies_size += len(data)
+        while self._bodies_size > FETCHED_BYTES:
+            self._drop_body(next(iter(self._bodies)))
+
+    def _drop_body(self, name: bytes) -> None:
+        self._bodies_size -= len(self._bodies.pop(name, b""))
 
     def _forget(self, name: bytes) -> None:
         pending = self._pending.pop(name)
