@@ -12,7 +12,8 @@ from msgspec import Struct, inspect
 
 from parley.application import tables
 from parley.application.application import HOST, Application
-from parley.application.module import AnyTable, Module
+from parley.application.module import Module
+from parley.application.tables import AnyTable
 from parley.applications import DATA_SHARD
 from parley.client import texts as client_texts
 from parley.model import refusals

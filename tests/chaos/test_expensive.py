@@ -61,6 +61,7 @@ parley_batches_total{result="Busy"} 3.0
 parley_torn
 """
 HOLDS = """\
+parley_loop_held_max_seconds{job="start"} 0.75
 parley_loop_held_max_seconds{job="execution"} 0.5
 parley_loop_held_max_seconds{job="scrub"} 0.125
 parley_loop_held_max_seconds{job="timer"} 0.0625

@@ -1,5 +1,6 @@
 """What was persisted is read again, under one user, and a failure is never taken for a record."""
 
+import fcntl
 import os
 import resource
 import subprocess
@@ -135,14 +136,16 @@ def test_the_second_copy_is_begun_when_the_first_is_on_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[bool]] = []
-    sync = os.fdatasync
+    write = os.pwrite
     with SafetyFile.open(path) as file:
 
-        def watched(descriptor: int) -> None:
+        def watched(descriptor: int, record: bytes, offset: int) -> int:
+            assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DSYNC
+            written = write(descriptor, record, offset)
             seen.append([copy.startswith(b"record 2") for copy in file.read()[0]])
-            sync(descriptor)
+            return written
 
-        monkeypatch.setattr(os, "fdatasync", watched)
+        monkeypatch.setattr(os, "pwrite", watched)
         file.persist(0, b"record 2")
     assert seen == [[True, False], [True, True]]
 
@@ -248,12 +251,12 @@ def test_a_part_of_a_record_is_not_a_record(path: Path) -> None:
 
 
 def test_a_failed_sync_is_not_retried(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: int) -> None:
+    def fails(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     with SafetyFile.open(path) as file:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fdatasync", fails)
+            patch.setattr(os, "pwrite", fails)
             with pytest.raises(SafetyFileError, match="Input/output error"):
                 file.persist(0, b"record 2")
         with pytest.raises(SafetyFileError, match="takes no record since"):

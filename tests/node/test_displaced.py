@@ -13,9 +13,8 @@ import pytest
 from tests.node.network import LocalNetwork
 from tests.node.raw_client import RawClient, client, message, reach, registration
 from tests.node.test_crashes import patiently, run_node
-from tests.node.test_driver import MINE, RECORD, VOTE, Watched, make, stored
+from tests.node.test_driver import MINE, RECORD, VOTE, Watched, act, make, next_record, stored
 
-from parley.consensus.record import encode_record
 from parley.model.receipts import Done
 from parley.modules.publishing.receipts import Published
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -25,7 +24,7 @@ from parley.node.placement import DisplacedError
 from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import recover_storage
 from parley.node.storage import open_storage
-from parley.replica.ports import Effect, PersistSafety
+from parley.replica.ports import Effect
 
 
 @pytest.fixture
@@ -97,12 +96,12 @@ def test_nothing_signed_and_no_batch_leaves_a_broker_whose_folder_was_taken_away
     async def story() -> None:
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing)
-            number, state = storage.record
-            record = PersistSafety(1, encode_record(number + 1, state))
+            record = next_record(storage)
             watched = Watched(driver, storage, monkeypatch)
             attack(config.directory)
-            driver._step(lambda: [record if effect is RECORD else effect for effect in effects])
+            await act(driver, *(record if effect is RECORD else effect for effect in effects))
             driver._sync_as_planned()
+            await driver.until_free()
             assert "to 1: vote" not in watched.done
             assert isinstance(driver.failure.exception(), DisplacedError)
 
@@ -112,24 +111,30 @@ def test_nothing_signed_and_no_batch_leaves_a_broker_whose_folder_was_taken_away
 def test_a_folder_that_goes_away_while_a_record_is_synced_is_noticed_before_the_signature_leaves(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = open_storage(config)
-    persist = storage.safety.persist
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, storage, _ = make(config, closing)
+            watched = Watched(driver, storage, monkeypatch)
+            persist = storage.safety.persist
 
-    def persist_and_lose(slot: int, record: bytes) -> None:
-        persist(slot, record)
-        remove_data(config.directory)
+            def persist_and_lose(slot: int, record: bytes) -> None:
+                persist(slot, record)
+                remove_data(config.directory)
 
-    monkeypatch.setattr(storage.safety, "persist", persist_and_lose)
-    with pytest.raises(DisplacedError, match="under the running broker"):
-        storage.persist(1, encode_record(storage.record[0] + 1, storage.record[1]))
-    storage.close()
+            monkeypatch.setattr(storage.safety, "persist", persist_and_lose)
+            await act(driver, next_record(storage), VOTE)
+            assert watched.done == ["record"]
+            with pytest.raises(DisplacedError, match="under the running broker"):
+                await driver.failure
+
+    asyncio.run(story())
 
 
 def test_a_folder_that_was_moved_and_put_back_is_the_same(config: Config) -> None:
     storage = open_storage(config)
     for path in (config.data, config.safety, config.directory):
         path.rename(path.with_name("elsewhere")).rename(path)
-    storage.sync()
+    storage.require_in_place()
     storage.close()
     open_storage(config).close()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -32,7 +34,7 @@ from parley.model.receipts import BatchReceipt, Done, encode_leaf
 from parley.node.archive import BLOCK_BUDGET, Archive
 from parley.node.clock import WallClock
 from parley.node.config import Config, load
-from parley.node.driver import Driver
+from parley.node.driver import SLOW_DISK_MS, Driver
 from parley.node.feed import Feed
 from parley.node.logs import open_log
 from parley.node.provision import broker_directory, provision_network
@@ -100,6 +102,17 @@ def make(
     return driver, storage, links
 
 
+async def act(driver: Driver, *effects: Effect) -> None:
+    """A step of the replica with these effects, to its end."""
+    driver._step(lambda: list(effects))
+    await driver.until_free()
+
+
+def next_record(storage: Storage) -> PersistSafety:
+    number, state = storage.record
+    return PersistSafety(1, encode_record(number + 1, state))
+
+
 def batch(config: Config, sequence: int) -> AdmittedBatch:
     key = ed25519.SecretKey.from_seed(bytes(32))
     header = BatchHeader(
@@ -114,6 +127,7 @@ def test_submitted_batches_are_stored_at_once_and_announced_together_after_one_s
         with ExitStack() as closing:
             driver, storage, links = make(config, closing)
             driver.start()
+            await driver.until_free()
             batches = [batch(config, sequence) for sequence in range(3)]
             for one in batches:
                 assert driver.submit(one) is Intake.TAKEN
@@ -150,6 +164,7 @@ def test_nothing_leaves_a_broker_whose_disk_has_failed(config: Config) -> None:
         with ExitStack() as closing:
             driver, storage, links = make(config, closing)
             driver.start()
+            await driver.until_free()
             assert driver.submit(batch(config, 0)) is Intake.TAKEN
             storage.store.close()
             async with asyncio.timeout(SECONDS):
@@ -166,7 +181,7 @@ def test_whoever_sends_what_is_refused_is_named(config: Config) -> None:
         blamed: list[tuple[int, Reason]] = []
         with ExitStack() as closing:
             driver, _, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
-            driver.receive(2, b"\xc1")
+            await driver.receive(2, b"\xc1")
             assert blamed == [(2, Reason.MALFORMED)]
 
     asyncio.run(story())
@@ -186,8 +201,7 @@ def test_what_was_put_off_is_on_disk_before_anything_is_signed(config: Config) -
             driver._step(lambda: [Write(((b"k", b"v"),), sync=True, deferrable=True)])
             assert driver._dirty
             assert storage.store.get(b"k") == b"v"
-            number, state = storage.record
-            driver._step(lambda: [PersistSafety(1, encode_record(number + 1, state))])
+            await act(driver, next_record(storage))
             synced.append(not driver._dirty)
             assert synced == [True]
 
@@ -199,11 +213,11 @@ class Watched:
 
     def __init__(self, driver: Driver, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
-        write, sync, persist = storage.store.write, storage.store.sync, storage.safety.persist
+        write, sync, persist = storage.store.write, storage.store.sync_log, storage.safety.persist
 
         def watched_write(entries: Sequence[tuple[bytes, bytes | None]], *, sync: bool) -> None:
             assert not sync
-            write(entries, sync=sync)
+            write(entries, sync=False)
             self.done.append(b"".join(key for key, _ in entries).decode())
 
         def watched_sync() -> None:
@@ -215,7 +229,7 @@ class Watched:
             self.done.append("record")
 
         monkeypatch.setattr(storage.store, "write", watched_write)
-        monkeypatch.setattr(storage.store, "sync", watched_sync)
+        monkeypatch.setattr(storage.store, "sync_log", watched_sync)
         monkeypatch.setattr(storage.safety, "persist", watched_persist)
         monkeypatch.setattr(driver, "_links", self)
 
@@ -257,10 +271,9 @@ def test_writes_in_a_row_are_waited_for_once_and_before_whatever_follows_them(
     async def story() -> None:
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing)
-            number, state = storage.record
-            record = PersistSafety(1, encode_record(number + 1, state))
+            record = next_record(storage)
             watched = Watched(driver, storage, monkeypatch)
-            driver._step(lambda: [record if effect is RECORD else effect for effect in effects])
+            await act(driver, *(record if effect is RECORD else effect for effect in effects))
             assert watched.done == done
 
     asyncio.run(story())
@@ -272,12 +285,11 @@ def test_what_was_put_off_is_announced_after_the_one_sync_of_a_row_of_writes(
     async def story() -> None:
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing)
-            number, state = storage.record
-            record = PersistSafety(1, encode_record(number + 1, state))
+            record = next_record(storage)
             watched = Watched(driver, storage, monkeypatch)
-            driver._step(lambda: [stored(b"mine", deferrable=True), Broadcast(b"mine")])
+            await act(driver, stored(b"mine", deferrable=True), Broadcast(b"mine"))
             assert watched.done == ["mine"]
-            driver._step(lambda: [stored(b"a"), stored(b"b"), record])
+            await act(driver, stored(b"a"), stored(b"b"), record)
             assert watched.done == ["mine", "a", "b", "sync", "to all: mine", "record"]
 
     asyncio.run(story())
@@ -303,12 +315,12 @@ def test_the_sync_of_a_batch_waits_for_others_only_if_nothing_but_messages_needs
     async def story() -> None:
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing)
-            number, state = storage.record
-            record = PersistSafety(1, encode_record(number + 1, state))
+            record = next_record(storage)
             watched = Watched(driver, storage, monkeypatch)
-            driver._step(lambda: [record if effect is RECORD else effect for effect in effects])
+            await act(driver, *(record if effect is RECORD else effect for effect in effects))
             assert watched.done == done
-            driver._sync()
+            driver._sync_as_planned()
+            await driver.until_free()
             assert sorted(watched.done) == sorted(
                 {*done, "sync", *(["to 1: vote"] if VOTE in effects else [])}
             )
@@ -362,6 +374,7 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
         with ExitStack() as closing:
             driver, storage, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
             driver.start()
+            await driver.until_free()
             steps: list[bool] = []
             step = driver._step
 
@@ -372,7 +385,7 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
             monkeypatch.setattr(driver, "_step", watched)
             first, second = batch(config, 0), batch(config, 1)
             announced = [wire.encode(BatchMessage(body)) for body in (first.body, second.body, first.body)]
-            driver.receive(2, announced[0], b"\xc1", *announced[1:])
+            await driver.receive(2, announced[0], b"\xc1", *announced[1:])
             assert len(steps) == 1
             assert blamed == [(2, Reason.MALFORMED), (2, Reason.REPLAYED)]
             stored_bodies = [storage.store.get(layout.batch(one.digest)) for one in (first, second)]
@@ -389,12 +402,164 @@ def test_of_a_block_only_the_state_and_its_map_are_kept_as_they_were(config: Con
             kept, node = layout.state(b"key"), layout.state_node(b"\1")
             others = [layout.HEAD, layout.receipts(1), layout.INDEX + b"x", layout.batch(bytes(32)), b"h/x"]
             first = [(kept, b"old"), (node, b"old"), *((key, b"old") for key in others)]
-            driver._step(lambda: [Write(tuple(first), sync=True, applies=height + 1)])
+            await act(driver, Write(tuple(first), sync=True, applies=height + 1))
             second = tuple((key, b"new") for key, _ in first)
-            driver._step(lambda: [Write(second, sync=True, applies=height + 2)])
+            await act(driver, Write(second, sync=True, applies=height + 2))
             assert storage.recent.replaced_after(height + 1) == {kept: b"old", node: b"old"}
             view = storage.recent.at(height + 1)
             assert (view.get(kept), view.get(node)) == (b"old", b"old")
             assert (storage.store.get(kept), storage.store.get(others[0])) == (b"new", b"new")
+
+    asyncio.run(story())
+
+
+class SlowDisk:
+    """A disk whose syncs wait until `go_on` is set."""
+
+    def __init__(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.fails = False
+        sync = storage.store.sync_log
+
+        def wait_and_sync() -> None:
+            self.begun.set()
+            assert self.go_on.wait(SECONDS)
+            if self.fails:
+                raise OSError("it is gone")
+            sync()
+
+        monkeypatch.setattr(storage.store, "sync_log", wait_and_sync)
+
+    async def is_busy(self) -> None:
+        assert await asyncio.to_thread(self.begun.wait, SECONDS)
+
+
+def make_slow(
+    config: Config, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Driver, Watched, SlowDisk]:
+    driver, storage, _ = make(config, closing)
+    return driver, Watched(driver, storage, monkeypatch), SlowDisk(storage, monkeypatch)
+
+
+def test_while_the_disk_is_waited_for_the_loop_turns_and_the_replica_gets_no_input(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, watched, disk = make_slow(config, closing, monkeypatch)
+            inputs: list[str] = []
+
+            def taken(kind: str, *effects: Effect) -> list[Effect]:
+                inputs.append(kind)
+                return list(effects)
+
+            monkeypatch.setattr(driver.replica, "receive", lambda *_: taken("message"))
+            monkeypatch.setattr(driver.replica, "fire", lambda *_: taken("timer", VOTE))
+            driver._step(lambda: [stored(b"a"), Broadcast(b"news")])
+            heard = asyncio.create_task(driver.receive(2, b"x"))
+            await disk.is_busy()  # the loop has turned meanwhile
+            driver._fire(ViewTimer(1, 0))
+            driver.look()
+            assert (inputs, watched.done) == ([], ["a"])
+            disk.go_on.set()
+            await heard
+            assert inputs == ["timer", "message"]
+            assert watched.done == ["a", "sync", "to all: news", "to 1: vote"]
+
+    asyncio.run(story())
+
+
+def test_after_a_failed_sync_inputs_that_wait_are_dropped_and_the_broker_is_halted(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, watched, disk = make_slow(config, closing, monkeypatch)
+            driver._step(lambda: [stored(b"a"), VOTE])
+            heard = asyncio.create_task(driver.receive(2, b"\xc1"))
+            given_up = asyncio.create_task(driver.until_free())
+            await disk.is_busy()
+            given_up.cancel()
+            driver._fire(ViewTimer(1, 0))
+            disk.fails = True
+            disk.go_on.set()
+            await heard
+            assert str(driver.failure.exception()) == "it is gone"
+            assert watched.done == ["a"]
+            assert driver.submit(batch(config, 0)) is Intake.HALTED
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_is_stopped_ends_its_step_before_its_storage_is_closed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, watched, disk = make_slow(config, closing, monkeypatch)
+            driver._step(lambda: [stored(b"a"), VOTE, stored(b"b", sync=False)])
+            await disk.is_busy()
+            driver.stop()
+            ended = asyncio.create_task(driver.until_ended())
+            await asyncio.sleep(0)
+            assert not ended.done()
+            disk.go_on.set()
+            await ended
+            assert watched.done == ["a", "sync", "to 1: vote", "b"]
+
+    asyncio.run(story())
+
+
+def test_a_step_that_ends_with_any_error_ends_the_broker_and_lets_go_of_who_waits(config: Config) -> None:
+    """Libraries in other languages raise errors that are no `Exception`."""
+
+    class Panic(BaseException): ...
+
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+
+            def panics() -> list[Effect]:
+                raise Panic
+
+            driver._step(panics)
+            assert isinstance(driver.failure.exception(), Panic)
+            await driver.receive(2, b"\xc1")
+            await driver.until_ended()
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_does_not_answer_is_told_of_while_it_does_not(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, disk = make_slow(config, closing, monkeypatch)
+            assert driver.disk_wait_ms == 0
+            driver._step(lambda: [stored(b"a"), VOTE])
+            await disk.is_busy()
+            driver._disk_since -= SLOW_DISK_MS
+            driver.look()
+            assert driver._tally.longest_sync_ns >= SLOW_DISK_MS * 1_000_000
+            disk.go_on.set()
+            await driver.until_free()
+            assert driver.disk_wait_ms == 0
+
+    asyncio.run(story())
+
+
+def test_a_slow_disk_is_told_of_and_measured(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+            told: list[dict[str, object]] = []
+            monkeypatch.setattr(
+                driver, "_log", SimpleNamespace(warning=lambda _, **values: told.append(values))
+            )
+            driver._took(SLOW_DISK_MS * 1_000_000)
+            driver._took(1)
+            assert told == [{"sync_ms": SLOW_DISK_MS, "count": 1}]
+            assert driver._tally.longest_sync_ns == SLOW_DISK_MS * 1_000_000
 
     asyncio.run(story())

@@ -429,6 +429,14 @@ def test_the_twin_is_as_valid_as_the_proposal_and_no_other() -> None:
     assert made.batches == PROPOSAL.batches
 
 
+class Heard:
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    async def __call__(self, _sender: int, /, *messages: bytes) -> None:
+        self.messages += messages
+
+
 def test_a_censor_is_deaf_to_batches_of_its_victim_unless_it_needs_them_to_vote() -> None:
     scene = Scene()
     bob = scene.ledger.client("bob")
@@ -437,20 +445,20 @@ def test_a_censor_is_deaf_to_batches_of_its_victim_unless_it_needs_them_to_vote(
     other = wire.encode(BatchMessage(scene.ledger.publication(bob, "notes", note("x")).body))
     vote = wire.encode(COMMITTEE.vote(BLOCK, 1))
     links, _ = faulty("censor:alpha/alice", scene=scene)
-    heard: list[bytes] = []
-    hear = links.hearing(lambda _sender, *messages: heard.extend(messages))
+    heard = Heard()
+    hear = links.hearing(heard)
     links.send(2, wire.encode(BatchesRequest((scene.signed[1].digest,))))
-    hear(1, censored, wanted, other)
+    asyncio.run(hear(1, censored, wanted, other))
     for data in (vote, b"garbage", censored):
-        hear(1, data)
-    assert heard == [wanted, other, vote, b"garbage"]
+        asyncio.run(hear(1, data))
+    assert heard.messages == [wanted, other, vote, b"garbage"]
 
 
 def test_who_censors_nobody_hears_everything() -> None:
     links, _ = faulty("equivocate")
-    heard: list[bytes] = []
-    links.hearing(lambda _sender, *messages: heard.extend(messages))(1, b"anything")
-    assert heard == [b"anything"]
+    heard = Heard()
+    asyncio.run(links.hearing(heard)(1, b"anything"))
+    assert heard.messages == [b"anything"]
 
 
 # -- an old state ------------------------------------------------------------------------------------------------------

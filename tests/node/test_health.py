@@ -98,6 +98,7 @@ class FakeDriver:
     halted: str | None = None
     replica: FakeReplica = field(default_factory=FakeReplica)
     failed: bool = False
+    disk_wait_ms: int = 0
 
     @property
     def failure(self) -> FakeDriver:
@@ -228,6 +229,13 @@ def test_a_loop_that_stands_still_is_told_while_it_does_and_remembered_for_a_min
         time += BEAT_MS
         pulse.beat()
     assert pulse.worst == 0
+
+
+def test_a_broker_whose_disk_does_not_answer_is_not_alive() -> None:
+    pulse = Pulse(lambda: 0)
+    assert ailment(pulse, life_of(FakeStatus(driver=FakeDriver(disk_wait_ms=STANDS_MS)))) == ""
+    why = ailment(pulse, life_of(FakeStatus(driver=FakeDriver(disk_wait_ms=STANDS_MS + 1))))
+    assert "disk has not answered for 5.0 s" in why
 
 
 def test_a_broker_that_has_failed_is_not_alive() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,8 @@ from parley.node.holding import (
     STRETCH_MS,
     Background,
     Holding,
+    Processor,
+    processor_of_thread,
 )
 from parley.node.telemetry.health import BEAT_MS, Pulse
 from parley.sync.timers import CareTimer
@@ -30,12 +33,17 @@ MS = 1_000_000
 class Clock:
     def __init__(self) -> None:
         self.now = 1
+        self.lacked = 0
 
     def __call__(self) -> int:
         return self.now
 
-    def passes(self, ms: int) -> None:
+    def passes(self, ms: int, *, without_processor: int = 0) -> None:
         self.now += ms * MS
+        self.lacked += without_processor * MS
+
+    def processor(self) -> Processor:
+        return Processor(self.now - self.lacked, self.lacked)
 
 
 class Lines:
@@ -87,7 +95,7 @@ def test_a_job_of_many_steps_has_five_milliseconds_at_a_stretch_however_long_eac
 
 
 def held(clock: Clock, lines: Lines) -> Holding:
-    return Holding(cast("Any", lines), clock, lambda: clock.now // 2)
+    return Holding(cast("Any", lines), clock, clock.processor)
 
 
 def test_the_job_that_held_the_loop_is_named_and_not_those_around_it() -> None:
@@ -100,8 +108,8 @@ def test_the_job_that_held_the_loop_is_named_and_not_those_around_it() -> None:
         holding.run(DISK, "the store", lambda: clock.passes(3))
 
     holding.run(MESSAGE, "1 Proposal", message)
-    told = {"job": EXECUTION, "what": "block 7", "count": 1, "held_ms": 65, "own_ms": 60, "busy_ms": 32}
-    assert lines.said == [("loop_held", told)]
+    told = {"job": EXECUTION, "what": "block 7", "count": 1, "held_ms": 65, "own_ms": 60}
+    assert lines.said == [("loop_held", {**told, "busy_ms": 65, "waited_ms": 0})]
     longest = {job: ns // MS for job, ns in holding.longest.items() if ns}
     assert longest == {EXECUTION: 60, DISK: 3, MESSAGE: 2}
     assert holding.named == 65 * MS
@@ -114,12 +122,12 @@ def test_a_collection_of_cycles_in_the_middle_of_a_job_is_told_of_and_not_the_jo
     def message() -> None:
         clock.passes(2)
         holding.collecting("start", {"generation": 2})
-        clock.passes(60)
+        clock.passes(90, without_processor=30)
         holding.collecting("stop", {"generation": 2})
 
     holding.run(MESSAGE, "1 Vote", message)
-    told = {"what": "generation 2", "count": 1, "held_ms": 62, "own_ms": 60, "busy_ms": 31}
-    assert lines.said == [("loop_held", {"job": COLLECTION, **told})]
+    told = {"what": "generation 2", "count": 1, "held_ms": 62, "own_ms": 60}
+    assert lines.said == [("loop_held", {"job": COLLECTION, **told, "busy_ms": 62, "waited_ms": 30})]
     longest = {job: ns // MS for job, ns in holding.longest.items() if ns}
     assert longest == {COLLECTION: 60, MESSAGE: 2}
 
@@ -155,6 +163,32 @@ def test_a_job_that_fails_has_held_the_loop_as_well() -> None:
         holding.run(MESSAGE, "1 Vote", fail)
     holding.run(QUESTION, "Fetch", lambda: clock.passes(1))
     assert [values["job"] for _, values in lines.said] == [MESSAGE]
+
+
+def test_a_job_is_not_to_blame_for_the_time_in_which_it_had_no_processor() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+    pulse = Pulse(lambda: clock.now // MS, holding)
+
+    def message() -> None:
+        clock.passes(30, without_processor=10)
+        holding.run(EXECUTION, "block 7", lambda: clock.passes(90, without_processor=60))
+
+    holding.run(MESSAGE, "1 Vote", message)
+    clock.passes(BEAT_MS + 70, without_processor=70)
+    pulse.beat()
+    assert {job: ns // MS for job, ns in holding.longest.items() if ns} == {MESSAGE: 20, EXECUTION: 30}
+    told = {"job": EXECUTION, "what": "block 7", "count": 1, "held_ms": 50, "own_ms": 30}
+    assert lines.said == [("loop_held", {**told, "busy_ms": 50, "waited_ms": 70})]
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="only Linux tells")
+def test_the_system_tells_how_long_a_thread_was_kept_from_running() -> None:
+    processor = processor_of_thread()
+    before = processor()
+    while processor().had == before.had:
+        pass
+    assert processor().lacked >= before.lacked
 
 
 def test_a_hold_that_has_no_name_is_seen_by_the_lateness_of_the_loop() -> None:

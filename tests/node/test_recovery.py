@@ -316,10 +316,14 @@ def test_nothing_is_done_while_the_broker_runs(config: Config) -> None:
 
 
 def test_nothing_is_done_while_it_runs_on_files_that_were_deleted(config: Config) -> None:
-    wait = "import sys; sys.stdin.read()"
+    wait = "import sys; print('begun', flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", wait, str(config.path.resolve())], stdin=subprocess.PIPE
+        [sys.executable, "-c", wait, str(config.path.resolve())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()  # before that the system may not know its arguments, by which it is found
         no_data(config)
         no_record(config)
         (config.directory / "pid").write_text(f"{broker.pid}\n")

@@ -283,6 +283,8 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         come: asyncio.Queue[FrameStream] = asyncio.Queue()
         heard: asyncio.Queue[bytes] = asyncio.Queue()
 
+        async def unheard(_sender: int, /, *_messages: bytes) -> None: ...
+
         async def serve(stream: FrameStream) -> None:
             come.put_nowait(stream)
             while (frame := await stream.read()) is not None:
@@ -291,7 +293,7 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         listener = listen(LOOPBACK, other.server, OpenDoor(), serve)
         there = replace(config, addresses=(config.addresses[0], listener.address))
         peers = Peers(there, old, ClockWatch(2, 0), structlog.get_logger(), lambda: NOW)
-        tasks = peers.start(lambda _sender, *_messages: None)
+        tasks = peers.start(unheard)
         first = await come.get()
         assert first.peer_certificate == old.certificate
         peers.present(new)

@@ -20,8 +20,8 @@ MAX_ANSWER = 4 * 1024 * 1024  # bytes
 # tell only how late the loop was in the last minute.
 EXECUTION, RECEIPTS = "parley_block_execution_max_seconds", "parley_block_receipts_max_bytes"
 HELD, LAG = "parley_loop_held_max_seconds", "parley_loop_lag_seconds"
-# The job that executes blocks; it has a bar of its own.
-EXECUTING = f'{HELD}{{job="execution"}}'
+# The job that executes blocks has a bar of its own, and a broker that starts has no connections yet.
+NOT_JUDGED = (f'{HELD}{{job="execution"}}', f'{HELD}{{job="start"}}')
 N = TypeVar("N", int, float)
 
 
@@ -53,11 +53,11 @@ def parse(text: str) -> dict[str, float]:
 
 
 def longest_hold(samples: Mapping[str, float]) -> tuple[float, str] | None:
-    """For how long something else than a block has held the event loop, and which job it was; None: not told."""
+    """For how long something else than a block has held the event loop of a broker that runs, and which job; None: not told."""
     held = [
         (value, name.partition('"')[2].rstrip('"}'))
         for name, value in samples.items()
-        if name.startswith(HELD) and name != EXECUTING
+        if name.startswith(HELD) and name not in NOT_JUDGED
     ]
     return max(held, default=(samples[LAG], "any") if LAG in samples else None)
 

@@ -66,7 +66,8 @@ class SafetyFile(AbstractContextManager["SafetyFile"]):
     @classmethod
     def open(cls, path: Path) -> Self:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # Every write is on disk when it returns. The file keeps its size, so its data is all there is to sync.
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC)
         except FileNotFoundError:
             raise SafetyFileError(path, f"is missing. {_ADVICE}") from None
         except OSError as error:
@@ -102,7 +103,6 @@ class SafetyFile(AbstractContextManager["SafetyFile"]):
         try:
             if os.pwrite(self._descriptor, record, _offset(slot, copy)) != len(record):
                 raise SafetyFileError(self._path, f"took only a part of a record. {_STOP}")
-            os.fdatasync(self._descriptor)  # the file keeps its size, so its data is all there is to sync
         except OSError as error:
             raise SafetyFileError(self._path, f"could not be written: {error.strerror}. {_STOP}") from error
         self._broken = False

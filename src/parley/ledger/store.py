@@ -26,7 +26,6 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
-    WriteOptions,
 )
 
 from parley.ledger.safety_file import sync_directory
@@ -172,15 +171,21 @@ class Store(AbstractContextManager["Store"]):
 
     def sync(self) -> None:
         """All writes so far are on disk on return: one wait for many of them."""
+        self.hand_on()
+        self.sync_log()
+
+    def hand_on(self) -> None:
+        """Give RocksDB all gathered entries as one write, without a sync."""
         self._require_able()
-        if self._gathered:
-            self._hand_on(sync=True)
-            return
+        self._hand_on()
+
+    def sync_log(self) -> None:
+        """Sync RocksDB's write-ahead log: all that was handed on is on disk on return. Other threads run meanwhile."""
+        self._require_able()
         try:
             self._db.flush_wal(sync=True)
         except Exception as error:
-            self._broken = error
-            raise self.failure(f"could not be written: {error}") from error
+            raise self._break(error) from error
 
     def measured(self, name: str) -> int | None:
         """One of RocksDB's own numbers, by the name that it has there; None if it does not tell."""
@@ -239,8 +244,7 @@ class Store(AbstractContextManager["Store"]):
         if not self._open:
             raise self.failure("takes no writes")
 
-    def _hand_on(self, *, sync: bool = False) -> None:
-        """What was gathered becomes one write of RocksDB."""
+    def _hand_on(self) -> None:
         if not self._gathered:
             return
         batch = WriteBatch(raw_mode=True)
@@ -251,15 +255,18 @@ class Store(AbstractContextManager["Store"]):
             else:
                 put(key, value)
         self._gathered, self._gathered_bytes = {}, 0
-        self._write(batch, sync=sync)
+        self._write(batch)
 
-    def _write(self, batch: WriteBatch, *, sync: bool) -> None:
+    def _write(self, batch: WriteBatch) -> None:
         try:
-            self._db.write(batch, _SYNCED if sync else _UNSYNCED)
+            self._db.write(batch)
         except Exception as error:
-            # What a disk kept of a failed write is unknown, and a second sync may succeed without having written it.
-            self._broken = error
-            raise self.failure(f"could not be written: {error}") from error
+            raise self._break(error) from error
+
+    def _break(self, error: Exception) -> StoreFailed:
+        """Take no more writes: what a disk kept of this one is unknown, and a second sync may succeed without having written it."""
+        self._broken = error
+        return self.failure(f"could not be written: {error}")
 
     def _entries(self, entries: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         # The upper bound of rocksdict's ReadOptions is not used: iterators outlive the memory it stands in.
@@ -288,7 +295,8 @@ class Store(AbstractContextManager["Store"]):
             )
         batch = WriteBatch(raw_mode=True)
         batch.put(_FORMAT_KEY, FORMAT)
-        self._write(batch, sync=True)
+        self._write(batch)
+        self.sync_log()
 
     def failure(self, what: str) -> StoreFailed:
         if not self._open:
@@ -434,15 +442,6 @@ def _options(cache_bytes: int) -> Options:
     # A crash may tear what was not synced; what comes before the tear is the state to go on from.
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     return options
-
-
-def _write_options(*, sync: bool) -> WriteOptions:
-    options = WriteOptions()
-    options.sync = sync
-    return options
-
-
-_SYNCED, _UNSYNCED = _write_options(sync=True), _write_options(sync=False)
 
 
 def _read_options() -> ReadOptions:

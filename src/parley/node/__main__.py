@@ -28,6 +28,9 @@ from parley.node.placement import DisplacedError
 from parley.node.storage import StorageError
 from parley.replica import chain
 
+# How long the disk thread waits for Python's lock while the loop is busy (default: 5 ms). Consensus waits for that thread.
+SWITCH_SECONDS = 0.000_5
+
 _CANNOT_START = (
     ConfigError,
     StorageError,
@@ -45,6 +48,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         config = load(Path(arguments[0]))
+        sys.setswitchinterval(SWITCH_SECONDS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(config))
     except _CANNOT_START as error:

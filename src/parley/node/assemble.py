@@ -177,7 +177,7 @@ class _Node:
             replica_config(config),
             signer,
             Ed25519List([broker.key for broker in genesis.brokers]),
-            Mounted(MeasuredMachine(machine, self._holding, storage.recent), mounted.keeper),
+            Mounted(MeasuredMachine(machine, self._holding, storage.recent, tally), mounted.keeper),
             record=storage.record,
             store=storage.store,
             nonce=os.urandom(16),
@@ -258,10 +258,13 @@ class _Node:
         finally:
             log.info("stopping")
             self._driver.stop()
-            await listener.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            try:
+                await listener.close()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:  # or the storage would be closed under the disk thread
+                await self._driver.until_ended()
             self._ledger.drop()
             log.info("stopped")
         why = failure.exception() if failure.done() else None

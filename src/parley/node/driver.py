@@ -2,13 +2,17 @@
 
 A write that fails ends the node: after a failed sync nobody knows what is on disk, and going on could break a promise.
 Batches that clients submit share a sync: they are written at once, and announced when one sync has put all on disk.
+
+A thread waits for the disk (decision 23). The replica gets no input meanwhile: its own vote must be on disk before anything
+that counts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from parley.consensus.errors import Reason
@@ -19,6 +23,7 @@ from parley.ledger.proofs import Anchor
 from parley.mempool.pool import Intake
 from parley.node.archive import Archive
 from parley.node.clock import monotonic
+from parley.node.disk import Disk, DiskWork
 from parley.node.feed import Feed
 from parley.node.holding import DISK, MESSAGE, SUBMISSION, TIMER, Background, Holding
 from parley.node.logs import Log, Throttled
@@ -49,6 +54,7 @@ MAX_UNANNOUNCED = 256
 _STATE = (layout.STATE, layout.NODE)  # what can be read as it was: the rest is only added to
 FIRST_BLOCKS, FIRST_HEARTBEAT_MS = 3, 20
 MAX_FOUND = 64  # damaged entries that are remembered for those who ask
+SLOW_DISK_MS = 500  # a wait for the disk that is this long is logged
 
 
 class Links(Protocol):
@@ -60,9 +66,9 @@ class Links(Protocol):
 
 
 class Receive(Protocol):
-    """Takes what another broker has sent."""
+    """Takes what another broker has sent, as soon as the replica can."""
 
-    def __call__(self, sender: int, /, *messages: bytes) -> None: ...
+    async def __call__(self, sender: int, /, *messages: bytes) -> None: ...
 
 
 class _Kinds:
@@ -76,7 +82,7 @@ class _Kinds:
 
 
 class Driver:
-    """Owns the replica. Every step runs to its end before the next one begins."""
+    """Owns the replica. Every step runs to its end before the next one begins, also if it waits for the disk."""
 
     def __init__(
         self,
@@ -111,6 +117,13 @@ class Driver:
         self._sync_planned = False
         self._gathered_at = 0.0  # when the last gathered batches were synced, by the loop's clock
         self._dirty = False  # whether something was written whose sync was put off
+        self._disk = Disk(self._loop, self._on_disk)
+        # The step that waits for the disk: its job, and the rest of its effects. None: no step waits.
+        self._job: tuple[str, object] = (TIMER, "")
+        self._rest: Iterator[DiskWork] | None = None
+        self._disk_since = 0  # ms of the monotonic clock
+        self._later: deque[Callable[[], None]] = deque()  # timers that fired meanwhile
+        self._waiting: list[asyncio.Future[None]] = []  # tasks in `until_free`
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
         self.evidence: Counter[str] = Counter()
@@ -129,6 +142,28 @@ class Driver:
         """Nothing more goes in; timers that are still set do nothing."""
         self._stopped = True
 
+    async def until_ended(self) -> None:
+        """Wait until the last step has ended, and stop the disk thread. Then the storage may be closed."""
+        await self.until_free()
+        self._disk.close()
+
+    async def until_free(self) -> None:
+        """Wait until no step waits for the disk, so that the next may begin."""
+        while self._rest is not None:
+            waiting = self._loop.create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a step waits for the disk."""
+        return self._rest is not None
+
+    @property
+    def disk_wait_ms(self) -> int:
+        """How long that step has waited by now."""
+        return 0 if self._rest is None else monotonic() - self._disk_since
+
     def look(self) -> None:
         """End the node if its files are not where it opened them. Every sync looks, too, but there may be none for long."""
 
@@ -136,13 +171,17 @@ class Driver:
             self._storage.require_in_place()
             return []
 
-        self._step(look, DISK, "where its files lie")
+        if self._rest is None:
+            self._step(look, DISK, "where its files lie")
+        elif (waited := self.disk_wait_ms) >= SLOW_DISK_MS:  # it may never come to its end
+            self._took(waited * 1_000_000)
 
-    def receive(self, sender: int, *messages: bytes) -> None:
+    async def receive(self, sender: int, *messages: bytes) -> None:
+        await self.until_free()
         self._step(lambda: self.replica.receive(self._now(), sender, *messages), MESSAGE, _Kinds(messages))
 
     def submit(self, batch: AdmittedBatch) -> Intake:
-        """What became of a client's batch, which the replica's state machine has admitted."""
+        """What became of a client's batch, which the replica's state machine has admitted. Only after `until_free`."""
         intake = Intake.HALTED
 
         def take() -> list[Effect]:
@@ -154,40 +193,85 @@ class Driver:
         return intake if self._step(take, SUBMISSION) else Intake.HALTED
 
     def _fire(self, timer: Timer) -> None:
+        if self._rest is not None:
+            self._later.append(partial(self._fire, timer))
+            return
         job = timer.job if isinstance(timer, CareTimer) else TIMER
         self._step(lambda: self.replica.fire(self._now(), timer), job, timer)
 
     def _step(self, step: Callable[[], list[Effect]], job: str = TIMER, what: object = "") -> bool:
         """False: the node is at its end."""
+        return self._begin(self._carry_out(step), job, what)
+
+    def _begin(self, rest: Iterator[DiskWork], job: str, what: object) -> bool:
         if self._stopped:
             return False
-        return self._holding.run(job, what, lambda: self._carried_out(step))
+        assert self._rest is None, "a step begins when the one before has ended"
+        self._rest, self._job = rest, (job, what)
+        self._go_on()
+        return not self.failure.done()
 
-    def _carried_out(self, step: Callable[[], list[Effect]]) -> bool:
+    def _go_on(self) -> None:
+        """Carry out the step up to the next effect that has to wait for the disk."""
+        rest = self._rest
+        assert rest is not None, "there is a step to go on with"
         try:
-            self._execute_all(step())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
+            work = self._holding.run(*self._job, lambda: next(rest, None))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
+            self._rest = None
             self._fail(error)
-            return False
-        return True
+            return
+        if work is None:
+            self._rest = None
+        else:
+            self._disk_since = monotonic()
+            self._disk.do(work)
 
-    def _execute_all(self, effects: list[Effect]) -> None:
-        """Writes in a row are waited for once, before what follows them; a sync that can be deferred is, with its messages."""
+    def _on_disk(self, failed: BaseException | None, took: int) -> None:
+        if failed is not None:
+            self._rest = None
+            self._fail(failed)
+        else:
+            self._took(took)
+            self._go_on()
+        while self._later and self._rest is None:
+            self._later.popleft()()
+        if self._rest is None:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+
+    def _took(self, ns: int) -> None:
+        self._tally.longest_sync_ns = max(self._tally.longest_sync_ns, ns)
+        if ns >= SLOW_DISK_MS * 1_000_000 and (
+            count := self._throttled.count("disk_slow", None, monotonic())
+        ):
+            self._log.warning("disk_slow", sync_ms=ns // 1_000_000, count=count)
+
+    def _carry_out(self, step: Callable[[], list[Effect]]) -> Iterator[DiskWork]:
+        """Take a step and execute its effects. Yields work for the disk thread, to be done before the next effect.
+
+        Writes in a row are waited for once, before what follows them; a sync that can be deferred is, with its messages.
+        """
         due = deferred = False
-        for effect in effects:
+        for effect in step():
             if isinstance(effect, Write):
                 self._write(effect)
                 due |= effect.sync and not effect.deferrable
                 deferred |= effect.sync
             elif deferred and not due and isinstance(effect, Send | Broadcast):
                 self._unannounced.append(effect)
+            elif isinstance(effect, PersistSafety):
+                yield from self._persist(effect)
+                due = deferred = False
             else:
                 if due or (deferred and not isinstance(effect, SetTimer)):
-                    self._sync()
+                    yield from self._sync()
                     due = deferred = False
                 self._execute(effect)
-        if due:
-            self._sync()
+        if due or (deferred and len(self._unannounced) >= MAX_UNANNOUNCED):
+            yield from self._sync()
         elif deferred:
             self._sync_soon()
 
@@ -208,16 +292,8 @@ class Driver:
         return min(effect.delay, FIRST_HEARTBEAT_MS) if is_early else effect.delay
 
     def _execute(self, effect: Effect) -> None:
+        """Execute an effect that writes nothing."""
         match effect:
-            case Write():
-                self._write(effect)
-            case PersistSafety():
-                self._sync()  # what is signed now may build on what was written before
-                self._holding.run(
-                    DISK,
-                    "the safety record",
-                    lambda: self._storage.persist(effect.slot, effect.record),
-                )
             case Send():
                 self._links.send(effect.to, effect.data)
             case Broadcast():
@@ -230,13 +306,13 @@ class Driver:
                 self._tell(effect)
             case Restart():
                 self._on_restart(effect.why)
+            case Write() | PersistSafety():
+                raise AssertionError("writes are executed by _carry_out")
 
     # -- batches of clients -----------------------------------------------------------------------------------------
 
     def _sync_soon(self) -> None:
-        if len(self._unannounced) >= MAX_UNANNOUNCED:
-            self._sync()
-        elif not self._sync_planned:
+        if not self._sync_planned:
             self._sync_planned = True
             # The first batch after a pause does not wait.
             self._loop.call_at(
@@ -244,19 +320,35 @@ class Driver:
             )
 
     def _sync_as_planned(self) -> None:
+        if self._rest is not None:
+            self._later.append(self._sync_as_planned)
+            return
         self._sync_planned = False
         self._gathered_at = self._loop.time()
-        self._step(self._sync, SUBMISSION)
+        self._begin(self._sync(), SUBMISSION, "")
 
-    def _sync(self) -> list[Effect]:
+    def _sync(self) -> Iterator[DiskWork]:
         """Put on disk what was put off, if anything was, and announce it."""
         if self._dirty:
-            self._holding.run(DISK, "the store", self._storage.sync)
             self._dirty = False
+            self._storage.store.hand_on()
+            yield self._storage.store.sync_log
+            self._storage.require_in_place()
         unannounced, self._unannounced = self._unannounced, []
         for effect in unannounced:
             self._execute(effect)
-        return []
+
+    def _persist(self, effect: PersistSafety) -> Iterator[DiskWork]:
+        """Put the record on disk, after all that was put off: what is signed now may build on that."""
+        persist = partial(self._storage.safety.persist, effect.slot, effect.record)
+        if self._dirty and not self._unannounced:  # one wait for both
+            self._dirty = False
+            self._storage.store.hand_on()
+            yield partial(_in_turn, self._storage.store.sync_log, persist)
+        else:
+            yield from self._sync()
+            yield persist
+        self._storage.require_in_place()
 
     # -- what the replica tells -------------------------------------------------------------------------------------
 
@@ -305,9 +397,14 @@ class Driver:
             self._log.debug("refused", sender=effect.sender, reason=effect.reason.name, detail=effect.detail)
             self._blame(effect.sender, effect.reason)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._stopped = True
         self._feed.silence()
         if not self.failure.done():
             self.failure.set_exception(error)
         self._log.critical("failed", why=str(error), exc_info=error)
+
+
+def _in_turn(*work: DiskWork) -> None:
+    for one in work:
+        one()

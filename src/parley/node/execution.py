@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic_ns
 
 from parley.consensus.types import Block
 from parley.ledger.application import AdmittedBatch, KeyValue, Results, StateMachine
 from parley.ledger.recent import RecentStates
 from parley.node.holding import EXECUTION, Holding
+from parley.node.telemetry.tally import Tally
 
 
 class MeasuredMachine:
     """A state machine that does what another one does."""
 
-    def __init__(self, machine: StateMachine, holding: Holding, recent: RecentStates) -> None:
+    def __init__(self, machine: StateMachine, holding: Holding, recent: RecentStates, tally: Tally) -> None:
         self._machine = machine
         self._holding = holding
         self._recent = recent
+        self._tally = tally
 
     def genesis(self) -> Results:
         return self._machine.genesis()
@@ -27,6 +30,8 @@ class MeasuredMachine:
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         what = f"block {block.height}, {len(batches)} batches"
         watched = self._recent.watched(block.height, state)
+        began = monotonic_ns()
         results = self._holding.run(EXECUTION, what, lambda: self._machine.apply(block, batches, watched))
+        self._tally.longest_execution_ns = max(self._tally.longest_execution_ns, monotonic_ns() - began)
         self._recent.executed(results.writes)
         return results

@@ -1,26 +1,29 @@
 """Who holds the event loop, and for how long: what takes longer than it may is named, in a metric and in the log.
 
 Everything of a broker runs on one loop, so whatever does not return to it makes all clients and brokers wait. Each job
-says when it begins and ends; what takes long inside another one is counted for itself. A job that never ends cannot be
-told of by the loop that it holds, so a thread looks on from outside.
+says when it begins and ends; what takes long inside another one is counted for itself. Time in which the system gave the
+thread no processor is not counted, because no job can do anything about it; the lag of the loop includes it. A job that never
+ends cannot be told of by the loop that it holds, so a thread looks on from outside.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import monotonic_ns, thread_time_ns
-from typing import TypeVar, get_args
+from time import monotonic_ns
+from typing import NamedTuple, TypeVar, get_args
 
 from parley.node.logs import Log, Throttled
 from parley.sync.timers import CareTimer, Job
 
 BOUND_MS = 50  # that a job may hold the loop without being told of
+SHORT_MS = 5  # for shorter jobs the time without a processor is not looked up
 STRETCH_MS = 5  # of background work, after which everybody else has a turn
 REST_SECONDS = 0.005
 WATCH_SECONDS = 1.0  # between two looks from outside
@@ -50,6 +53,31 @@ T = TypeVar("T")
 _MS = 1_000_000
 
 
+class Processor(NamedTuple):
+    """How many ns a thread has had a processor, and how many it was ready to run and had none."""
+
+    had: int
+    lacked: int
+
+
+def processor_of_thread() -> Callable[[], Processor]:
+    """A function that reads the times of the calling thread from Linux; zeros on other systems."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return unknown_processor
+
+    def read() -> Processor:
+        had, lacked, _ = os.pread(file, 64, 0).split()
+        return Processor(int(had), int(lacked))
+
+    return read
+
+
+def unknown_processor() -> Processor:
+    return Processor(0, 0)
+
+
 class Holding:
     """The longest hold by each job since the process began. `ticks` are nanoseconds of a clock that nobody sets."""
 
@@ -57,68 +85,79 @@ class Holding:
         self,
         log: Log | None = None,
         ticks: Callable[[], int] = monotonic_ns,
-        busy: Callable[[], int] = thread_time_ns,
+        processor: Callable[[], Processor] = unknown_processor,
     ) -> None:
-        """`busy` are nanoseconds in which this thread had a processor: a machine with too few of them is told apart."""
+        """`processor` reads the processor times of the loop's thread."""
         self._log = log
         self._ticks = ticks
-        self._busy = busy
+        self.processor = processor
         self._throttled = Throttled()
         self._began = 0  # when the loop was taken; 0: it is free
-        self._began_busy = 0
-        self._collecting = 0  # when the collection began that goes on
+        # When the collection began that goes on, and what the processor told then, if it is a large one.
+        self._collecting: tuple[int, Processor | None] = 0, None
         self._inside = 0  # ns of the jobs that ended inside the one that goes on
         self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
         # In this hold: ns, job, and what it was about.
         self._largest: tuple[int, str, object] = (0, OTHER, "")
         self.longest = dict.fromkeys(JOBS, 0)  # ns
-        self.named = 0  # ns in all that jobs have held the loop
+        self.named = (
+            0  # ns in all that jobs have held the loop, without the time in which there was no processor
+        )
 
     def run(self, job: str, what: object, action: Callable[[], T]) -> T:
         """Do it in the name of the job; `what` says more of it, if it has to be told of (by `str`, and only then)."""
-        outer, inside, began = self._name, self._inside, self._ticks()
+        outer, inside, began, before = self._name, self._inside, self._ticks(), self.processor()
         outermost = not self._began
         if outermost:
             self._began, self._largest = began, (0, OTHER, "")
-            self._began_busy = self._busy()
         self._name, self._inside = (job, what), 0
         try:
             return action()
         finally:
             took = self._ticks() - began
-            own = took - self._inside
+            after = self.processor() if took >= SHORT_MS * _MS else before
+            held = took - (after.lacked - before.lacked)
+            own = held - self._inside
             self.longest[job] = max(self.longest[job], own)
             if own > self._largest[0]:
                 self._largest = own, job, what
-            self._name, self._inside = outer, inside + took
+            self._name, self._inside = outer, inside + held
             if outermost:
                 self._began = 0
-                self.named += took
-                if took >= BOUND_MS * _MS:
-                    self._tell(took)
+                self.named += held
+                if held >= BOUND_MS * _MS:
+                    self._tell(held, before, after)
 
     def collecting(self, phase: str, info: Mapping[str, int]) -> None:
         """For `gc.callbacks`: a collection of cycles may begin in the middle of any job, which is not to blame for it."""
-        now = self._ticks()
         if phase == "start":
-            self._collecting = now
+            # Only for full collections: smaller ones are frequent and short.
+            self._collecting = self._ticks(), self.processor() if info["generation"] == 2 else None
             return
-        took = now - self._collecting
+        began, before = self._collecting
+        took = self._ticks() - began - (self.processor().lacked - before.lacked if before is not None else 0)
         self._inside += took
         self.longest[COLLECTION] = max(self.longest[COLLECTION], took)
         if took > self._largest[0]:
             self._largest = took, COLLECTION, f"generation {info['generation']}"
 
     def unnamed(self, late_ms: int) -> None:
-        """The loop was late by so much for something that has no name."""
+        """The loop was late by so much for something that has no name, though there was a processor."""
         self.longest[OTHER] = max(self.longest[OTHER], late_ms * _MS)
         if late_ms >= BOUND_MS:
             self._say(OTHER, "", held_ms=late_ms)
 
-    def _tell(self, took: int) -> None:
+    def _tell(self, held: int, before: Processor, after: Processor) -> None:
         own, job, what = self._largest
-        busy = self._busy() - self._began_busy
-        self._say(job, what, held_ms=took // _MS, own_ms=own // _MS, busy_ms=busy // _MS)
+        busy, waited = after.had - before.had, after.lacked - before.lacked
+        self._say(
+            job,
+            what,
+            held_ms=held // _MS,
+            own_ms=own // _MS,
+            busy_ms=busy // _MS,
+            waited_ms=waited // _MS,
+        )
 
     def _say(self, job: str, what: object, **values: object) -> None:
         if self._log is not None and (count := self._throttled.count("loop_held", job, self._ticks() // _MS)):

@@ -97,7 +97,7 @@ class Peers:
             for index, broker in enumerate(genesis.brokers)
             if index != config.index
         }
-        self._receive: Receive = lambda _sender, *_messages: None
+        self._receive: Receive = _discard
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Peers:
                 group = frames[start : start + TURN]
                 if self._ahead is not None:
                     await self._ahead(announced(group))
-                self._receive(index, *group)
+                await self._receive(index, *group)
                 await asyncio.sleep(0)
                 if self._incoming.get(index) is not stream or self._strikes.banned(
                     self._names[index], monotonic()
@@ -234,3 +234,7 @@ class Peers:
     def _say(self, event: str, subject: object, **values: object) -> None:
         if count := self._throttled.count(event, subject, monotonic()):
             self._log.error(event, peer=subject, count=count, **values)
+
+
+async def _discard(_sender: int, /, *_messages: bytes) -> None:
+    """Drop messages that come before there is a replica."""

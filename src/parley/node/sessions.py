@@ -197,6 +197,8 @@ class Session:
             if self._services.ahead is not None:  # not in a turn, which others may wait for
                 await self._services.ahead(submitted(frames))
             for group in _turns(frames):
+                if self._services.driver.is_waiting and submitted(group):
+                    await self._services.driver.until_free()  # not in a turn either
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)
@@ -224,6 +226,7 @@ class Session:
             return
         if isinstance(question, Submit):
             await self._registration()
+            await self._services.driver.until_free()
         self._services.holding.run(
             QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
         )

@@ -48,18 +48,8 @@ class Storage:
         self._displaced = False
         self.recent = RecentStates(store, _height(store))
 
-    def sync(self) -> None:
-        """What was written to the store is on disk on return, under its name."""
-        self.store.sync()
-        self.require_in_place()
-
-    def persist(self, slot: int, record: bytes) -> None:
-        """The safety record is on disk on return, under its name; if this raises, nothing may be signed under it."""
-        self.safety.persist(slot, record)
-        self.require_in_place()
-
     def require_in_place(self) -> None:
-        """Raises `DisplacedError` if one of the two is not where it was opened."""
+        """Raises `DisplacedError` if one of the two is not where it was opened: what was synced is not on disk under its name."""
         try:
             self._placement.require()
         except DisplacedError:

@@ -54,11 +54,11 @@ class FaultyLinks:
     def hearing(self, receive: Receive) -> Receive:
         """Like `receive`, but deaf to batches of censored clients."""
 
-        def hear(sender: int, *messages: bytes) -> None:
+        async def hear(sender: int, *messages: bytes) -> None:
             if self.switches.censored:
                 messages = tuple(data for data in messages if not self._is_censored(data))
             if messages:
-                receive(sender, *messages)
+                await receive(sender, *messages)
 
         return hear
 

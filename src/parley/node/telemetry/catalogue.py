@@ -68,8 +68,13 @@ CATALOGUE = (
     Entry(
         "parley_loop_held_max_seconds",
         "gauge",
-        "The longest that a job has held the event loop since the start.",
+        "The longest that a job has held the event loop since the start, without the time for which it had no processor.",
         ("job",),
+    ),
+    Entry(
+        "parley_disk_sync_max_seconds",
+        "gauge",
+        "The longest wait for the disk since the start: the store, the safety record, or both.",
     ),
     Entry(
         "parley_block_execution_max_seconds",

@@ -17,7 +17,7 @@ from parley.consensus.errors import Reason
 from parley.crypto.hashing import digest
 from parley.model.refusals import DUPLICATE, OK, classes
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
-from parley.node.holding import EXECUTION, Holding
+from parley.node.holding import Holding
 from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
 from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
@@ -82,7 +82,8 @@ class BrokerCollector:
             (),
             parley_ready=int(not obstacles(self.life)),
             parley_loop_lag_seconds=self.pulse.worst / 1_000,
-            parley_block_execution_max_seconds=self.holding.longest[EXECUTION] / 1e9,
+            parley_disk_sync_max_seconds=tally.longest_sync_ns / 1e9,
+            parley_block_execution_max_seconds=tally.longest_execution_ns / 1e9,
             parley_block_receipts_max_bytes=tally.largest_receipts,
             parley_publish_latency_seconds=tally.receipts,
             parley_deliveries_total=tally.deliveries,

@@ -15,7 +15,7 @@ from parley.node.status import FAR_BEHIND, StatusReport
 
 BEAT_MS = 100
 BEATS = 600  # that are remembered, a minute
-STANDS_MS = 5_000  # by which the loop may be late before it counts as standing still
+STANDS_MS = 5_000  # by which the loop, or the disk, may be late before it counts as standing still
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Pulse:
     def __init__(self, ticks: Callable[[], int], holding: Holding | None = None) -> None:
         self._ticks = ticks
         self._holding = holding
-        self._named = 0  # ns that jobs had held the loop when it beat last
+        # As of the last beat, in ns: how long jobs have held the loop, and how long the thread had no processor.
+        self._named, self._lacked = 0, holding.processor().lacked if holding is not None else 0
         self._last = ticks()
         self._late: deque[int] = deque(maxlen=BEATS)
 
@@ -52,8 +53,8 @@ class Pulse:
         self._late.append(late)
         if self._holding is not None:
             named, self._named = self._holding.named - self._named, self._holding.named
-            if late * 1_000_000 > named:
-                self._holding.unnamed(late - named // 1_000_000)
+            before, self._lacked = self._lacked, self._holding.processor().lacked
+            self._holding.unnamed(max(0, late - (named + self._lacked - before) // 1_000_000))
         self._last = self._ticks()
 
     @property
@@ -71,6 +72,8 @@ def ailment(pulse: Pulse, life: Life | None) -> str:
     """Why this process is of no more use as it is; empty: it lives."""
     if pulse.late > STANDS_MS:
         return f"The event loop has stood still for {pulse.late / 1_000:.1f} s."
+    if life is not None and (wait := life.status.driver.disk_wait_ms) > STANDS_MS:
+        return f"The disk has not answered for {wait / 1_000:.1f} s."
     if life is not None and life.status.driver.failure.done():
         return "The broker has failed and is about to end; its log says why."
     return ""

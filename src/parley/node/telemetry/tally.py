@@ -22,3 +22,5 @@ class Tally:
     turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
     damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended
     largest_receipts: int = 0  # bytes of the receipts of one block
+    longest_sync_ns: int = 0  # of the disk
+    longest_execution_ns: int = 0  # of one block
