@@ -43,7 +43,7 @@ from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
-from parley.node import pieces, sessions
+from parley.node import pieces, sessions, streams
 from parley.node.access import Caller
 from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
 from parley.node.answers import (
@@ -51,6 +51,8 @@ from parley.node.answers import (
     LEAF_WORK,
     MAX_SHOWN_BYTES,
     MAX_SHOWN_MESSAGES,
+    MESSAGE_WORK,
+    PROOF_WORK,
     RULE_WORK,
     fetched,
     listed,
@@ -308,6 +310,41 @@ def test_a_block_with_very_many_matches_is_put_together_over_several_turns(
     assert sum(turns) == number
     assert max(turns) <= MAX_SHOWN_MESSAGES
     assert len(turns) >= 4
+
+
+def test_many_small_blocks_are_delivered_over_several_turns(
+    network: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof of a block takes longer than a message."""
+    number, most = 20, 5
+    monkeypatch.setattr(streams, "MAX_SHOWN_MESSAGES", most * (PROOF_WORK + LEAF_WORK) // MESSAGE_WORK)
+    turns: list[int] = []
+    push = Session._push
+
+    async def story() -> None:
+        over = asyncio.Event()
+
+        def watched(session: Session, pushed: Pushed) -> None:
+            if pushed.messages:
+                turns.append(pushed.messages)
+                if sum(turns) == number:
+                    over.set()
+            push(session, pushed)
+
+        monkeypatch.setattr(Session, "_push", watched)
+        async with running(network):
+            admin, alice = await furnished(network)
+            constraint, position = await alice.subscribe("t")
+            for offset in range(number):
+                assert (await alice.submit(alice.publication("t", message(b"")))).outcome == Published(offset)
+            alice.send(net.OpenStream(85, "t", constraint, (position,), number))
+            async with asyncio.timeout(SECONDS):
+                await over.wait()
+            await close(admin, alice)
+
+    asyncio.run(story())
+    assert max(turns) <= most
+    assert len(turns) >= number // most
 
 
 def test_what_is_put_together_for_everybody_is_paid_for_by_who_needs_it_first(

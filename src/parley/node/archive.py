@@ -69,6 +69,11 @@ class ExecutedBlock:
     def root(self) -> bytes:
         return self._tree.root
 
+    @property
+    def size(self) -> int:
+        """How many leaves it has."""
+        return self._tree.size
+
     def leaf(self, position: int) -> Leaf:
         found = self._decoded.get(position)
         if found is None:

@@ -18,7 +18,16 @@ from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.modules.topics.tables import TopicRecord
 from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
 from parley.node.access import Caller, require_readable
-from parley.node.answers import KEY_WORK, MAX_SHOWN_BYTES, MAX_SHOWN_MESSAGES, Reading, require_kept
+from parley.node.answers import (
+    KEY_WORK,
+    LEAF_WORK,
+    MAX_SHOWN_BYTES,
+    MAX_SHOWN_MESSAGES,
+    MESSAGE_WORK,
+    PROOF_WORK,
+    Reading,
+    require_kept,
+)
 from parley.node.pieces import SHARED_WORK, Piece, Shelf
 from parley.node.view import View
 
@@ -138,6 +147,8 @@ class Stream:
                     break
                 pieces.append(piece)
                 size += piece.size
+                # Its proof takes as long as so many messages.
+                work -= (PROOF_WORK + LEAF_WORK * view.archive.block(piece.height).size) // MESSAGE_WORK
         if not pieces:
             return None if self._unfinished is None else UNFINISHED
         # What was withheld in earlier turns is proved by this view, too.
