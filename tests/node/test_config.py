@@ -114,8 +114,8 @@ def test_a_file_that_does_not_fit_is_named(path: Path, key: str, value: str, pro
     assert problem in str(caught.value)
 
 
-def test_blocks_under_load_keep_the_configured_pace_of_25_ms_unless_told_otherwise(path: Path) -> None:
-    assert replica_config(load(path)).pace == 25
+def test_blocks_under_load_keep_the_configured_pace_of_38_ms_unless_told_otherwise(path: Path) -> None:
+    assert replica_config(load(path)).pace == 38
     text = path.read_text()
     for interval in (0, 1, 500):
         path.write_text(f"{text}\n[ordering]\nblock_interval_ms = {interval}\n")

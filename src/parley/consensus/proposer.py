@@ -23,7 +23,7 @@ from parley.consensus.results import Results
 from parley.consensus.types import Block, Certificates, Governance, Header, Instance, Roots
 from parley.crypto import merkle
 
-BUSY = 16  # batches in a block after which the next one is left to fill for the whole pace
+BUSY = 24  # batches in a block after which the next one is left to fill for the whole pace
 
 
 class Proposer:

@@ -63,7 +63,7 @@ class Storage(Struct, frozen=True, forbid_unknown_fields=True):
 class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
     """How this broker leads. The size of a block is in the genesis file, that of a batch is its publisher's choice."""
 
-    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 25  # between blocks with batches, under load
+    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 38  # between blocks with batches, under load
 
 
 class Workers(Struct, frozen=True, forbid_unknown_fields=True):
