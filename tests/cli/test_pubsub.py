@@ -21,19 +21,10 @@ from parley.modules.publishing.proof import check_publication, decode_publicatio
 def test_a_message_arrives_certified_and_its_receipt_convinces_a_stranger(
     network: Network, tmp_path: Path
 ) -> None:
-    subscriber = start(
-        "sub",
-        "demo",
-        "-n",
-        "1",
-        "--from",
-        "earliest",
-        "--json",
-        "--dir",
-        network.directory,
-        home=network.home,
-    )
-    published = network.run("pub", "demo", "hello", "--json").json()
+    topic = network.topic("certified")
+    options = ["-n", "1", "--from", "earliest", "--json", "--dir", network.directory]
+    subscriber = start("sub", topic, *options, home=network.home)
+    published = network.run("pub", topic, "hello", "--json").json()
     out, err = subscriber.communicate(timeout=60)
     assert subscriber.returncode == 0, err
     received = json.loads(out)
