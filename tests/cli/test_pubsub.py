@@ -22,7 +22,7 @@ def test_a_message_arrives_certified_and_its_receipt_convinces_a_stranger(
     network: Network, tmp_path: Path
 ) -> None:
     topic = network.topic("certified")
-    options = ["-n", "1", "--from", "earliest", "--json", "--dir", network.directory]
+    options = ["-n", "1", "--from", "earliest", "--json", "--dir", str(network.directory)]
     subscriber = start("sub", topic, *options, home=network.home)
     published = network.run("pub", topic, "hello", "--json").json()
     out, err = subscriber.communicate(timeout=60)

@@ -26,6 +26,7 @@ from parley.modules.publishing.tables import OFFSETS
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.retention.tables import LOGS_TO_ERASE
 from parley.modules.subscriptions.tables import ORDER_LEAVES
+from parley.modules.topics.tables import GROWING
 from parley.replica import evidence, wire
 from parley.replica.ports import Send
 from parley.replica.records import MAX_ANSWER
@@ -102,6 +103,27 @@ def test_a_missing_entry_comes_back(kind: str) -> None:
         care(cluster, 0, lambda key=key: key in member.store.entries)  # type: ignore[misc]
         assert member.store.entries[key] == right
     assert audit(member).first_fault is None
+
+
+def test_a_job_that_nobody_has_begun_is_looked_for_no_more_once_it_is_gone() -> None:
+    cluster = copied()
+    member = cluster.members[0]
+    key = layout.state(GROWING.key("no organisation", "wards"))
+    member.store.entries[key] = b""
+    member.boot()
+    cluster.start()
+
+    def first_job() -> bytes | None:
+        """That a new block goes by."""
+        height = member.replica.executed_height
+        cluster.run_until(lambda: member.replica.executed_height > height)
+        machine = member.application.machine
+        assert isinstance(machine, Machine)
+        return machine._first_keys.known[GROWING]
+
+    assert first_job() is not None
+    care(cluster, 0, lambda: key not in member.store.entries)
+    assert first_job() is None
 
 
 def test_an_undamaged_store_is_left_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parley.application import exceeding, expiry, jobs, keeping, strangers
@@ -90,6 +90,11 @@ class Machine:
         self.executed.batches.update(codes)
         self._first_keys.follow(context.state)
         return self._results(context, state, receipts, leaves, settled)
+
+    def repaired(self, keys: Collection[bytes]) -> None:
+        """Look for the first keys again. What else is kept in memory stays: it is right where a disk is damaged."""
+        if any(key.startswith(layout.ENTRIES) for key in keys):
+            self._first_keys.forget()
 
     def _begin(self, block: Block, state: KeyValue) -> BlockContext:
         if self._height is None or self._height != block.height - 1:

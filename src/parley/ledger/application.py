@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol
 
@@ -93,6 +93,9 @@ class StateMachine(Protocol):
 
         Bodies are not checked again: each has passed `admit`, with this digest.
         """
+
+    def repaired(self, keys: Collection[bytes]) -> None:
+        """Something else than a block has written these entries: what is remembered of them may be wrong."""
 
 
 class Indexing(Protocol):

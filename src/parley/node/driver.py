@@ -280,9 +280,6 @@ class Driver:
             self._storage.recent.before_write(
                 effect.applies, [entry for entry in effect.entries if entry[0].startswith(_STATE)]
             )
-        else:
-            written = (key for key, _ in effect.entries if key.startswith(layout.APPLICATION))
-            self._storage.recent.forget(key.removeprefix(layout.APPLICATION) for key in written)
         self._storage.store.write(effect.entries, sync=False)
         self._dirty |= effect.sync
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import monotonic_ns
 
 from parley.consensus.types import Block
@@ -35,3 +35,7 @@ class MeasuredMachine:
         self._tally.longest_execution_ns = max(self._tally.longest_execution_ns, monotonic_ns() - began)
         self._recent.executed(results.writes)
         return results
+
+    def repaired(self, keys: Collection[bytes]) -> None:
+        self._recent.forget(keys)
+        self._machine.repaired(keys)

@@ -634,6 +634,8 @@ class Replica:
             case Write():
                 self._store.write(effect.entries)
                 self._effects.append(effect)
+                written = (key for key, _ in effect.entries if key.startswith(layout.APPLICATION))
+                self._state_machine.repaired([key.removeprefix(layout.APPLICATION) for key in written])
             case Send() | Found() | Restart():
                 self._effects.append(effect)
             case FetchBodies():

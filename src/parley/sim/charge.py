@@ -66,7 +66,7 @@ class Charged:
         self._machine = machine
         self._prices = prices
         self._meter = meter
-        self.genesis, self.admit = machine.genesis, machine.admit
+        self.genesis, self.admit, self.repaired = machine.genesis, machine.admit, machine.repaired
 
     @property
     def derived(self) -> dict[Derived[Any], Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from parley.consensus.types import Block
 from parley.crypto.encoding import enc, u32, u64
@@ -55,6 +55,9 @@ class Counter:
         leaves = tuple(enc(r.batch, r.code.encode(), u64(r.position)) for r in receipts)
         writes, root = _written(changed, _Nodes(state.get))
         return Results(writes, root, tuple(receipts), settled, leaves)
+
+    def repaired(self, keys: Collection[bytes]) -> None:
+        """It remembers nothing."""
 
     def _count(self, entries: dict[bytes, bytes], changed: dict[bytes, bytes | None], body: bytes) -> str:
         if len(body) < _HEADER:

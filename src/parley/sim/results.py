@@ -111,7 +111,7 @@ class _Compared:
     def __init__(self, machine: Keeping, note: Callable[[int, tuple[str, ...]], None]) -> None:
         self._machine = machine
         self._note = note
-        self.genesis, self.admit = machine.genesis, machine.admit
+        self.genesis, self.admit, self.repaired = machine.genesis, machine.admit, machine.repaired
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:
         results = self._machine.apply(block, batches, state)
