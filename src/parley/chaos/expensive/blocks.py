@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from parley.chaos.expensive.attackers import POLL_SECONDS, Attackers, operate_all
 from parley.chaos.expensive.outcome import Outcome
@@ -23,13 +24,13 @@ async def alter(attackers: Attackers) -> Outcome:
 
 
 async def revoke(attackers: Attackers) -> Outcome:
-    """Revoke several clients at once that hold as many subscriptions as they may, in as many partitions."""
+    """Revoke several clients at once that hold as many subscriptions as they may, in as many partitions as opened in time."""
     size = attackers.size
     topics = [await attackers.topic("left") for _ in range(size.revoked)]
     names: list[str] = []
     for topic in topics:
         names += [client.name for client in await attackers.crowd(topic, size.subscriptions)]
-    await _widen(attackers, topics)
+    await _widen(attackers, topics, size.widening_s)
     await operate_all(attackers.admin, map(RevokeClient, names))
     return Outcome(f"{len(names)} clients with {size.subscriptions} subscriptions each")
 
@@ -47,10 +48,12 @@ async def subscribe(attackers: Attackers) -> Outcome:
     return Outcome(f"{size.churned} subscriptions begun and ended")
 
 
-async def _widen(attackers: Attackers, topics: list[str]) -> None:
-    """Ask for all partitions at once, and wait until they are there."""
+async def _widen(attackers: Attackers, topics: list[str], patience_s: float | None = None) -> None:
+    """Ask for all partitions at once, and wait until they are there, or until patience ends."""
     admin, partitions = attackers.admin, attackers.size.partitions
     await operate_all(admin, [AlterTopic(topic, partitions, None, None, None) for topic in topics])
-    for topic in topics:
-        while (await admin.topic(topic)).partitions < partitions:  # noqa: ASYNC110 - brokers do not call us
-            await asyncio.sleep(POLL_SECONDS)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            for topic in topics:
+                while (await admin.topic(topic)).partitions < partitions:  # noqa: ASYNC110 - brokers do not call us
+                    await asyncio.sleep(POLL_SECONDS)

@@ -12,6 +12,7 @@ class Size(Struct, frozen=True, forbid_unknown_fields=True):
     rounds: int = 2  # how often
     revoked: int = 7  # clients that are revoked at once
     subscriptions: int = 1_000  # that each of them holds
+    widening_s: float = 60.0  # after which they are revoked, even if not all partitions are there yet
     churned: int = 1_000  # subscriptions that one client begins and ends
     staged_batches: int = 1_000  # committed at once, each as costly to match as a batch may be
     rows_per_batch: int = 4_000  # of the large commit
