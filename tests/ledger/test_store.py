@@ -14,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict, WriteBatch
 
-from parley.ledger.store import BLOB_BYTES, GATHERED_BYTES, Store, StoreError, StoreFailed
+from parley.ledger.store import (
+    BLOB_BYTES,
+    COMPACTED_FILES,
+    FILE_BYTES,
+    GATHERED_BYTES,
+    LEVEL_BYTES,
+    MOVED_BLOBS,
+    Store,
+    StoreError,
+    StoreFailed,
+)
 
 SMALL = 1024 * 1024
 keys = st.lists(st.sampled_from([b"\1", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
@@ -481,3 +491,14 @@ def test_a_store_that_is_opened_again_has_the_cache_that_it_is_told(path: Path) 
     for create in (True, False):
         with Store.open(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
             assert store.measured(capacity) == 12 * 1024 * 1024
+
+
+def test_compactions_are_small_also_in_a_store_that_exists(path: Path) -> None:
+    for create in (True, False):
+        with opened(path, create=create):
+            newest = max(path.glob("OPTIONS-*"))
+            said = dict(line.strip().split("=", 1) for line in newest.read_text().splitlines() if "=" in line)
+            assert said["level0_file_num_compaction_trigger"] == str(COMPACTED_FILES)
+            assert said["max_bytes_for_level_base"] == str(LEVEL_BYTES)
+            assert said["target_file_size_base"] == str(FILE_BYTES)
+            assert float(said["blob_garbage_collection_age_cutoff"]) == MOVED_BLOBS

@@ -35,6 +35,12 @@ CACHE_BYTES = (
 )  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024  # of new entries, at most a quarter of the cache
 WRITE_BUFFERS = 3
+# Compactions (decision 24): of how many new files, into a first level of this size, whose files have this size, and those of
+# each level below it so many times as much.
+COMPACTED_FILES = 6
+LEVEL_BYTES = 32 * 1024 * 1024
+FILE_BYTES, FILE_GROWTH = 4 * 1024 * 1024, 4
+MOVED_BLOBS = 0.1  # of the files with large values, the oldest: what is not erased of them moves to new files
 METADATA_BYTES = 4 * 1024  # of a piece of a file's index or filter
 BLOB_BYTES = (
     2 * 1024
@@ -264,7 +270,10 @@ class Store(AbstractContextManager["Store"]):
             raise self._break(error) from error
 
     def _break(self, error: Exception) -> StoreFailed:
-        """Take no more writes: what a disk kept of this one is unknown, and a second sync may succeed without having written it."""
+        """Take no more writes, and return the error to raise.
+
+        What the disk kept is unknown, and a second sync may succeed without having written it.
+        """
         self._broken = error
         return self.failure(f"could not be written: {error}")
 
@@ -433,9 +442,14 @@ def _options(cache_bytes: int) -> Options:
     options.set_write_buffer_manager(
         WriteBufferManager.new_write_buffer_manager_with_cache(cache_bytes // 2, False, cache)
     )
+    options.set_level_zero_file_num_compaction_trigger(COMPACTED_FILES)
+    options.set_max_bytes_for_level_base(LEVEL_BYTES)
+    options.set_target_file_size_base(FILE_BYTES)
+    options.set_target_file_size_multiplier(FILE_GROWTH)
     options.set_enable_blob_files(True)
     options.set_min_blob_size(BLOB_BYTES)
     options.set_enable_blob_gc(True)  # or what retention erases would stay on disk
+    options.set_blob_gc_age_cutoff(MOVED_BLOBS)
     options.set_max_open_files(OPEN_FILES)
     options.set_max_log_file_size(LOG_BYTES)
     options.set_keep_log_file_num(LOG_FILES)
