@@ -40,7 +40,17 @@ from parley.node.logs import open_log
 from parley.node.provision import broker_directory, provision_network
 from parley.node.storage import Storage, open_storage, replica_config
 from parley.replica import wire
-from parley.replica.ports import Applied, Broadcast, Effect, PersistSafety, Refused, Send, SetTimer, Write
+from parley.replica.ports import (
+    Applied,
+    Broadcast,
+    Effect,
+    PersistSafety,
+    Refused,
+    Restart,
+    Send,
+    SetTimer,
+    Write,
+)
 from parley.replica.replica import Replica
 
 RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
@@ -463,8 +473,73 @@ def test_while_the_disk_is_waited_for_the_loop_turns_and_the_replica_gets_no_inp
             assert (inputs, watched.done) == ([], ["a"])
             disk.go_on.set()
             await heard
-            assert inputs == ["timer", "message"]
+            assert inputs == ["message", "timer"]  # a message that came in time makes many a timer obsolete
             assert watched.done == ["a", "sync", "to all: news", "to 1: vote"]
+
+    asyncio.run(story())
+
+
+def test_timers_go_first_if_they_had_to_wait_for_the_disk_twice(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, disk = make_slow(config, closing, monkeypatch)
+            inputs: list[str] = []
+
+            def hear(_now: int, _sender: int, name: bytes) -> list[Effect]:
+                inputs.append(name.decode())
+                return [stored(name), VOTE]
+
+            def fire(*_: object) -> list[Effect]:
+                inputs.append("timer")
+                return []
+
+            monkeypatch.setattr(driver.replica, "receive", hear)
+            monkeypatch.setattr(driver.replica, "fire", fire)
+            driver._step(lambda: [stored(b"a"), VOTE])
+            heard = [asyncio.create_task(driver.receive(2, name)) for name in (b"x", b"y")]
+            await disk.is_busy()
+            driver._fire(ViewTimer(1, 0))
+            disk.go_on.set()
+            await asyncio.gather(*heard)
+            assert inputs == ["x", "timer", "y"]
+            await driver.until_ended()
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_gives_its_state_up_is_silent_before_that_is_on_disk(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, disk = make_slow(config, closing, monkeypatch)
+            silenced: list[bool] = []
+            monkeypatch.setattr(driver._feed, "silence", lambda: silenced.append(True))
+            driver._step(lambda: [stored(b"a"), Restart("The state is damaged.")])
+            await disk.is_busy()
+            assert silenced
+            assert not driver.restart.done()
+            disk.go_on.set()
+            assert await driver.restart == "The state is damaged."
+            await driver.until_ended()
+
+    asyncio.run(story())
+
+
+def test_a_broker_without_a_thread_for_its_disk_ends(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                driver._step(lambda: [stored(b"a"), VOTE])
+            assert str(driver.failure.exception()) == "can't start new thread"
+            await driver.until_ended()
 
     asyncio.run(story())
 
@@ -510,7 +585,7 @@ def test_a_broker_that_is_stopped_ends_its_step_before_its_storage_is_closed(
     asyncio.run(story())
 
 
-def test_a_step_that_ends_with_any_error_ends_the_broker_and_lets_go_of_who_waits(config: Config) -> None:
+def test_a_step_that_ends_with_any_error_ends_the_broker_and_waiting_tasks_go_on(config: Config) -> None:
     """Libraries in other languages raise errors that are no `Exception`."""
 
     class Panic(BaseException): ...
@@ -530,7 +605,7 @@ def test_a_step_that_ends_with_any_error_ends_the_broker_and_lets_go_of_who_wait
     asyncio.run(story())
 
 
-def test_a_disk_that_does_not_answer_is_told_of_while_it_does_not(
+def test_a_wait_for_the_disk_is_measured_before_it_ends(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -549,7 +624,7 @@ def test_a_disk_that_does_not_answer_is_told_of_while_it_does_not(
     asyncio.run(story())
 
 
-def test_a_slow_disk_is_told_of_and_measured(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_sync_is_logged_and_measured(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         with ExitStack() as closing:
             driver, _, _ = make(config, closing)
@@ -557,8 +632,8 @@ def test_a_slow_disk_is_told_of_and_measured(config: Config, monkeypatch: pytest
             monkeypatch.setattr(
                 driver, "_log", SimpleNamespace(warning=lambda _, **values: told.append(values))
             )
-            driver._took(SLOW_DISK_MS * 1_000_000)
-            driver._took(1)
+            driver._note_disk_wait(SLOW_DISK_MS * 1_000_000)
+            driver._note_disk_wait(1)
             assert told == [{"sync_ms": SLOW_DISK_MS, "count": 1}]
             assert driver._tally.longest_sync_ns == SLOW_DISK_MS * 1_000_000
 

@@ -12,9 +12,9 @@ DiskWork = Callable[[], None]
 
 
 class Disk:
-    """A thread that does one piece of work after another, and calls `done` on the loop with the error, if any, and the ns taken.
+    """A thread that does work on the disk, one piece after another.
 
-    Not a ThreadPoolExecutor: its futures take several times as long.
+    After each it calls `done` on the loop, with the error or None, and the ns that it took. Not a ThreadPoolExecutor: its futures take several times as long.
     """
 
     def __init__(
@@ -23,12 +23,13 @@ class Disk:
         self._loop = loop
         self._done = done
         self._work: SimpleQueue[DiskWork | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None  # until there is something to do
+        self._thread: threading.Thread | None = None  # None until there is something to do
 
     def do(self, work: DiskWork) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="disk", daemon=True)
+            thread.start()
+            self._thread = thread
         self._work.put(work)
 
     def close(self) -> None:

@@ -117,12 +117,13 @@ class Driver:
         self._sync_planned = False
         self._gathered_at = 0.0  # when the last gathered batches were synced, by the loop's clock
         self._dirty = False  # whether something was written whose sync was put off
-        self._disk = Disk(self._loop, self._on_disk)
+        self._disk = Disk(self._loop, self._disk_done)
         # The step that waits for the disk: its job, and the rest of its effects. None: no step waits.
         self._job: tuple[str, object] = (TIMER, "")
         self._rest: Iterator[DiskWork] | None = None
         self._disk_since = 0  # ms of the monotonic clock
-        self._later: deque[Callable[[], None]] = deque()  # timers that fired meanwhile
+        self._late_timers: deque[Callable[[], None]] = deque()  # that fired meanwhile
+        self._passed_over = False  # whether messages went before these timers already
         self._waiting: list[asyncio.Future[None]] = []  # tasks in `until_free`
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
@@ -174,7 +175,7 @@ class Driver:
         if self._rest is None:
             self._step(look, DISK, "where its files lie")
         elif (waited := self.disk_wait_ms) >= SLOW_DISK_MS:  # it may never come to its end
-            self._took(waited * 1_000_000)
+            self._note_disk_wait(waited * 1_000_000)
 
     async def receive(self, sender: int, *messages: bytes) -> None:
         await self.until_free()
@@ -194,13 +195,13 @@ class Driver:
 
     def _fire(self, timer: Timer) -> None:
         if self._rest is not None:
-            self._later.append(partial(self._fire, timer))
+            self._late_timers.append(partial(self._fire, timer))
             return
         job = timer.job if isinstance(timer, CareTimer) else TIMER
         self._step(lambda: self.replica.fire(self._now(), timer), job, timer)
 
     def _step(self, step: Callable[[], list[Effect]], job: str = TIMER, what: object = "") -> bool:
-        """False: the node is at its end."""
+        """Begin a step, and return whether the node still runs."""
         return self._begin(self._carry_out(step), job, what)
 
     def _begin(self, rest: Iterator[DiskWork], job: str, what: object) -> bool:
@@ -217,32 +218,43 @@ class Driver:
         assert rest is not None, "there is a step to go on with"
         try:
             work = self._holding.run(*self._job, lambda: next(rest, None))
+            if work is None:
+                self._rest = None
+            else:
+                self._disk_since = monotonic()
+                self._disk.do(work)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the replica's memory and the disk may differ now
             self._rest = None
             self._fail(error)
-            return
-        if work is None:
-            self._rest = None
-        else:
-            self._disk_since = monotonic()
-            self._disk.do(work)
 
-    def _on_disk(self, failed: BaseException | None, took: int) -> None:
+    def _disk_done(self, failed: BaseException | None, took: int) -> None:
         if failed is not None:
             self._rest = None
             self._fail(failed)
         else:
-            self._took(took)
+            self._note_disk_wait(took)
             self._go_on()
-        while self._later and self._rest is None:
-            self._later.popleft()()
+        if self._passed_over:
+            self._fire_late()
         if self._rest is None:
-            waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                if not one.done():
-                    one.set_result(None)
+            self._wake()
 
-    def _took(self, ns: int) -> None:
+    def _wake(self) -> None:
+        """Let the tasks go on that wait, and then the timers: a message that came in time makes many a timer obsolete."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+        if self._late_timers:
+            self._loop.call_soon(self._fire_late)
+
+    def _fire_late(self) -> None:
+        """Fire the timers that waited. If a message has begun a step with a wait before them, they go first after it."""
+        while self._late_timers and self._rest is None:
+            self._late_timers.popleft()()
+        self._passed_over = bool(self._late_timers)
+
+    def _note_disk_wait(self, ns: int) -> None:
         self._tally.longest_sync_ns = max(self._tally.longest_sync_ns, ns)
         if ns >= SLOW_DISK_MS * 1_000_000 and (
             count := self._throttled.count("disk_slow", None, monotonic())
@@ -255,7 +267,10 @@ class Driver:
         Writes in a row are waited for once, before what follows them; a sync that can be deferred is, with its messages.
         """
         due = deferred = False
-        for effect in step():
+        effects = step()
+        if any(isinstance(effect, Halt | Restart) for effect in effects):
+            self._feed.silence()  # before any wait: this replica has given its state up
+        for effect in effects:
             if isinstance(effect, Write):
                 self._write(effect)
                 due |= effect.sync and not effect.deferrable
@@ -318,7 +333,7 @@ class Driver:
 
     def _sync_as_planned(self) -> None:
         if self._rest is not None:
-            self._later.append(self._sync_as_planned)
+            self._late_timers.append(self._sync_as_planned)
             return
         self._sync_planned = False
         self._gathered_at = self._loop.time()
@@ -327,21 +342,23 @@ class Driver:
     def _sync(self) -> Iterator[DiskWork]:
         """Put on disk what was put off, if anything was, and announce it."""
         if self._dirty:
-            self._dirty = False
-            self._storage.store.hand_on()
-            yield self._storage.store.sync_log
+            yield self._hand_on()
             self._storage.require_in_place()
         unannounced, self._unannounced = self._unannounced, []
         for effect in unannounced:
             self._execute(effect)
 
+    def _hand_on(self) -> DiskWork:
+        """Hand what was put off to RocksDB, and return the work that puts it on disk."""
+        self._dirty = False
+        self._storage.store.hand_on()
+        return self._storage.store.sync_log
+
     def _persist(self, effect: PersistSafety) -> Iterator[DiskWork]:
         """Put the record on disk, after all that was put off: what is signed now may build on that."""
         persist = partial(self._storage.safety.persist, effect.slot, effect.record)
         if self._dirty and not self._unannounced:  # one wait for both
-            self._dirty = False
-            self._storage.store.hand_on()
-            yield partial(_in_turn, self._storage.store.sync_log, persist)
+            yield partial(_in_turn, self._hand_on(), persist)
         else:
             yield from self._sync()
             yield persist

@@ -198,7 +198,7 @@ class Session:
                 await self._services.ahead(submitted(frames))
             for group in _turns(frames):
                 if self._services.driver.is_waiting and submitted(group):
-                    await self._services.driver.until_free()  # not in a turn either
+                    await self._services.driver.until_free()  # before the turn as well
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)

@@ -49,7 +49,10 @@ class Storage:
         self.recent = RecentStates(store, _height(store))
 
     def require_in_place(self) -> None:
-        """Raises `DisplacedError` if one of the two is not where it was opened: what was synced is not on disk under its name."""
+        """Raise `DisplacedError` if the store or the record is no longer where it was opened.
+
+        What was synced would then not be found under its name.
+        """
         try:
             self._placement.require()
         except DisplacedError:
