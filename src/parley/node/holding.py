@@ -2,8 +2,8 @@
 
 Everything of a broker runs on one loop, so whatever does not return to it makes all clients and brokers wait. Each job
 says when it begins and ends; what takes long inside another one is counted for itself. Time in which the system gave the
-thread no processor is not counted, because no job can do anything about it; the lag of the loop includes it. A job that never
-ends cannot be told of by the loop that it holds, so a thread looks on from outside.
+thread no processor is not counted, because no job can do anything about it; the lag of the loop includes it. The loop cannot
+report a job that never ends, so another thread watches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar, get_args
 from parley.node.logs import Log, Throttled
 from parley.sync.timers import CareTimer, Job
 
-BOUND_MS = 50  # that a job may hold the loop without being told of
+BOUND_MS = 50  # for which a job may hold the loop before it is logged
 SHORT_MS = 5  # for shorter jobs the time without a processor is not looked up
 STRETCH_MS = 5  # of background work, after which everybody else has a turn
 REST_SECONDS = 0.005
@@ -53,29 +53,29 @@ T = TypeVar("T")
 _MS = 1_000_000
 
 
-class Processor(NamedTuple):
-    """How many ns a thread has had a processor, and how many it was ready to run and had none."""
+class ProcessorTimes(NamedTuple):
+    """For how long a thread ran, and for how long it was ready to run and had no processor."""
 
-    had: int
-    lacked: int
+    ran_ns: int
+    waited_ns: int
 
 
-def processor_of_thread() -> Callable[[], Processor]:
+def times_of_thread() -> Callable[[], ProcessorTimes]:
     """A function that reads the times of the calling thread from Linux; zeros on other systems."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return unknown_processor
+        return no_times
 
-    def read() -> Processor:
-        had, lacked, _ = os.pread(file, 64, 0).split()
-        return Processor(int(had), int(lacked))
+    def read() -> ProcessorTimes:
+        ran, waited, _ = os.pread(file, 64, 0).split()
+        return ProcessorTimes(int(ran), int(waited))
 
     return read
 
 
-def unknown_processor() -> Processor:
-    return Processor(0, 0)
+def no_times() -> ProcessorTimes:
+    return ProcessorTimes(0, 0)
 
 
 class Holding:
@@ -85,38 +85,44 @@ class Holding:
         self,
         log: Log | None = None,
         ticks: Callable[[], int] = monotonic_ns,
-        processor: Callable[[], Processor] = unknown_processor,
+        times: Callable[[], ProcessorTimes] = no_times,
     ) -> None:
-        """`processor` reads the processor times of the loop's thread."""
+        """`times` reads the processor times of the loop's thread."""
         self._log = log
         self._ticks = ticks
-        self.processor = processor
+        self.times = times
         self._throttled = Throttled()
         self._began = 0  # when the loop was taken; 0: it is free
-        # When the collection began that goes on, and what the processor told then, if it is a large one.
-        self._collecting: tuple[int, Processor | None] = 0, None
+        self._collecting = (
+            0,
+            ProcessorTimes(0, 0),
+        )  # when the collection that goes on began, and the times then
         self._inside = 0  # ns of the jobs that ended inside the one that goes on
         self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
         # In this hold: ns, job, and what it was about.
         self._largest: tuple[int, str, object] = (0, OTHER, "")
         self.longest = dict.fromkeys(JOBS, 0)  # ns
-        self.named = (
-            0  # ns in all that jobs have held the loop, without the time in which there was no processor
-        )
+        self._due = 0  # when the loop is to beat next
+        self._explained = 0  # ns since then that jobs took
+        self._waited = 0  # ns that the thread had waited for a processor by then, and has since inside jobs
 
     def run(self, job: str, what: object, action: Callable[[], T]) -> T:
         """Do it in the name of the job; `what` says more of it, if it has to be told of (by `str`, and only then)."""
-        outer, inside, began, before = self._name, self._inside, self._ticks(), self.processor()
+        outer, inside, began, before = self._name, self._inside, self._ticks(), self.times()
         outermost = not self._began
         if outermost:
             self._began, self._largest = began, (0, OTHER, "")
+            if began <= self._due:
+                self._waited = before.waited_ns
         self._name, self._inside = (job, what), 0
         try:
             return action()
         finally:
-            took = self._ticks() - began
-            after = self.processor() if took >= SHORT_MS * _MS else before
-            held = took - (after.lacked - before.lacked)
+            ended = self._ticks()
+            took = ended - began
+            after = self.times() if took >= SHORT_MS * _MS else before
+            waited = after.waited_ns - before.waited_ns
+            held = took - waited
             own = held - self._inside
             self.longest[job] = max(self.longest[job], own)
             if own > self._largest[0]:
@@ -124,32 +130,38 @@ class Holding:
             self._name, self._inside = outer, inside + held
             if outermost:
                 self._began = 0
-                self.named += held
+                self._explained += max(0, ended - max(began, self._due))
+                self._waited += waited
                 if held >= BOUND_MS * _MS:
                     self._tell(held, before, after)
 
     def collecting(self, phase: str, info: Mapping[str, int]) -> None:
         """For `gc.callbacks`: a collection of cycles may begin in the middle of any job, which is not to blame for it."""
         if phase == "start":
-            # Only for full collections: smaller ones are frequent and short.
-            self._collecting = self._ticks(), self.processor() if info["generation"] == 2 else None
+            self._collecting = self._ticks(), self.times()
             return
         began, before = self._collecting
-        took = self._ticks() - began - (self.processor().lacked - before.lacked if before is not None else 0)
+        took = self._ticks() - began - (self.times().waited_ns - before.waited_ns)
         self._inside += took
         self.longest[COLLECTION] = max(self.longest[COLLECTION], took)
         if took > self._largest[0]:
             self._largest = took, COLLECTION, f"generation {info['generation']}"
 
-    def unnamed(self, late_ms: int) -> None:
-        """The loop was late by so much for something that has no name, though there was a processor."""
-        self.longest[OTHER] = max(self.longest[OTHER], late_ms * _MS)
-        if late_ms >= BOUND_MS:
-            self._say(OTHER, "", held_ms=late_ms)
+    def beat(self, late_ms: int, next_ms: int) -> None:
+        """Note that the loop turns, late by so much, and is to turn again in `next_ms`.
 
-    def _tell(self, held: int, before: Processor, after: Processor) -> None:
+        What neither jobs nor a lack of processors explain is a hold that has no name.
+        """
+        waited = self.times().waited_ns
+        held = max(0, late_ms * _MS - self._explained - (waited - self._waited))
+        self.longest[OTHER] = max(self.longest[OTHER], held)
+        if held >= BOUND_MS * _MS:
+            self._say(OTHER, "", held_ms=held // _MS)
+        self._due, self._explained, self._waited = self._ticks() + next_ms * _MS, 0, waited
+
+    def _tell(self, held: int, before: ProcessorTimes, after: ProcessorTimes) -> None:
         own, job, what = self._largest
-        busy, waited = after.had - before.had, after.lacked - before.lacked
+        busy, waited = after.ran_ns - before.ran_ns, after.waited_ns - before.waited_ns
         self._say(
             job,
             what,

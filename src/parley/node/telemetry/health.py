@@ -31,19 +31,18 @@ class Life:
 class Pulse:
     """Beats as long as the event loop turns; `ticks` are those of a clock that nobody sets, in ms.
 
-    `holding` is told by how much the loop was late while no job held it, so that this is named, too.
+    With each beat `holding` learns by how much the loop was late, and names what no job explains.
     """
 
     def __init__(self, ticks: Callable[[], int], holding: Holding | None = None) -> None:
         self._ticks = ticks
         self._holding = holding
-        # As of the last beat, in ns: how long jobs have held the loop, and how long the thread had no processor.
-        self._named, self._lacked = 0, holding.processor().lacked if holding is not None else 0
-        self._last = ticks()
         self._late: deque[int] = deque(maxlen=BEATS)
+        self._beat(0)
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        self._beat(0)  # it may have been made long before
         while True:
             await asyncio.sleep(BEAT_MS / 1_000)
             self.beat()
@@ -51,11 +50,12 @@ class Pulse:
     def beat(self) -> None:
         late = self.late
         self._late.append(late)
-        if self._holding is not None:
-            named, self._named = self._holding.named - self._named, self._holding.named
-            before, self._lacked = self._lacked, self._holding.processor().lacked
-            self._holding.unnamed(max(0, late - (named + self._lacked - before) // 1_000_000))
+        self._beat(late)
+
+    def _beat(self, late: int) -> None:
         self._last = self._ticks()
+        if self._holding is not None:
+            self._holding.beat(late, BEAT_MS)
 
     @property
     def late(self) -> int:

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from parley.net.tls import Address
 from parley.node.clock import monotonic
 from parley.node.config import Config
-from parley.node.holding import METRICS, Holding, processor_of_thread
+from parley.node.holding import METRICS, Holding, times_of_thread
 from parley.node.logs import Log
 from parley.node.room import bytes_in
 from parley.node.telemetry.catalogue import CATALOGUE
@@ -34,7 +34,7 @@ class Telemetry:
 
     def __init__(self, config: Config, log: Log | None = None) -> None:
         self._data = config.data
-        self.holding = Holding(log, processor=processor_of_thread())
+        self.holding = Holding(log, times=times_of_thread())
         self._pulse = Pulse(monotonic, self.holding)
         self.tally = Tally()
         self._collector = BrokerCollector(
