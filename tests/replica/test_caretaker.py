@@ -105,7 +105,7 @@ def test_a_missing_entry_comes_back(kind: str) -> None:
     assert audit(member).first_fault is None
 
 
-def test_a_job_that_nobody_has_begun_is_looked_for_no_more_once_it_is_gone() -> None:
+def test_an_invented_job_is_not_looked_for_after_a_repair_removed_it() -> None:
     cluster = copied()
     member = cluster.members[0]
     key = layout.state(GROWING.key("no organisation", "wards"))
@@ -114,7 +114,7 @@ def test_a_job_that_nobody_has_begun_is_looked_for_no_more_once_it_is_gone() -> 
     cluster.start()
 
     def first_job() -> bytes | None:
-        """That a new block goes by."""
+        """The first job that the next block starts from."""
         height = member.replica.executed_height
         cluster.run_until(lambda: member.replica.executed_height > height)
         machine = member.application.machine

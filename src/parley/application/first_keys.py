@@ -22,7 +22,7 @@ class FirstKeys:
         return self.known[table]
 
     def follow(self, state: State) -> None:
-        """Take over what the block of this state has written."""
+        """Bring the known first keys up to date with what the block of this state has written."""
         for key, is_there in state.written():
             table = self._tables.get(key.partition(b"/")[0])
             if table is None or table not in self.known:
@@ -31,7 +31,7 @@ class FirstKeys:
             if is_there:
                 self.known[table] = key if first is None else min(first, key)
             elif key == first:
-                del self.known[table]
+                del self.known[table]  # the next block looks it up
 
     def forget(self) -> None:
         self.known.clear()

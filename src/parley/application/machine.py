@@ -92,7 +92,7 @@ class Machine:
         return self._results(context, state, receipts, leaves, settled)
 
     def repaired(self, keys: Collection[bytes]) -> None:
-        """Look for the first keys again. What else is kept in memory stays: it is right where a disk is damaged."""
+        """Forget the first keys. What is derived stays: it is mostly older than the damage, and right."""
         if any(key.startswith(layout.ENTRIES) for key in keys):
             self._first_keys.forget()
 

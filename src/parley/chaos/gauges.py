@@ -53,7 +53,7 @@ def parse(text: str) -> dict[str, float]:
 
 
 def longest_hold(samples: Mapping[str, float]) -> tuple[float, str] | None:
-    """For how long something else than a block has held the event loop of a broker that runs, and which job; None: not told."""
+    """The longest hold of the event loop and its job, without those that are not judged. None: not reported."""
     held = [
         (value, name.partition('"')[2].rstrip('"}'))
         for name, value in samples.items()

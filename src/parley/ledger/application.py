@@ -95,7 +95,7 @@ class StateMachine(Protocol):
         """
 
     def repaired(self, keys: Collection[bytes]) -> None:
-        """Something else than a block has written these entries: what is remembered of them may be wrong."""
+        """Forget what is remembered of these entries: a repair has written them, and no block."""
 
 
 class Indexing(Protocol):

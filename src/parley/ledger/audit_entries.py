@@ -109,7 +109,10 @@ def check_indices(
 def _wrong_places(
     entries: Iterable[tuple[bytes, bytes]], keeper: BodyKeeper, derived: Derived, store: KeyValue
 ) -> Iterator[Fault]:
-    """A fault for each entry that leads to no receipt, or to one that does not give it. By block: its receipts are read once."""
+    """Yield a fault for each entry that does not lead to the receipt that gives it.
+
+    Sorted by block, so that the receipts of each block are read once.
+    """
     places: list[tuple[Position, bytes, bytes]] = []
     for key, value in entries:
         try:

@@ -63,9 +63,9 @@ class Fetches:
     def want(self, name: bytes) -> bool:
         return name in self._wanted
 
-    def votes_wait_for(self, name: bytes) -> bool:
-        """Whether a block that misses this batch is not committed yet."""
-        return any(fetch.room is not None and name in fetch.missing for fetch in self._running.values())
+    def votes_wait_for(self, digest: bytes) -> bool:
+        """Whether a block that is not committed yet lacks this batch, so that a vote waits for it."""
+        return any(fetch.room is not None and digest in fetch.missing for fetch in self._running.values())
 
     def begin(self, block: Block, missing: dict[bytes, None], room: int | None) -> list[Effect]:
         """Fetch what is missing; `room` bounds its bytes as long as only a vote waits for it."""

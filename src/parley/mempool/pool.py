@@ -139,10 +139,9 @@ class Pool:
         self._pending: dict[bytes, Pending] = {}
         self._settled: OrderedDict[bytes, None] = OrderedDict()
         self._fetched: OrderedDict[bytes, None] = OrderedDict()
-        # Of these, the bodies of blocks that are to be voted for, until they are executed: from disk they would have to be
-        # checked again.
-        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
-        self._bodies_size = 0
+        # Bodies that were fetched for a vote, until their block is executed: read from disk, they would be checked again.
+        self._fetched_bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._fetched_bytes = 0
         self._fetches = Fetches(index, size)
         self._turns = Turns(size)
 
@@ -207,7 +206,7 @@ class Pool:
     def body(self, name: bytes) -> bytes | None:
         """The batch of this digest, if it waits for order, or was fetched lately for a vote and is not executed yet."""
         pending = self._pending.get(name)
-        return self._bodies.get(name) if pending is None else pending.data
+        return self._fetched_bodies.get(name) if pending is None else pending.data
 
     def payload(self, exclude: Collection[bytes]) -> tuple[bytes, ...]:
         """What a leader may propose: of each entry broker, its authors and their sessions in turn, within a block's limits (P4)."""
@@ -295,15 +294,15 @@ class Pool:
         share.waiting[name] = None
         share.size += len(pending.data)
 
-    def _keep_body(self, name: bytes, data: bytes) -> None:
-        self._drop_body(name)
-        self._bodies[name] = data
-        self._bodies_size += len(data)
-        while self._bodies_size > FETCHED_BYTES:
-            self._drop_body(next(iter(self._bodies)))
+    def _keep_body(self, digest: bytes, data: bytes) -> None:
+        self._drop_body(digest)
+        self._fetched_bodies[digest] = data
+        self._fetched_bytes += len(data)
+        while self._fetched_bytes > FETCHED_BYTES:
+            self._drop_body(next(iter(self._fetched_bodies)))
 
-    def _drop_body(self, name: bytes) -> None:
-        self._bodies_size -= len(self._bodies.pop(name, b""))
+    def _drop_body(self, digest: bytes) -> None:
+        self._fetched_bytes -= len(self._fetched_bodies.pop(digest, b""))
 
     def _forget(self, name: bytes) -> None:
         pending = self._pending.pop(name)

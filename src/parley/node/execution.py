@@ -13,7 +13,7 @@ from parley.node.telemetry.tally import Tally
 
 
 class MeasuredMachine:
-    """A state machine that does what another one does."""
+    """Runs another state machine, measures how long each block takes, and keeps in memory what it used lately."""
 
     def __init__(self, machine: StateMachine, holding: Holding, recent: RecentStates, tally: Tally) -> None:
         self._machine = machine

@@ -57,7 +57,7 @@ class Counter:
         return Results(writes, root, tuple(receipts), settled, leaves)
 
     def repaired(self, keys: Collection[bytes]) -> None:
-        """It remembers nothing."""
+        """Nothing to do: it keeps nothing in memory."""
 
     def _count(self, entries: dict[bytes, bytes], changed: dict[bytes, bytes | None], body: bytes) -> str:
         if len(body) < _HEADER:
