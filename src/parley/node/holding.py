@@ -90,13 +90,11 @@ class Holding:
         """`times` reads the processor times of the loop's thread."""
         self._log = log
         self._ticks = ticks
-        self.times = times
+        self._times = times
         self._throttled = Throttled()
         self._began = 0  # when the loop was taken; 0: it is free
-        self._collecting = (
-            0,
-            ProcessorTimes(0, 0),
-        )  # when the collection that goes on began, and the times then
+        # When the collection that goes on began, and the times then.
+        self._collecting = 0, ProcessorTimes(0, 0)
         self._inside = 0  # ns of the jobs that ended inside the one that goes on
         self._name: tuple[str, object] = (OTHER, "")  # of the job that goes on
         # In this hold: ns, job, and what it was about.
@@ -108,7 +106,7 @@ class Holding:
 
     def run(self, job: str, what: object, action: Callable[[], T]) -> T:
         """Do it in the name of the job; `what` says more of it, if it has to be told of (by `str`, and only then)."""
-        outer, inside, began, before = self._name, self._inside, self._ticks(), self.times()
+        outer, inside, began, before = self._name, self._inside, self._ticks(), self._times()
         outermost = not self._began
         if outermost:
             self._began, self._largest = began, (0, OTHER, "")
@@ -120,7 +118,7 @@ class Holding:
         finally:
             ended = self._ticks()
             took = ended - began
-            after = self.times() if took >= SHORT_MS * _MS else before
+            after = self._times() if took >= SHORT_MS * _MS else before
             waited = after.waited_ns - before.waited_ns
             held = took - waited
             own = held - self._inside
@@ -138,10 +136,10 @@ class Holding:
     def collecting(self, phase: str, info: Mapping[str, int]) -> None:
         """For `gc.callbacks`: a collection of cycles may begin in the middle of any job, which is not to blame for it."""
         if phase == "start":
-            self._collecting = self._ticks(), self.times()
+            self._collecting = self._ticks(), self._times()
             return
         began, before = self._collecting
-        took = self._ticks() - began - (self.times().waited_ns - before.waited_ns)
+        took = self._ticks() - began - (self._times().waited_ns - before.waited_ns)
         self._inside += took
         self.longest[COLLECTION] = max(self.longest[COLLECTION], took)
         if took > self._largest[0]:
@@ -152,7 +150,7 @@ class Holding:
 
         What neither jobs nor a lack of processors explain is a hold that has no name.
         """
-        waited = self.times().waited_ns
+        waited = self._times().waited_ns
         held = max(0, late_ms * _MS - self._explained - (waited - self._waited))
         self.longest[OTHER] = max(self.longest[OTHER], held)
         if held >= BOUND_MS * _MS:
