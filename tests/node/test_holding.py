@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -184,12 +189,29 @@ def test_a_job_is_not_to_blame_for_the_time_in_which_it_had_no_processor() -> No
 
 
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="only Linux reports it")
-def test_the_system_tells_how_long_a_thread_was_kept_from_running() -> None:
-    processor = times_of_thread()
-    before = processor()
-    while processor().ran_ns == before.ran_ns:
+def test_the_system_tells_how_long_a_thread_ran_and_that_it_waited_if_it_had_to() -> None:
+    """One processor for two threads that never rest: each has to wait about as long as it runs, whatever else goes on."""
+    one = {min(os.sched_getaffinity(0))}
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(rival.pid, one)
+        with ThreadPoolExecutor(1) as pool:
+            before, after, worked = pool.submit(_work, one).result()
+    finally:
+        rival.kill()
+        rival.wait()
+    assert after.ran_ns - before.ran_ns >= worked * 9 // 10
+    assert after.waited_ns > before.waited_ns
+
+
+def _work(processors: set[int]) -> tuple[ProcessorTimes, ProcessorTimes, int]:
+    """The times before and after this thread has worked for 0.2 s of a processor, and what Python says that it worked."""
+    os.sched_setaffinity(0, processors)
+    times, began = times_of_thread(), time.thread_time_ns()
+    before = times()
+    while (worked := time.thread_time_ns() - began) < 200 * MS:
         pass
-    assert processor().waited_ns >= before.waited_ns
+    return before, times(), worked
 
 
 def test_a_hold_that_has_no_name_is_seen_by_the_lateness_of_the_loop() -> None:
