@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.consensus.chains import Committee, batch, roots_at
-from tests.consensus.world import VIEW_TIMEOUT, Cluster, Solo, committed, kinds, only, reasons, sent
+from tests.consensus.world import (
+    HEARTBEAT,
+    VIEW_TIMEOUT,
+    Cluster,
+    Solo,
+    committed,
+    kinds,
+    only,
+    reasons,
+    sent,
+)
 
 from parley.consensus.errors import Reason, SafetyViolation
 from parley.consensus.events import (
@@ -27,6 +37,7 @@ from parley.consensus.events import (
     RequestBatches,
     RequestBlocks,
     RequestPayload,
+    RequestWork,
     Send,
     SetTimer,
     StoreBlock,
@@ -476,7 +487,7 @@ def test_a_leader_that_diverges_while_it_waits_does_not_propose() -> None:
     machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(2)))
     machine.feed(Payload(3, ()))
     machine.receive(Certificates(COMMITTEE.qc(wrong), None))
-    assert machine.feed(PayloadAvailable()) == []
+    assert kinds(machine.feed(PayloadAvailable())) == [RequestWork]
     assert machine.feed(TimerFired(Heartbeat(3))) == []
     assert machine.feed(Payload(3, (batch(1),))) == []
 
@@ -679,11 +690,9 @@ def test_parked_proposals_below_the_root_are_forgotten() -> None:
 
 
 def test_a_fresh_replica_starts_in_view_1_with_a_timer() -> None:
-    assert Solo(COMMITTEE, 0).started == [SetTimer(ViewTimer(1, 1), VIEW_TIMEOUT)]
-    assert Solo(COMMITTEE, 1).started == [
-        SetTimer(ViewTimer(1, 1), VIEW_TIMEOUT),
-        RequestPayload(1, frozenset()),
-    ]
+    waiting = [SetTimer(ViewTimer(1, 1), HEARTBEAT + VIEW_TIMEOUT), RequestWork(1, frozenset())]
+    assert Solo(COMMITTEE, 0).started == waiting
+    assert Solo(COMMITTEE, 1).started == [*waiting, RequestPayload(1, frozenset())]
 
 
 def test_t17_a_restart_sends_the_stored_vote_again() -> None:

@@ -15,6 +15,7 @@ from parley.consensus.events import (
     PersistSafety,
     RequestBlocks,
     RequestPayload,
+    RequestWork,
     SetTimer,
     TimerFired,
 )
@@ -190,7 +191,7 @@ def test_a_leader_that_waited_for_anything_and_then_for_the_pace_sets_one_timer(
     machine.feed(machine.verifier.chain((full,), COMMITTEE.qc(full)))
     machine.feed(PayloadAvailable())
     assert machine.feed(Payload(3, (NEW,))) == [SetTimer(PaceOver(3), 16)]
-    assert machine.feed(PayloadAvailable()) == []
+    assert kinds(machine.feed(PayloadAvailable())) == [RequestWork]
     assert machine.feed(TimerFired(Heartbeat(3))) == []
     assert kinds(machine.feed(TimerFired(PaceOver(3)))) == [RequestPayload]
     assert [proposal.batches for proposal in sent(Proposal, machine.feed(Payload(3, (NEW,))))] == [(NEW,)]

@@ -13,6 +13,7 @@ from parley.consensus.events import (
     RequestBatches,
     RequestBlocks,
     RequestPayload,
+    RequestWork,
     SetTimer,
     StoreBlock,
     TimerFired,
@@ -93,7 +94,7 @@ def test_a_leader_that_did_not_make_the_qc_only_waits() -> None:
 def test_a_waiting_leader_proposes_as_soon_as_there_is_something() -> None:
     machine = leading()
     machine.feed(Payload(2, ()))
-    assert machine.feed(PayloadAvailable()) == [RequestPayload(2, frozenset())]
+    assert only(RequestPayload, machine.feed(PayloadAvailable())) == [RequestPayload(2, frozenset())]
     assert machine.feed(Payload(2, ())) == []
     machine.feed(PayloadAvailable())
     assert len(sent(Proposal, machine.feed(Payload(2, (batch(1),))))) == 1
@@ -109,7 +110,7 @@ def test_a_waiting_leader_proposes_an_empty_block_after_the_heartbeat() -> None:
 
 def test_who_does_not_wait_ignores_payload_and_heartbeat() -> None:
     machine = solo(0)
-    assert machine.feed(PayloadAvailable()) == []
+    assert kinds(machine.feed(PayloadAvailable())) == [RequestWork]
     assert machine.feed(TimerFired(Heartbeat(1))) == []
 
 
@@ -160,7 +161,7 @@ def test_a_higher_qc_of_an_unknown_block_while_waiting_stops_the_proposal_until_
     machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
     machine.feed(Payload(2, ()))
     assert kinds(machine.receive(Certificates(COMMITTEE.qc(B1), None))) == [RequestBlocks]
-    assert machine.feed(PayloadAvailable()) == []
+    assert kinds(machine.feed(PayloadAvailable())) == [RequestWork]
     effects = machine.feed(machine.verifier.chain((B1,), COMMITTEE.qc(B1)))
     assert only(RequestPayload, effects) == [RequestPayload(2, frozenset())]
 

@@ -362,7 +362,7 @@ class Recorded(Cluster):
         self.shown = [0] * committee.size
         self.signed = 0
         super().__init__(committee, lost=lambda _sender, _to, _message: chance.random() < 0.25)
-        for _ in range(30):
+        for _ in range(40):
             self.run(self.now + chance.randrange(VIEW_TIMEOUT))
             member = chance.randrange(committee.size)
             if member not in self.dead:

@@ -177,6 +177,8 @@ class Seat:
     timeouts: list[Timeout] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    offers: list[events.OfferWork] = field(default_factory=list)
+    failed_views: list[events.ViewFailed] = field(default_factory=list)
     refusals: list[Reason] = field(default_factory=list)
     pruned: list[bytes] = field(default_factory=list)
     views: list[int] = field(default_factory=list)
@@ -288,6 +290,10 @@ class Cluster:
             case events.RequestPayload(view):
                 batches = (batch(next(self._batches)),) if self.payload else ()
                 inputs.append(events.Payload(view, batches))
+            case events.RequestWork(view):
+                inputs += [events.WorkPending(view)] if self.payload else []
+            case events.OfferWork():
+                seat.offers.append(effect)
             case events.RequestBatches(block):
                 inputs.append(events.BatchesReady(block.id))
             case events.RequestBlocks(qc):
@@ -318,6 +324,8 @@ class Cluster:
                     seat.stored.pop(id_, None)
             case events.ReportMisbehaviour(evidence):
                 seat.evidence.append(evidence)
+            case events.ViewFailed():
+                seat.failed_views.append(effect)
             case events.Refuse(reason):
                 seat.refusals.append(reason)
             case _:

@@ -34,6 +34,7 @@ from parley.replica.ports import (
     SetTimer,
     Submission,
     Timer,
+    ViewFailed,
     Write,
 )
 from parley.replica.rejoining import Patience
@@ -112,6 +113,7 @@ class Member:
         self.store.write(genesis)
         self.applied: list[Applied] = []
         self.certified: list[Certified] = []
+        self.failed_views: list[ViewFailed] = []
         self.halts: list[Halt] = []
         self.reports: list[Report] = []
         self.refused: list[Refused] = []
@@ -186,11 +188,13 @@ class Member:
                     outbox.forget_timers(self.index)
                     self.awaken()
                     self.execute(self.replica.start(outbox.now), outbox)
-                case Applied() | Report() | Refused() | Halt():
+                case Applied() | Report() | ViewFailed() | Refused() | Halt():
                     self.note(effect)
 
-    def note(self, effect: Applied | Report | Refused | Halt) -> None:
+    def note(self, effect: Applied | Report | ViewFailed | Refused | Halt) -> None:
         match effect:
+            case ViewFailed():
+                self.failed_views.append(effect)
             case Applied():
                 self.applied.append(effect)
             case Report():

@@ -143,7 +143,11 @@ def test_many_damaged_entries_are_mended_a_few_at_a_time() -> None:
     for key in damaged:
         member.store.entries[key] = flipped(right[key], -1)
     assert len(damaged) > 32
+    assert member.replica.damaged == 0  # it has not looked yet
+    care(cluster, 0, lambda: member.replica.damaged > 0)
     care(cluster, 0, lambda: member.store.entries == right)
+    care(cluster, 0, passes(member))
+    assert member.replica.damaged == 0
     assert audit(member).first_fault is None
 
 

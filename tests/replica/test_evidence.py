@@ -108,6 +108,7 @@ def test_of_a_member_no_more_is_kept_than_a_few_views_and_one_record_of_each() -
             store.write(Write(tuple(Shelf(store).keep(proposals(view))), sync=False))
     shelf = Shelf(store)
     assert shelf.keep(proposals(4 * MAX_RECORDS + 1)) == []
+    assert (shelf.held_of(1), shelf.held_of(3)) == (MAX_RECORDS, 0)
     assert shelf.keep(votes()) != []  # of another member
     views = list(range(1, 4 * MAX_RECORDS, 4))
     assert list(evidence.held(store)) == [Accusation(1, "proposals", view) for view in views]
@@ -116,6 +117,11 @@ def test_of_a_member_no_more_is_kept_than_a_few_views_and_one_record_of_each() -
 def test_a_record_that_cannot_be_read_is_not_told_of() -> None:
     store = MemoryStore([(layout.evidence(1, 5), b"damaged")])
     assert list(evidence.held(store)) == []
+
+
+def test_what_is_met_accuses_the_one_that_its_record_accuses() -> None:
+    for found in (proposals(), votes(), timeouts()):
+        assert evidence.charge(found) == evidence.accusation(kept(found))
 
 
 def test_a_replica_keeps_both_proposals_of_a_leader_that_contradicts_itself() -> None:
@@ -142,3 +148,4 @@ def test_a_replica_keeps_both_proposals_of_a_leader_that_contradicts_itself() ->
     held = list(evidence.held(others[0].store))
     cluster.restart(others[0].index)
     assert list(evidence.held(others[0].store))[: len(held)] == held
+    assert others[0].replica.accused == [len(held) if index == LIAR else 0 for index in range(4)]

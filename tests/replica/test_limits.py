@@ -19,7 +19,7 @@ from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import Limits, batch_digest
 from parley.model.refusals import BadSignature
 from parley.replica import wire
-from parley.replica.ports import Halt, Intake, Refused, Submission, Write
+from parley.replica.ports import Halt, Intake, Refused, SetTimer, Submission, Write
 from parley.sim.counter import encode_batch, mounted
 
 
@@ -79,8 +79,9 @@ def test_a_batch_that_another_broker_announces_is_opened_and_refused_with_its_co
     assert refused == Refused(1, Reason.BAD_SIGNATURE, BadSignature.code)
     assert member.replica.counters[Reason.BAD_SIGNATURE] == 1
     assert not list(member.store.scan(b"b/"))
-    (write,) = cluster.deliver(1, 0, wire.encode(BatchMessage(batch.body)))
+    write, timer = cluster.deliver(1, 0, wire.encode(BatchMessage(batch.body)))
     assert isinstance(write, Write)
+    assert isinstance(timer, SetTimer), "there is something to wait for now"
     assert member.store.get(layout.batch(batch.digest)) == batch.body
 
 

@@ -57,6 +57,9 @@ class Scripted:
     def fire(self, now: int, timer: Timer) -> list[Effect]:  # noqa: ARG002
         return [Broadcast(b"fired")]
 
+    def connected(self, now: int, member: int, *, up: bool) -> list[Effect]:  # noqa: ARG002
+        return []
+
 
 def new_disk(index: int, *, abstaining: bool = False) -> Disk:
     return Disk(*provision(ReplicaConfig(INSTANCE, index), Counter(), abstaining=abstaining))

@@ -74,3 +74,20 @@ def test_an_open_question_is_not_asked_twice() -> None:
     sync = new_sync()
     sync.want(target(20), 0)
     assert sync.resume(0, never) == []
+
+
+def test_members_without_a_connection_are_passed_over_as_long_as_there_are_others() -> None:
+    sync = new_sync()
+    others = [member for member in range(4) if member != ME]
+    sync.connected(others[0], up=False)
+    asked, _, timer = question(sync.want(target(3), 0))
+    again = [
+        question(sync.on_timer(SyncTimer(timer.attempt + step), 0, never, paused=False))[0]
+        for step in range(3)
+    ]
+    assert {asked, *again} == set(others[1:])
+    for member in others[1:]:
+        sync.connected(member, up=False)
+    assert question(sync.on_timer(SyncTimer(timer.attempt + 3), 0, never, paused=False))[0] in others
+    sync.connected(others[0], up=True)
+    assert question(sync.on_timer(SyncTimer(timer.attempt + 4), 0, never, paused=False))[0] == others[0]

@@ -160,6 +160,21 @@ class PayloadAvailable:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkPending:
+    """The answer to `RequestWork` if there is a batch that a leader should propose now. Without one there is no answer."""
+
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """There is a connection to another member, or there no longer is one. At the start there is one to every member."""
+
+    member: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Resume:
     """A replica that lost its safety record may sign again: this QC is newer than all that it can have signed (P10)."""
 
@@ -177,6 +192,8 @@ Input = (
     | BatchesReady
     | Payload
     | PayloadAvailable
+    | WorkPending
+    | Connection
     | Resume
 )
 
@@ -253,6 +270,22 @@ class RequestPayload:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestWork:
+    """Ask whether there is a batch that the leader of `view` should propose, none of `exclude`."""
+
+    view: int
+    exclude: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferWork:
+    """Send the batch that should be proposed first to the leader, from whom a liar may have kept it (P29)."""
+
+    to: int
+    exclude: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestBatches:
     """The vote on this block waits for its batches; ask `proposer` first."""
 
@@ -286,6 +319,14 @@ class ReportMisbehaviour:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewFailed:
+    """A view ended with a timeout certificate. `leader`: the member that should have proposed, as far as is known here."""
+
+    view: int
+    leader: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """An input was refused and changed nothing."""
 
@@ -308,11 +349,14 @@ Effect = (
     | Broadcast
     | SetTimer[Timer]
     | RequestPayload
+    | RequestWork
+    | OfferWork
     | RequestBatches
     | RequestBlocks
     | Commit
     | Prune
     | ReportMisbehaviour
+    | ViewFailed
     | Refuse
     | Diverged
 )

@@ -25,6 +25,11 @@ class Node:
     last_payload: int  # the newest height up to here with batches in it
     certified: bool = False
 
+    @property
+    def is_uncovered(self) -> bool:
+        """Whether batches were ordered whose results no header up to here names yet (P2)."""
+        return self.last_payload > self.block.header.executed_height
+
 
 class Forest:
     """Blocks above the last committed one, the root, and as many headers below it as the rules read."""
@@ -58,6 +63,12 @@ class Forest:
             node = self._nodes[block]
             yield node.block
             block = node.block.parent
+
+    def ordered(self, block: bytes) -> frozenset[bytes]:
+        """The batches of the uncommitted blocks up to this one; none if it is not here."""
+        if block not in self._nodes:
+            return frozenset()
+        return frozenset(digest for found in self.uncommitted(block) for digest in found.batches)
 
     def ancestry(self, block: bytes) -> Iterator[Header]:
         """Headers from `block` downwards, through the committed ones that are kept."""

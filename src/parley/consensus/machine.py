@@ -12,12 +12,14 @@ from typing import NoReturn, assert_never
 
 from parley.consensus import collect
 from parley.consensus.collect import Proposals, Timeouts, Votes
+from parley.consensus.committee import faults
 from parley.consensus.errors import Reason, Refused, SafetyViolation
 from parley.consensus.events import (
     BatchesReady,
     Broadcast,
     CertifiedChain,
     Commit,
+    Connection,
     Diverged,
     Effect,
     Evidence,
@@ -46,7 +48,9 @@ from parley.consensus.events import (
     VerifiedTC,
     VerifiedTimeout,
     VerifiedVote,
+    ViewFailed,
     ViewTimer,
+    WorkPending,
 )
 from parley.consensus.forest import Forest, Node
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
@@ -63,9 +67,13 @@ from parley.consensus.types import (
     Timeout,
     Vote,
 )
+from parley.consensus.view_times import Waits
+from parley.consensus.waiting import Waiting
 from parley.crypto.qc import QCScheme
 
 MAX_AHEAD = 2_000  # ms that a block's time may lie ahead of a voter's clock (P5)
+# ms. It covers the pace, the grace for votes and the longest execution of a block (P29).
+SHORTEST_TIMEOUT = 320
 WINDOW = 16  # views ahead for which votes are kept, and back for which proposals are compared
 
 
@@ -76,11 +84,22 @@ class Config:
     instance: Instance
     index: int
     depth: int = 2
-    view_timeout: int = 2_000
+    view_timeout: int = 2_000  # while it is not known how long views take
     longest_timeout: int = 20_000
     heartbeat: int = 1_000
     vote_grace: int = 0  # how long a collector with a quorum waits for more votes
     pace: int = 0  # between two blocks with batches, unless the network was idle
+    shortest_timeout: int = SHORTEST_TIMEOUT
+
+    @property
+    def waits(self) -> Waits:
+        return Waits(
+            min(self.shortest_timeout, self.view_timeout),
+            self.view_timeout,
+            self.longest_timeout,
+            self.heartbeat,
+            faults(self.instance.size),
+        )
 
 
 class Machine:
@@ -104,7 +123,15 @@ class Machine:
         self._safety = safety
         self._leaders = leaders
         self._forest = Forest(config.depth, history, leaders.memory)
-        self._pacemaker = Pacemaker(high_qc, high_tc, config.view_timeout, config.longest_timeout)
+        self._pacemaker = Pacemaker(high_qc, high_tc)
+        self._waiting = Waiting(
+            config.waits,
+            config.index,
+            leaders=leaders,
+            forest=self._forest,
+            pacemaker=self._pacemaker,
+            safety=safety,
+        )
         self._votes = Votes(config.instance, scheme, patient=config.vote_grace > 0)
         self._timeouts = Timeouts(config.instance, scheme)
         self._results = Results(roots)
@@ -122,7 +149,6 @@ class Machine:
         self._orphans: dict[int, VerifiedProposal] = {}  # the newest by proposer, until its parent is fetched
         self._candidates: dict[bytes, bool] = {}  # blocks of this view to vote for -> batches stored
         self._shelf: dict[bytes, int] = {}  # uncertified blocks kept on disk only -> their views
-        self._attempt = 0
         self._formed_qc = 0  # view of the newest QC formed here
         self._now = 0
         self._effects: list[Effect] = []
@@ -219,8 +245,8 @@ class Machine:
                 self._on_batches(event)
             case Payload():
                 self._on_payload(event)
-            case PayloadAvailable():
-                self._effects += self._proposer.payload_available()
+            case PayloadAvailable() | WorkPending() | Connection():
+                self._on_news(event)
             case Resume():
                 self._safety.resume(event.qc)
             case _:
@@ -279,6 +305,7 @@ class Machine:
             self._candidates[block.id] = not block.batches
             if block.batches:
                 self._effects.append(RequestBatches(block))
+                self._effects += self._waiting.proposed(self._now)
             self._try_vote(block.id)
 
     def _extend(self, block: Block, *, sync: bool) -> None:
@@ -309,9 +336,11 @@ class Machine:
 
     def _send_vote(self, vote: Vote) -> None:
         """To the next leader and, in case it keeps the QC, to who leads if the view fails: a faulty one can then neither
-        stop the chain nor have the proposer blamed for the view (R9).
+        stop the chain nor have the proposer blamed for the view (R9). If neither can be reached, to all.
         """
         leaders = [self._leader(vote.view + 1, vote.block, entered_by) for entered_by in EnteredBy]
+        if not any(map(self._waiting.can_reach, leaders)):
+            leaders = list(range(self._config.instance.size))
         collectors = dict.fromkeys(leaders)
         self._effects += [Send(member, vote) for member in collectors if member != self._config.index]
         if self._config.index in collectors:
@@ -336,21 +365,45 @@ class Machine:
                 self._on_formed(result.qc)
 
     def _on_formed(self, qc: VerifiedQC | None) -> None:
-        if qc is not None:  # None: too few votes, or their view has ended and they are forgotten
+        # None: too few votes, or their view has ended and they are forgotten. Not newer: more votes for the same block.
+        if qc is not None and qc.view > self._formed_qc:
             self._formed_qc = qc.view
             self._observe(qc, None)
+            self._pass_on(qc)
+
+    def _pass_on(self, qc: VerifiedQC) -> None:
+        """A leader that did not get the block itself cannot form the QC: who collects votes in its place shows it (R9).
+
+        If that leader is gone all get it, or they would wait in vain for its view, and for the one before as well.
+        """
+        leader, message = self._waiting.leader(), Certificates(qc.qc, None)
+        if qc.view + 1 != self.view or leader == self._config.index:
+            return
+        reachable = self._waiting.can_reach(leader)
+        self._effects.append(Send(leader, message) if reachable else Broadcast(message))
 
     # -- certificates and views ---------------------------------------------------------------------------------------
 
     def _observe(self, qc: VerifiedQC, tc: VerifiedTC | None) -> None:
         """Learn from verified certificates: what is certified, what is final, which view it is."""
+        if qc.view == self.view:
+            self._waiting.certified(self._now)
         entered = self._pacemaker.on_qc(qc)
         if tc is not None:
-            entered |= self._pacemaker.on_tc(tc)
+            entered |= self._observe_tc(tc)
         self._observe_qc(qc)
         if entered:
             self._enter_view()
         self._effects += self._proposer.ask()  # a higher QC may allow a proposal in the same view
+
+    def _observe_tc(self, tc: VerifiedTC) -> bool:
+        """Whether a new view begins. If it ends the view that this member is in, that view's leader has failed."""
+        failed = ViewFailed(self.view, self._waiting.leader())
+        entered = self._pacemaker.on_tc(tc)
+        if entered and tc.view == failed.view:
+            self._effects.append(failed)
+            self._waiting.failed(failed.leader)
+        return entered
 
     def _observe_qc(self, qc: VerifiedQC) -> None:
         if self.known(qc.block):
@@ -386,25 +439,29 @@ class Machine:
         self._timeouts.clear()
         self._candidates.clear()
         self._proposer.enter_view()
-        self._set_view_timer(self._pacemaker.duration)
+        self._effects += self._waiting.enter_view(self._now)
 
     def _on_timer(self, event: TimerFired) -> None:
-        if event.timer == ViewTimer(self.view, self._attempt):
-            self._time_out()
-        elif isinstance(event.timer, Heartbeat):
-            self._effects += self._proposer.heartbeat_over(event.timer)
-        elif isinstance(event.timer, PaceOver):
-            self._effects += self._proposer.pace_over(event.timer)
-        elif isinstance(event.timer, GraceOver):
-            self._on_formed(self._votes.close(event.timer.view, event.timer.block))
+        match event.timer:
+            case ViewTimer() as timer:
+                if self._waiting.is_over(timer):
+                    self._on_view_timer()
+            case Heartbeat() as timer:
+                self._effects += self._proposer.heartbeat_over(timer)
+            case PaceOver() as timer:
+                self._effects += self._proposer.pace_over(timer)
+            case timer:
+                self._on_formed(self._votes.close(timer.view, timer.block))
 
-    def _set_view_timer(self, delay: int) -> None:
-        self._attempt += 1  # older timers of this view no longer count
-        self._effects.append(SetTimer(ViewTimer(self.view, self._attempt), delay))
+    def _on_view_timer(self) -> None:
+        if again := self._waiting.wait_once_more(self._now):
+            self._effects += again
+        else:
+            self._time_out()
 
     def _time_out(self) -> None:
         """Give up on the view and say so to all, again and again until it changes (T11)."""
-        self._set_view_timer(self._config.view_timeout // 2)
+        self._effects.append(self._waiting.gave_up(self._now))
         timeout = self._safety.timeout(self.view, self._pacemaker.high_qc, self._pacemaker.high_tc)
         if timeout is not None:
             self._effects.append(Broadcast(timeout))
@@ -433,7 +490,7 @@ class Machine:
                 raise Refused(Reason.REPLAYED, f"timeout of member {timeout.signer} in view {timeout.view}")
             case collect.Outcome.EQUIVOCATION:
                 self._accuse(result.evidence, timeout.signer, timeout.view)
-            case collect.Outcome.ECHO if self._safety.state.highest_timeout_view < self.view:
+            case collect.Outcome.ECHO if not self._waiting.has_given_up:
                 self._time_out()
             case collect.Outcome.QUORUM if result.tc is not None:
                 self._observe(self._pacemaker.high_qc, result.tc)
@@ -519,6 +576,11 @@ class Machine:
                 self._propose(block)
             case effects:
                 self._effects += effects
+
+    def _on_news(self, event: PayloadAvailable | WorkPending | Connection) -> None:
+        if isinstance(event, PayloadAvailable):
+            self._effects += self._proposer.payload_available()
+        self._effects += self._waiting.on_news(event, self._now)
 
     def _propose(self, block: Block) -> None:
         proposal = self._safety.propose(block, self._pacemaker.high_qc, self._pacemaker.high_tc)

@@ -61,8 +61,7 @@ class Proposer:
         if self._asked or self._ground() is None:
             return []
         self._asked = True
-        branch = self._forest.uncommitted(self._pacemaker.high_qc.block)
-        in_chain = frozenset(digest for block in branch for digest in block.batches)
+        in_chain = self._forest.ordered(self._pacemaker.high_qc.block)
         return [RequestPayload(self._pacemaker.view, in_chain)]
 
     def payload_available(self) -> list[Effect]:
@@ -87,11 +86,10 @@ class Proposer:
             self._asked = False  # ask again when it may propose
             return []
         parent, roots = ground
-        uncovered = parent.last_payload > parent.block.header.executed_height
         if payload.batches and not self._due and (early := self._early(parent, now)):
             self._waiting = False
             return [SetTimer(PaceOver(payload.view), early), *self._news(formed_qc=formed_qc)]
-        if payload.batches or uncovered or self._due:
+        if payload.batches or parent.is_uncovered or self._due:
             self._waiting = False
             return Block(self._header(parent, roots, payload.batches, now), payload.batches)
         if self._waiting:

@@ -59,6 +59,11 @@ class Fetches:
         self._wanted: Counter[bytes] = Counter()  # digest -> fetches that miss it
         self._answers = [0] * size  # when each member answered last, by a clock of answers
         self._clock = 0
+        self._unreachable: set[int] = set()
+
+    def connected(self, member: int, *, up: bool) -> None:
+        """Members without a connection are asked last."""
+        (self._unreachable.discard if up else self._unreachable.add)(member)
 
     def want(self, name: bytes) -> bool:
         return name in self._wanted
@@ -129,10 +134,17 @@ class Fetches:
         ]
 
     def _peers(self, proposer: int) -> tuple[int, ...]:
-        """The proposer, who had them; then those who answered last; then the rest."""
-        others = [member for member in range(self._size) if member not in (self._index, proposer)]
-        others.sort(key=lambda member: (-self._answers[member], (member - proposer) % self._size))
-        return tuple(others) if proposer == self._index else (proposer, *others)
+        """The proposer, who had them; then those who answered last; then the rest. First of all those who can be reached."""
+        others = [member for member in range(self._size) if member != self._index]
+        others.sort(
+            key=lambda member: (
+                member in self._unreachable,
+                member != proposer,
+                -self._answers[member],
+                (member - proposer) % self._size,
+            )
+        )
+        return tuple(others)
 
     def _make_room(self) -> None:
         """Give up the oldest fetch, rather one that only a vote waits for than one that execution waits for."""

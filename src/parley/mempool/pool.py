@@ -148,6 +148,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def __iter__(self) -> Iterator[bytes]:
+        """The digests of the batches that wait for order."""
+        return iter(self._pending)
+
     @property
     def size(self) -> int:
         """Bytes that wait for order."""
@@ -219,6 +223,11 @@ class Pool:
             chosen.append(name)
         return tuple(chosen)
 
+    def first(self, exclude: Collection[bytes]) -> bytes | None:
+        """A batch that would be proposed now, if there is one. Those that are held or were put off are not (P29)."""
+        digest = self._turns.first(exclude)
+        return None if digest is None else self._pending[digest].data
+
     def fetch(self, block: Block, *, committed: bool) -> list[Effect]:
         """Get hold of the batches of `block`: from its proposer first, then from those who answered last, then the rest.
 
@@ -238,6 +247,10 @@ class Pool:
 
     def on_timer(self, timer: BatchTimer) -> list[Effect]:
         return [*self._fetches.on_timer(timer)]
+
+    def connected(self, member: int, *, up: bool) -> None:
+        """There is a connection to another broker now, or there no longer is."""
+        self._fetches.connected(member, up=up)
 
     def abandon(self, block: bytes) -> None:
         """Nobody waits for the batches of this block any more."""

@@ -22,7 +22,7 @@ Place = tuple[int, int, bytes, int]  # sequence, number of arrival, digest, and 
 class Session:
     """One author's batches in one producer sequence, through all entry brokers."""
 
-    __slots__ = ("author", "key", "limit", "places", "queues", "reach", "size", "until")
+    __slots__ = ("author", "in_vain", "key", "limit", "places", "queues", "reach", "size", "until")
 
     def __init__(self, author: bytes, key: bytes) -> None:
         self.author = author
@@ -34,6 +34,7 @@ class Session:
         self.reach = 0
         self.limit = ALL  # what is not in order is held from here on, because it was ordered too early
         self.until = 0  # the height at which the hold ends
+        self.in_vain = False  # whether the last that was ordered of it came too early
 
     @property
     def is_open(self) -> bool:
@@ -72,6 +73,7 @@ class Session:
 
     def advance(self, following: int) -> None:
         """Everything before `following` is settled or waits, and so is what follows without a gap."""
+        self.in_vain = False
         if following < self.reach:
             return
         self.reach = following
@@ -85,6 +87,7 @@ class Session:
 
     def hold(self, sequence: int, until: int) -> bool:
         """The batch of this sequence, which waits, was ordered too early. Whether the hold ends later than it did."""
+        self.in_vain = True
         self.limit = min(self.limit, sequence)
         if self.places[0][0] >= sequence:
             # Nothing is known to come before it: something that did is put off, did not count, or is no longer here.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from parley.consensus.types import MAX_BATCHES
 from parley.mempool.queues import ALL, Begun, Place, Queue, Session, in_turn
@@ -118,6 +119,18 @@ class Turns:
         begun: Begun = {}
         shares = [self._offer_of(ready, exclude, begun) for ready in self._ready]
         return in_turn(iter(shares[self._turn :] + shares[: self._turn]))
+
+    def first(self, exclude: Collection[bytes]) -> bytes | None:
+        """One of those that may be proposed and were not ordered in vain before, if there are any. Takes no turn.
+
+        Those that were may be held at other brokers, so that their leader does not owe a proposal of them.
+        """
+        begun: Begun = {}
+        for digest in chain.from_iterable(self._offer_of(ready, exclude, begun) for ready in self._ready):
+            queue, session, _ = self._batches[digest]
+            if not session.in_vain and digest not in queue.put_off:
+                return digest
+        return None
 
     def executed(
         self, ordered: Iterable[bytes], settled: Collection[bytes], put_off: Collection[bytes], height: int

@@ -76,6 +76,11 @@ class Caretaker:
         self._held: list[Send] = []  # the next question, which waits until what came before is stored
 
     @property
+    def open_findings(self) -> int:
+        """How many damaged entries are known and not mended yet."""
+        return len(self._findings.open())
+
+    @property
     def passes(self) -> int:
         """How often everything has been looked at."""
         return self._scrub.passes

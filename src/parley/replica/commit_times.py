@@ -27,9 +27,10 @@ class Durations:
 
 
 class CommitTimes:
-    """`took`: from a block's proposal, as it was seen here, to its commit.
+    """`took`: from the proposal of a block with batches, as it was seen here, to its commit.
 
-    Blocks that were fetched after they had been certified count for nothing: they were never proposed here.
+    An empty block waits for the next heartbeat before it is committed, which says nothing about how fast consensus is.
+    Blocks that were fetched after they had been certified do not count either: they were never proposed here.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,8 @@ class CommitTimes:
         self.took = Durations()
 
     def proposed(self, block: Block, now: int) -> None:
-        self._seen.setdefault(block.id, now)
+        if block.batches:
+            self._seen.setdefault(block.id, now)
         if len(self._seen) > MAX_SEEN:
             del self._seen[next(iter(self._seen))]
 

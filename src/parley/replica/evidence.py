@@ -52,9 +52,13 @@ class Shelf:
             member, view = _place(key)
             self._views[member].add(view)
 
+    def held_of(self, member: int) -> int:
+        """How many records there are of this member."""
+        return len(self._views[member]) if member in self._views else 0
+
     def keep(self, evidence: Evidence) -> list[tuple[bytes, bytes | None]]:
         """What to write; nothing, if there is enough already."""
-        record = Record(_KINDS[type(evidence)], evidence.first, evidence.second)
+        record = _record(evidence)
         accused = accusation(record)
         views = self._views[accused.member]
         if accused.view in views or len(views) >= MAX_RECORDS:
@@ -72,6 +76,11 @@ def held(store: KeyValue) -> Iterator[Accusation]:
         except Refused:
             continue
         yield Accusation(member, kind, view)
+
+
+def charge(evidence: Evidence) -> Accusation:
+    """Who did what, according to evidence that this broker has met itself."""
+    return accusation(_record(evidence))
 
 
 def accusation(record: Record) -> Accusation:
@@ -103,6 +112,10 @@ def decode(data: bytes) -> Record:
     if encode(record) != data:
         raise Refused(Reason.NOT_CANONICAL, "a record of misbehaviour")
     return record
+
+
+def _record(evidence: Evidence) -> Record:
+    return Record(_KINDS[type(evidence)], evidence.first, evidence.second)
 
 
 def _said(message: Signed) -> tuple[int, int, object]:

@@ -145,6 +145,9 @@ class Joiner:
         why = "this broker fetches a certified snapshot and takes no batches until it has one"
         return Submission(Intake.HALTED, [self._refused(None, Refusal(Reason.HALTED, why))])
 
+    def connected(self, now: int, member: int, *, up: bool) -> list[Effect]:  # noqa: ARG002 - it waits for no leader
+        return []
+
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         self._now = now
         if self._halted or timer != JoinTimer(self._attempt):

@@ -85,6 +85,8 @@ class Participant(Protocol):
 
     def fire(self, now: int, timer: Timer) -> list[Effect]: ...
 
+    def connected(self, now: int, member: int, *, up: bool) -> list[Effect]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -159,6 +161,14 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewFailed:
+    """A view ended with a timeout certificate; `leader` should have proposed in it."""
+
+    view: int
+    leader: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An input was refused, counted, and changed nothing. `sender` is None for the local client."""
 
@@ -199,6 +209,7 @@ Effect = (
     | Applied
     | Certified
     | Report
+    | ViewFailed
     | Refused
     | Halt
     | Found

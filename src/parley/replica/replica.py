@@ -35,6 +35,7 @@ from parley.mempool import pool
 from parley.mempool.messages import BatchMessage
 from parley.model.refusals import Refused as InadmissibleError
 from parley.replica import wire
+from parley.replica.arrivals import Arrivals
 from parley.replica.beginning import ReplicaConfig, certificates, genesis_of, require_own
 from parley.replica.caretaker import CareEffect, Caretaker, FetchBodies
 from parley.replica.chain import (
@@ -67,6 +68,7 @@ from parley.replica.ports import (
     SetTimer,
     Submission,
     Timer,
+    ViewFailed,
     Write,
 )
 from parley.replica.progress import Progress
@@ -74,6 +76,7 @@ from parley.replica.recovery import Recovery
 from parley.replica.rejoining import Lag, require_certified, too_often
 from parley.replica.serving import BATCHES_QUESTION, Budget, Serving
 from parley.replica.snapshots import Snapshots
+from parley.replica.votes import RecentVotes
 from parley.sync import blocks as sync
 from parley.sync.messages import (
     BlocksResponse,
@@ -181,6 +184,9 @@ class Replica:
         self._halted = False
         self.counters: Counter[Reason] = Counter()
         self.commits = CommitTimes()
+        self._arrivals = Arrivals()
+        self.votes = RecentVotes(config.instance.size)
+        self.failed_views = [0] * config.instance.size  # by leader, since this start
 
     @property
     def view(self) -> int:
@@ -216,6 +222,21 @@ class Replica:
         return len(self._pool), self._pool.size
 
     @property
+    def waiting_since(self) -> int | None:
+        """When the oldest batch that waits for order came here, or this start found it; None: none waits."""
+        return self._arrivals.oldest
+
+    @property
+    def damaged(self) -> int:
+        """How many entries of the store are known to be damaged and not mended yet."""
+        return self._caretaker.open_findings
+
+    @property
+    def accused(self) -> list[int]:
+        """How many records this broker holds that prove that a member broke the rules, by member."""
+        return [self._evidence.held_of(member) for member in range(self._config.instance.size)]
+
+    @property
     def abstaining(self) -> str:
         """Why this broker signs nothing; empty if it takes part."""
         if self._recovery is None:
@@ -249,7 +270,12 @@ class Replica:
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._step(now, None, lambda: self._on_timer(timer))
 
+    def connected(self, now: int, member: int, *, up: bool) -> list[Effect]:
+        """There is a connection to another broker now, or there no longer is. At the start there is one to each."""
+        return self._step(now, None, lambda: self._on_connection(member, up=up))
+
     def _start(self, now: int) -> None:
+        self._arrivals.came(self._pool, now)
         self._execute_all(self._machine.start(self._chain.uncommitted(), now))
         self._emit_all(self._caretaker.start())
         if self._recovery is not None:
@@ -339,6 +365,11 @@ class Replica:
             case JoinTimer():  # of a snapshot that is here since
                 return
 
+    def _on_connection(self, member: int, *, up: bool) -> None:
+        self._pool.connected(member, up=up)
+        self._sync.connected(member, up=up)
+        self._inputs.append(events.Connection(member, up))
+
     # -- consensus --------------------------------------------------------------------------------------------------------
 
     def _drive(self) -> None:
@@ -362,10 +393,8 @@ class Replica:
                 self._effects.append(PersistSafety(self._sequence % SLOTS, record))
             case events.Send() | events.Broadcast() | events.SetTimer():
                 self._emit(effect)
-            case events.RequestPayload():
-                self._inputs.append(
-                    events.Payload(effect.view, self._pool.payload(self._taken(effect.exclude)))
-                )
+            case events.RequestPayload() | events.RequestWork() | events.OfferWork():
+                self._consult_pool(effect)
             case events.RequestBatches():
                 self._on_pool(self._pool.fetch(effect.block, committed=False))
             case events.RequestBlocks():
@@ -376,12 +405,33 @@ class Replica:
                 self._execute_blocks()
             case events.Prune():
                 self._prune(effect.blocks)
-            case events.ReportMisbehaviour():
-                self._report(effect.evidence)
-            case events.Refuse():
-                self._refuse(effect.reason, effect.detail)
             case events.Diverged():
                 self._on_divergence(effect)
+            case _:
+                self._tell(effect)
+
+    def _tell(self, effect: events.ReportMisbehaviour | events.ViewFailed | events.Refuse) -> None:
+        """What changes nothing here, but others should know."""
+        match effect:
+            case events.ReportMisbehaviour():
+                self._report(effect.evidence)
+            case events.ViewFailed():
+                self.failed_views[effect.leader] += 1
+                self._effects.append(ViewFailed(effect.view, effect.leader))
+            case events.Refuse():
+                self._refuse(effect.reason, effect.detail)
+
+    def _consult_pool(self, effect: events.RequestPayload | events.RequestWork | events.OfferWork) -> None:
+        taken = self._taken(effect.exclude)
+        match effect:
+            case events.RequestPayload():
+                self._inputs.append(events.Payload(effect.view, self._pool.payload(taken)))
+            case events.RequestWork():
+                if self._pool.first(taken) is not None:
+                    self._inputs.append(events.WorkPending(effect.view))
+            case events.OfferWork():
+                if (batch := self._pool.first(taken)) is not None:
+                    self._emit(events.Send(effect.to, BatchMessage(batch)))
 
     def _store_block(self, effect: events.StoreBlock) -> None:
         if effect.sync:  # it is to be voted for now
@@ -478,12 +528,14 @@ class Replica:
                 raise
             raise Unusable(damaged, f"is damaged, so that block {block.height} cannot be executed") from error
         done = self._pool.settle(block.batches, results.settled, block.height, results.put_off)
+        self._arrivals.gone(done)
         tree = merkle.Tree(results.leaves)
         entries, roots = applied_entries(block, results, tree, self._history, done)
         # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
         self._write(entries, sync=False, applies=block.height)
         self.executed_height = block.height
         self._progress.executed(block)
+        self.votes.executed(block)
         if results.urgent:
             self._urgent_height = block.height
         self._roots[block.height] = roots
@@ -498,8 +550,10 @@ class Replica:
             match effect:
                 case pool.StoreBatch():
                     self._write(store_batch(effect), sync=effect.sync, deferrable=True)
-                    if effect.waits and _AVAILABLE not in self._inputs:
-                        self._inputs.append(_AVAILABLE)
+                    if effect.waits:
+                        self._arrivals.came([effect.digest], self._now)
+                        if _AVAILABLE not in self._inputs:
+                            self._inputs.append(_AVAILABLE)
                 case pool.TooLarge():
                     self._refuse(Reason.OVERSIZED, f"batches of block {effect.block.hex()}")
                 case pool.Ready():

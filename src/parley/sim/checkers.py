@@ -139,7 +139,7 @@ class NoDuplication:
         self._effective: dict[bytes, tuple[int, int]] = {}
 
     def see(self, event: Observation) -> str | None:
-        if not isinstance(event, Applied):
+        if not isinstance(event, Applied) or event.suspect:
             return None
         for position, receipt in enumerate(event.receipts):
             if receipt.code != self._word:

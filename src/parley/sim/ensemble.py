@@ -148,6 +148,7 @@ class Ensemble:
                 config.view_timeout,
                 config.heartbeat,
                 config.vote_grace,
+                shortest_timeout=config.view_timeout,
             ),
             safety=SafetyRules(self._instance, self._authority.signer(seat.member), state),
             scheme=self._authority.scheme(),

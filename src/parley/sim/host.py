@@ -63,6 +63,7 @@ class Host:
         self.crash_during: type[Effect] | None = None
         self.downtime = 0
         self.refused: Counter[str] = Counter()  # by reason
+        self.unreachable: set[int] = set()  # as its replica was informed
         # Inputs that wait until execution is over; None: nothing is being executed.
         self.backlog: deque[Callable[[], None]] | None = None
         self._last_view = 0
@@ -127,5 +128,6 @@ class Host:
         """The process is gone; its memory with it."""
         self._last_view, self._last_committed = self.view, self.committed
         self.running = self.backlog = None
+        self.unreachable.clear()
         self.meter.reset()
         self.incarnation += 1

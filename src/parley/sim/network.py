@@ -58,6 +58,10 @@ class Network:
         for sender, receiver in links:
             self._cuts[sender][receiver] = max(0, self._cuts[sender][receiver] - 1)
 
+    def is_cut(self, one: int, other: int) -> bool:
+        """Whether nothing gets through in at least one direction."""
+        return bool(self._cuts[one][other] or self._cuts[other][one])
+
     def heal(self) -> None:
         """Mend every link and calm the weather."""
         self._cuts = [[0] * self.size for _ in range(self.size)]

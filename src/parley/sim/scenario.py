@@ -34,7 +34,8 @@ __all__ = ["APPLICATIONS", "CRYPTO", "MAX_NODES", "Simulation", "run"]
 
 APPLICATIONS = ("counter", "pubsub")
 MAX_NODES = 32
-VIEW_TIMEOUT = 500  # ms; shorter than in real networks, so that more happens in a run
+# ms; shorter than in real networks, so that more happens in a run
+VIEW_TIMEOUT, SHORTEST_TIMEOUT = 500, 200
 HEARTBEAT = 200
 MAX_RECOVERY = 60_000  # ms after the faults in which everything must have healed
 MAX_MENDING = 60_000  # and in which disks must be complete and sound again
@@ -127,6 +128,7 @@ class Simulation:
         """Start every replica and the clients."""
         for host in self.world.hosts:
             self.world.start(host.index)
+        self.world.watch_connections()
         self.workload.start()
 
     def heal(self) -> None:
@@ -201,6 +203,7 @@ class Simulation:
                 index,
                 self.depth,
                 view_timeout=VIEW_TIMEOUT,
+                shortest_timeout=SHORTEST_TIMEOUT,
                 heartbeat=HEARTBEAT,
                 leaders=self.leaders,
                 patience=self.setting.patience,

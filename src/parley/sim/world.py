@@ -27,6 +27,7 @@ from parley.replica.ports import (
     Send,
     SetTimer,
     Timer,
+    ViewFailed,
     Write,
 )
 from parley.sim import observations as seen
@@ -36,6 +37,8 @@ from parley.sim.network import Network
 from parley.sync.timers import CareTimer
 
 LEISURE = 6
+# Between two looks at who can be reached: as with heartbeats, a replica learns of it some time later.
+NOTICE_MS = 500
 
 Watch = Callable[[int, seen.Observation], None]
 
@@ -48,6 +51,7 @@ class World:
         self.network = network
         self.trace = Trace()
         self.evidence: Counter[str] = Counter()
+        self.failed_views: dict[int, int] = {}  # view -> leader, as correct hosts have seen it
         self.happened: Counter[str] = Counter()  # to correct replicas
         self.longest_execution_us = 0  # of a block, by a correct replica
         self._watch = watch
@@ -145,6 +149,22 @@ class World:
             self.happened["damaged"] += 1
             host.damaged = True
             host.suspect = host.suspect or key.startswith(layout.APPLICATION)
+
+    def watch_connections(self) -> None:
+        """Inform every replica of connections that have ended or are there again."""
+        for host in self.hosts:
+            for other in self.hosts:
+                if other is not host and host.running is not None:
+                    self._notice(host, host.running, other)
+        self.after(NOTICE_MS, self.watch_connections)
+
+    def _notice(self, host: Host, running: Running, other: Host) -> None:
+        up = other.up and not self.network.is_cut(host.index, other.index)
+        if up == (other.index not in host.unreachable):
+            return
+        (host.unreachable.discard if up else host.unreachable.add)(other.index)
+        self.trace.add(self.now, host.index, b"connected" if up else b"unreachable", b"%d" % other.index)
+        self._act(host, lambda: running.participant.connected(self.now, other.index, up=up))
 
     def _resumed(self, host: Host, running: Running) -> None:
         if host.running is running and not host.joining:  # it did not crash meanwhile
@@ -246,7 +266,9 @@ class World:
             case _:
                 self._note(host, effect)
 
-    def _note(self, host: Host, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
+    def _note(
+        self, host: Host, effect: Applied | Certified | Report | ViewFailed | Refused | Halt | Found
+    ) -> None:
         match effect:
             case Applied():
                 self.trace.add(self.now, host.index, b"applied", effect.block.id)
@@ -265,6 +287,9 @@ class World:
             case Report():
                 self.trace.add(self.now, host.index, b"report", repr(effect.evidence).encode())
                 self.evidence[word_of(type(effect.evidence).__name__)] += host.correct
+            case ViewFailed():
+                if host.correct:
+                    self.failed_views[effect.view] = effect.leader
             case Refused():
                 why = _why(effect)
                 self.trace.add(self.now, host.index, b"refused", why.encode())

@@ -55,6 +55,11 @@ class BlockSync:
         self._misses = 0  # bad answers in a row
         self._turn = index  # the member asked last
         self._attempt = 0
+        self._unreachable: set[int] = set()
+
+    def connected(self, member: int, *, up: bool) -> None:
+        """Members without a connection are not asked, as long as there are others."""
+        (self._unreachable.discard if up else self._unreachable.add)(member)
 
     def want(self, qc: VerifiedQC, above: int) -> list[Effect]:
         """A certified block is unknown here."""
@@ -112,8 +117,9 @@ class BlockSync:
 
     def _ask(self, target: VerifiedQC, above: int) -> list[Effect]:
         # A turn per question, good answers or not: a member that answers slowly, a block at a time, gets no more than its.
-        turns = ((self._turn + step) % self._size for step in range(1, self._size + 1))
-        self._turn = next(member for member in turns if member != self._index)
+        turns = [(self._turn + step) % self._size for step in range(1, self._size + 1)]
+        others = [member for member in turns if member != self._index]
+        self._turn = next((member for member in others if member not in self._unreachable), others[0])
         self._attempt += 1
         self._question = _Question(self._turn, target, max(above, self._reached[self._turn]))
         return [

@@ -4,7 +4,7 @@ from parley.sim.byzantine.actor import Actor, Seat
 from parley.sim.byzantine.leaders import BatchWithholder, EquivocatingProposer, OldFork, SilentLeader
 from parley.sim.byzantine.servers import Crash, Garbler, LyingSync
 from parley.sim.byzantine.twofaced import TwoFaced
-from parley.sim.byzantine.voters import DoubleVoter, DuplicateSigners, FarFuture, Hoarder
+from parley.sim.byzantine.voters import DoubleVoter, DuplicateSigners, FarFuture, Hasty, Hoarder
 
 __all__ = ["ACTORS", "Actor", "Seat"]
 
@@ -23,5 +23,6 @@ ACTORS: dict[str, type[Actor]] = {
         Garbler,
         TwoFaced,
         Hoarder,
+        Hasty,
     )
 }

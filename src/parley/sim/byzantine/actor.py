@@ -87,6 +87,9 @@ class Actor:
     def fire(self, now: int, timer: Timer) -> list[Effect]:
         return self._filter(self.replica.fire(now, timer))
 
+    def connected(self, now: int, member: int, *, up: bool) -> list[Effect]:
+        return self._filter(self.replica.connected(now, member, up=up))
+
     # -- what a liar overrides ------------------------------------------------------------------------------
 
     def hear(self, sender: int, message: wire.WireMessage) -> list[Effect]:  # noqa: ARG002 - the plain truth needs no look at it

@@ -58,6 +58,19 @@ class Hoarder(Actor):
         return [] if isinstance(message, Timeout | Certificates) else [effect]
 
 
+class Hasty(Actor):
+    """P29: with one honest member that gives up too early, it could end the views of honest leaders (f+1 timeouts)."""
+
+    name = "hasty"
+    story = "votes as the rules say, and gives up on every view at once"
+
+    def hear(self, _sender: int, message: wire.WireMessage) -> list[Effect]:
+        if not isinstance(message, Proposal) or message.header.view < self.view:
+            return []
+        header = message.header
+        return [Broadcast(wire.encode(self.seat.timeout(header.view, header.justify, header.tc)))]
+
+
 class FarFuture(Actor):
     """T7: speaks for views that nothing entitles it to."""
 

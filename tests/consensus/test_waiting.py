@@ -1,0 +1,198 @@
+"""What a member waits for in a view, and when it gives up (P29)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from tests.consensus.chains import Committee, batch
+from tests.consensus.world import HEARTBEAT, VIEW_TIMEOUT, Cluster, Solo, kinds, only, sent
+
+from parley.consensus.events import (
+    Broadcast,
+    Connection,
+    Effect,
+    OfferWork,
+    PayloadAvailable,
+    RequestWork,
+    Send,
+    SetTimer,
+    TimerFired,
+    ViewTimer,
+    WorkPending,
+)
+from parley.consensus.machine import Config
+from parley.consensus.types import Certificates, Timeout, Vote
+
+COMMITTEE = Committee()
+B1 = COMMITTEE.block(batches=(batch(1),))
+FLOOR = Config(COMMITTEE.instance, 0).shortest_timeout
+
+
+def waits(effects: Iterable[Effect]) -> list[int]:
+    return [effect.delay for effect in effects if isinstance(effect, SetTimer)]
+
+
+def test_a_member_asks_whether_there_is_work_when_a_view_begins_and_when_a_batch_comes() -> None:
+    machine = Solo(COMMITTEE, 0)
+    assert only(RequestWork, machine.started) == [RequestWork(1, frozenset())]
+    assert machine.feed(PayloadAvailable()) == [RequestWork(1, frozenset())]
+
+
+def test_the_wait_runs_from_the_arrival_of_the_work() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.now = 100
+    assert machine.feed(WorkPending(1)) == [SetTimer(ViewTimer(1, 2), VIEW_TIMEOUT)]
+    assert machine.feed(PayloadAvailable()) == []  # it is known already
+    assert machine.feed(WorkPending(1)) == []
+
+
+def test_work_that_comes_late_does_not_lengthen_the_wait() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.now = HEARTBEAT + 1
+    assert machine.feed(WorkPending(1)) == []
+    assert sent(
+        Timeout, machine.time_out()
+    )  # nor does the leader get a second chance: it was silent for that long
+
+
+def test_work_of_another_view_is_no_news() -> None:
+    machine = Solo(COMMITTEE, 0)
+    assert machine.feed(WorkPending(2)) == []
+    assert waits(machine.feed(WorkPending(1))) == [VIEW_TIMEOUT]
+
+
+def test_a_block_that_is_not_covered_is_work_and_nothing_has_to_be_asked() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.propose(B1)
+    entered = machine.receive(Certificates(COMMITTEE.qc(B1), None))
+    assert waits(entered) == [VIEW_TIMEOUT]
+    assert only(RequestWork, entered) == []
+
+
+def test_a_proposal_with_batches_is_work() -> None:
+    machine = Solo(COMMITTEE, 0)
+    assert VIEW_TIMEOUT in waits(machine.propose(B1))
+
+
+def test_the_leader_is_offered_the_only_batch_there_is_and_gets_as_much_time_again() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.feed(WorkPending(1))
+    assert machine.time_out() == [SetTimer(ViewTimer(1, 3), VIEW_TIMEOUT), OfferWork(1, frozenset())]
+    assert sent(Timeout, machine.time_out())
+
+
+def test_a_leader_offers_itself_nothing() -> None:
+    machine = Solo(COMMITTEE, 1)
+    machine.feed(WorkPending(1))
+    assert kinds(machine.time_out()) == [SetTimer]
+    assert sent(Timeout, machine.time_out())
+
+
+def test_a_leader_that_has_proposed_gets_no_second_chance() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.propose(B1)
+    assert machine.feed(WorkPending(1)) == []
+    assert sent(Timeout, machine.time_out())
+
+
+def test_who_was_made_to_give_up_by_others_offers_nothing_any_more() -> None:
+    committee = Committee(7)
+    machine = Solo(committee, 0)
+    machine.feed(WorkPending(1))
+    for signer in (2, 3, 4):
+        machine.receive(committee.timeout(1, signer))
+    again = machine.time_out()
+    assert kinds(again) == [SetTimer, Broadcast]
+    assert machine.feed(PayloadAvailable()) == []
+
+
+def test_work_that_comes_after_giving_up_changes_nothing() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.time_out()
+    assert machine.feed(WorkPending(1)) == []
+    assert machine.feed(Connection(1, up=False)) == []
+
+
+def test_without_a_connection_to_the_leader_the_wait_is_short_from_when_that_is_known() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.feed(WorkPending(1))
+    assert waits(machine.feed(Connection(1, up=False))) == [FLOOR]
+
+
+def test_an_idle_leader_that_cannot_be_reached_is_given_its_heartbeat() -> None:
+    """It may be alive and wait for work: who gives up earlier ends its view together with f liars."""
+    machine = Solo(COMMITTEE, 0)
+    assert waits(machine.feed(Connection(1, up=False))) == [HEARTBEAT + FLOOR]
+
+
+def test_a_connection_to_somebody_else_changes_nothing() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.feed(WorkPending(1))
+    assert machine.feed(Connection(2, up=False)) == []
+    assert machine.feed(Connection(2, up=True)) == []
+
+
+def test_views_of_leaders_that_cannot_be_reached_do_not_lengthen_the_wait_for_others() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.feed(Connection(1, up=False))
+    machine.feed(Connection(2, up=False))
+    machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
+    entered = machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(2)))
+    assert waits(entered) == [HEARTBEAT + VIEW_TIMEOUT]
+    reachable = Solo(COMMITTEE, 0)
+    reachable.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
+    entered = reachable.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(2)))
+    assert waits(entered)[0] > HEARTBEAT + VIEW_TIMEOUT
+
+
+def test_old_timers_of_the_same_view_do_nothing() -> None:
+    machine = Solo(COMMITTEE, 0)
+    machine.feed(WorkPending(1))
+    assert machine.feed(TimerFired(ViewTimer(1, 1))) == []
+
+
+@pytest.mark.parametrize("payload", [True, False])
+def test_a_healthy_network_gives_up_on_no_view_and_comes_to_wait_for_the_floor(payload: bool) -> None:
+    cluster = Cluster(COMMITTEE, payload=payload)
+    cluster.run(20_000)
+    assert not any(seat.timeouts or seat.offers for seat in cluster.seats)
+    cluster.kill(cluster.seats[0].running.view % COMMITTEE.size)
+    alive = cluster.alive[0]
+    before = cluster.now
+    while not alive.timeouts:
+        cluster.run(cluster.now + 1)
+    # Of its own view, or of the one before, whose votes it collects.
+    assert cluster.now - before <= 2 * (FLOOR + HEARTBEAT)
+
+
+def test_who_collects_votes_in_the_place_of_the_next_leader_shows_it_the_certificate() -> None:
+    """A leader to whom the proposer has no connection cannot vote, nor form the QC that it needs."""
+    block = COMMITTEE.block()
+    machine = Solo(COMMITTEE, 3)  # member 2 leads next
+    machine.propose(block)
+    effects = [effect for signer in (0, 1, 3) for effect in machine.receive(COMMITTEE.vote(block, signer))]
+    qc = machine.machine.high_qc.qc
+    assert only(Send, effects)[-1] == Send(2, Certificates(qc, None))
+
+
+def test_if_the_next_leader_is_gone_all_are_shown_the_certificate_and_enter_its_view() -> None:
+    block = COMMITTEE.block()
+    machine = Solo(COMMITTEE, 3)
+    machine.feed(Connection(2, up=False))
+    machine.propose(block)
+    effects = [effect for signer in (0, 1, 3) for effect in machine.receive(COMMITTEE.vote(block, signer))]
+    assert only(Broadcast, effects) == [Broadcast(Certificates(machine.machine.high_qc.qc, None))]
+
+
+def test_votes_go_to_all_if_none_that_should_collect_them_can_be_reached() -> None:
+    block = COMMITTEE.block()
+    votes = {}
+    for gone in ((), (2,)):  # member 2 leads next
+        machine = Solo(COMMITTEE, 0)
+        for member in gone:
+            machine.feed(Connection(member, up=False))
+        votes[gone] = [
+            effect.to for effect in only(Send, machine.propose(block)) if isinstance(effect.message, Vote)
+        ]
+    assert votes == {(): [2], (2,): [1, 2, 3]}
