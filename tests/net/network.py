@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from parley.net.frames import FrameStream
-from parley.net.listener import Listener, listen
+from parley.net.listener import Listener, Serve, Visit, listen
 from parley.net.tls import Address
 from parley.node.certificates import Authority, Issued
 
@@ -61,19 +61,19 @@ class OpenDoor:
     failures: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def enter(self, source: str) -> bool:
-        self.sources.add(source)
+    def enter(self, visit: Visit) -> bool:
+        self.sources.add(visit.source)
         admitted = self.inside < self.room
         self.inside += admitted
         return admitted
 
-    def leave(self, source: str) -> None:
-        assert source in self.sources
+    def leave(self, visit: Visit) -> None:
+        assert visit.source in self.sources
         self.inside -= 1
         self.left.set()
 
-    def failed(self, source: str, reason: str) -> None:
-        assert source in self.sources
+    def failed(self, visit: Visit, reason: str) -> None:
+        assert visit.source in self.sources
         self.failures.put_nowait(reason)
 
 
@@ -87,13 +87,18 @@ async def listening(
     door = door or OpenDoor()
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
-    listener = listen(LOOPBACK, context, door, serve, handshake_seconds=handshake_seconds)
+    listener = listen(LOOPBACK, context, door, alone(serve), handshake_seconds=handshake_seconds)
     try:
         yield listener
     finally:
         await listener.close()
         assert door.inside == 0
         assert faults == []
+
+
+def alone(serve: Callable[[FrameStream], Awaitable[None]]) -> Serve:
+    """Something that serves a stream, whoever comes."""
+    return lambda stream, _: serve(stream)
 
 
 async def echo(stream: FrameStream) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.net.network import LOOPBACK, LOOPS, NOW, SECONDS, Files, OpenDoor, echo, listening
+from tests.net.network import LOOPBACK, LOOPS, NOW, SECONDS, Files, OpenDoor, alone, echo, listening
 
 from parley.net.frames import FrameStream
-from parley.net.listener import ListenError, listen
+from parley.net.listener import ListenError, Visit, listen
 from parley.net.tls import Address, Unreachable, client_context, connect, server_context, tls_name
 from parley.node.certificates import create_authority, issue
 
@@ -76,7 +76,7 @@ def test_a_place_is_free_again_once_its_connection_is_gone(run: Run, world: Worl
 def test_a_listener_that_closes_ends_its_connections(run: Run, world: World) -> None:
     async def main() -> None:
         door = OpenDoor()
-        listener = listen(LOOPBACK, world.server(), door, echo)
+        listener = listen(LOOPBACK, world.server(), door, alone(echo))
         stream = await world.dial(listener.address)
         stream.write(b"hello")
         assert await stream.read() == b"hello"
@@ -100,12 +100,12 @@ def test_a_connection_that_was_just_taken_is_closed_with_the_listener(run: Run, 
         arrived = asyncio.Event()
 
         class Herald(OpenDoor):
-            def enter(self, source: str) -> bool:
+            def enter(self, visit: Visit) -> bool:
                 arrived.set()
-                return super().enter(source)
+                return super().enter(visit)
 
         door = Herald()
-        listener = listen(LOOPBACK, world.server(), door, echo)
+        listener = listen(LOOPBACK, world.server(), door, alone(echo))
         reader, writer = await asyncio.open_connection(listener.address.host, listener.address.port)
         await arrived.wait()
         await listener.close()
@@ -121,7 +121,7 @@ def test_a_connection_that_was_just_taken_is_closed_with_the_listener(run: Run, 
 def test_a_connection_taken_in_the_very_turn_of_closing_is_not_left_behind(run: Run, world: World) -> None:
     async def main() -> None:
         door = OpenDoor()
-        listener = listen(LOOPBACK, world.server(), door, echo)
+        listener = listen(LOOPBACK, world.server(), door, alone(echo))
         with socket.create_connection((listener.address.host, listener.address.port)) as client:
             listener._accept()
             assert door.inside == 1
@@ -189,6 +189,6 @@ def test_a_port_that_is_taken_is_named(world: World) -> None:
     async def main() -> None:
         async with listening(world.server(), echo) as listener:
             with pytest.raises(ListenError, match=f"cannot listen on {listener.address}: .*in use"):
-                listen(listener.address, world.server(), OpenDoor(), echo)
+                listen(listener.address, world.server(), OpenDoor(), alone(echo))
 
     asyncio.run(main())

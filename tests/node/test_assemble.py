@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from tests.node.raw_client import (
     registration,
 )
 
+import parley
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.receipts import Done
 from parley.model.refusals import Busy, Invalid
@@ -35,6 +37,7 @@ from parley.net import messages as net
 from parley.net.listener import ListenError
 from parley.net.tls import load_certificate
 from parley.node import answers
+from parley.node.__main__ import main
 from parley.node.assemble import run
 from parley.node.certificates import Authority, issue
 from parley.node.config import ConfigError, load
@@ -290,3 +293,31 @@ def test_a_broker_whose_disk_fails_ends_and_says_so(network: OneBroker) -> None:
     events = [line["event"] for line in network.log("solo-1")]
     assert "failed" in events
     assert events[-1] == "stopped"
+
+
+def test_a_start_is_logged_with_the_version(network: OneBroker) -> None:
+    async def story() -> None:
+        async with running(network):
+            await close(await connected(network, "admin"))
+
+    asyncio.run(story())
+    (started,) = [line for line in network.log("solo-1") if line["event"] == "started"]
+    assert started["version"] == parley.__version__
+
+
+@pytest.mark.parametrize("broken", ["listen", "genesis"])
+def test_a_start_that_fails_is_logged_wherever_the_log_can_be_opened(
+    network: OneBroker, broken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = network.config("solo-1")
+    with socket.create_server(("127.0.0.1", int(network.addresses[0].rpartition(":")[2]))):
+        if broken == "genesis":
+            path.write_text(
+                re.sub(r"^genesis = .*$", 'genesis = "nowhere"', path.read_text(), flags=re.MULTILINE)
+            )
+        assert main([str(path)]) == 2
+    last = network.log("solo-1")[-1]
+    assert (last["event"], last["level"]) == ("start_failed", "critical")
+    assert (last["broker"], last["version"]) == ("solo-1", parley.__version__)
+    assert f"parley: {last['why']}" in capsys.readouterr().err
+    assert ("cannot listen" if broken == "listen" else "genesis: ") in str(last["why"])

@@ -1,8 +1,8 @@
-"""A clock that is off is noticed from what others say and from the headers they certify, and from nothing less."""
+"""A clock that is off is noticed from what others say when they are asked, and never from what was only late."""
 
 from __future__ import annotations
 
-from parley.node.clock import TOLERATED, ClockWatch, advice
+from parley.node.clock import PROMPT, TOLERATED, ClockWatch, advice
 
 NOW = 1_700_000_000_000
 
@@ -24,35 +24,48 @@ def test_two_brokers_that_agree_are_believed() -> None:
 def test_a_liar_among_three_moves_nothing() -> None:
     watch = ClockWatch(4, 0)
     for peer, offset in ((1, 10), (2, 3_600_000), (3, -20)):
-        watch.heard(peer, NOW + offset, NOW)
+        watch.answered(peer, NOW + offset, NOW, 0)
     assert watch.offset() == 10
     assert watch.wrong_by() == 0
 
 
 def test_what_is_tolerated_is_not_wrong() -> None:
     watch = ClockWatch(1, 0)
-    watch.heard(1, NOW - TOLERATED, NOW)
+    watch.answered(1, NOW - TOLERATED, NOW, 0)
     assert (watch.offset(), watch.wrong_by()) == (-TOLERATED, 0)
 
 
-def test_headers_that_keep_the_pace_tell_the_time() -> None:
+def test_what_was_said_long_before_it_is_heard_raises_no_alarm() -> None:
     watch = ClockWatch(4, 0)
-    for step in range(8):
-        watch.saw(step % 4, NOW + step * 1_000 + 30_000, NOW + step * 1_000)
-    assert watch.wrong_by() == 30_000
+    for peer in (1, 2, 3):
+        watch.heard(peer, NOW - 60_000, NOW)
+    assert watch.wrong_by() == 0
 
 
-def test_headers_that_come_in_a_rush_while_catching_up_do_not() -> None:
-    watch = ClockWatch(4, 0)
-    for step in range(10_000):
-        watch.saw(step % 4, NOW - 86_400_000 + step * 1_000, NOW + step)
+def test_an_answer_tells_the_time_as_it_was_halfway_between_question_and_answer() -> None:
+    watch = ClockWatch(1, 0)
+    watch.answered(1, NOW - 5_000, NOW + 400, 800)
+    assert watch.wrong_by() == -5_000
+
+
+def test_an_answer_that_took_long_says_nothing() -> None:
+    watch = ClockWatch(1, 0)
+    watch.answered(1, NOW - 60_000, NOW, PROMPT + 1)
     assert watch.offset() is None
 
 
-def test_ones_own_headers_are_no_witness() -> None:
+def test_a_broker_that_has_gone_is_no_witness() -> None:
     watch = ClockWatch(1, 0)
-    for step in range(10):
-        watch.saw(0, NOW + step * 1_000 + 30_000, NOW + step * 1_000)
+    watch.answered(1, NOW - 60_000, NOW, 0)
+    watch.forget(1)
+    watch.forget(1)
+    assert watch.offset() is None
+
+
+def test_ones_own_word_is_no_witness() -> None:
+    watch = ClockWatch(1, 0)
+    watch.heard(0, NOW + 60_000, NOW)
+    watch.answered(0, NOW + 60_000, NOW, 0)
     assert watch.offset() is None
 
 
@@ -60,9 +73,8 @@ def test_a_clock_that_was_set_is_right_again() -> None:
     watch = ClockWatch(4, 0)
     watch.heard(1, NOW + 60_000, NOW)
     watch.heard(2, NOW + 60_000, NOW)
-    set_at = NOW + 60_000
-    for step in range(8):
-        watch.saw(step % 4, set_at + step * 1_000, set_at + step * 1_000)
+    for peer in (1, 2):
+        watch.answered(peer, NOW + 61_000, NOW + 61_000, 2)
     assert watch.wrong_by() == 0
 
 

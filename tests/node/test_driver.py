@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 from tests.node.network import SECONDS
 from tests.node.raw_client import message
+from tests.replica.test_evidence import proposals, timeouts, votes
 
 from parley.applications import application_of
 from parley.consensus.errors import Reason
@@ -46,9 +47,11 @@ from parley.replica.ports import (
     Effect,
     PersistSafety,
     Refused,
+    Report,
     Restart,
     Send,
     SetTimer,
+    ViewFailed,
     Write,
 )
 from parley.replica.replica import Replica
@@ -87,7 +90,7 @@ def make(
     config: Config, closing: ExitStack, blame: Callable[[int, Reason], None] = lambda _sender, _reason: None
 ) -> tuple[Driver, Storage, Recorded]:
     links = Recorded()
-    log, file = open_log(config)
+    log, file = open_log(config.log_place)
     closing.callback(file.close)
     storage = open_storage(config)
     closing.callback(storage.close)
@@ -107,7 +110,7 @@ def make(
         log=log,
         now=WallClock(),
         blame=blame,
-        seen=lambda _certified: None,
+        names=[broker.name for broker in config.genesis.brokers],
     )
     return driver, storage, links
 
@@ -620,6 +623,47 @@ def test_a_wait_for_the_disk_is_measured_before_it_ends(
             disk.go_on.set()
             await driver.until_free()
             assert driver.disk_wait_ms == 0
+
+    asyncio.run(story())
+
+
+def test_each_broker_is_named_in_the_log_however_much_was_said_about_another(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+            told: list[tuple[object, ...]] = []
+
+            def tell(event: str, **values: object) -> None:
+                told.append(
+                    (event, values.get("peer") or values["leader"], values.get("kind"), values["count"])
+                )
+
+            monkeypatch.setattr(driver, "_log", SimpleNamespace(warning=tell, error=tell))
+            lies = [Report(proposals()), Report(votes()), Report(timeouts())]
+            await act(driver, ViewFailed(4, 1), ViewFailed(5, 2), ViewFailed(8, 1), *lies, *lies)
+            await driver.until_ended()
+            assert told == [
+                ("view_change", "b-1", None, 1),
+                ("view_change", "c-1", None, 1),
+                ("misbehaviour", "b-1", "proposals", 1),
+                ("misbehaviour", "d-1", "votes", 1),
+                ("misbehaviour", "c-1", "timeouts", 1),
+            ]
+            assert driver._tally.misbehaviour == {(1, "proposals"): 2, (3, "votes"): 2, (2, "timeouts"): 2}
+
+    asyncio.run(story())
+
+
+def test_refused_messages_are_counted_by_the_broker_that_sent_them(config: Config) -> None:
+    async def story() -> None:
+        with ExitStack() as closing:
+            driver, _, _ = make(config, closing)
+            stale, bad = Refused(1, Reason.STALE, ""), Refused(2, Reason.BAD_SIGNATURE, "")
+            await act(driver, stale, stale, bad, Refused(None, Reason.QUOTA, "of a client of this broker"))
+            await driver.until_ended()
+            assert driver._tally.messages_refused == {1: {Reason.STALE: 2}, 2: {Reason.BAD_SIGNATURE: 1}}
 
     asyncio.run(story())
 

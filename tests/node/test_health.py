@@ -14,6 +14,7 @@ from tests.node.test_assemble import OneBroker, connected, running
 from tests.node.watching import SETTINGS, Scrape, address_of, get, until
 
 from parley.model.receipts import Done
+from parley.node.status import StatusReport
 from parley.node.telemetry import site
 from parley.node.telemetry.health import BEAT_MS, BEATS, STANDS_MS, Life, Pulse, ailment, obstacles
 
@@ -147,6 +148,8 @@ class FakeStatus:
     room: FakeRoom = field(default_factory=FakeRoom)
     config: FakeConfig = field(default_factory=FakeConfig)
 
+    unreachable = StatusReport.unreachable
+
     def state(self) -> str:
         return self.word
 
@@ -179,6 +182,7 @@ def life_of(status: FakeStatus, ends: int = 2_000_000) -> Life:
         (FakeStatus("rebuilding"), 2_000_000, ["It fetches a certified snapshot"]),
         (FakeStatus("starting"), 2_000_000, ["Nothing has been certified"]),
         (FakeStatus("lagging"), 2_000_000, ["its newest certified header is too old"]),
+        (FakeStatus("waiting"), 2_000_000, ["The network stands still"]),
         (
             FakeStatus("lagging", FakeDriver(replica=FakeReplica(executed_height=50))),
             2_000_000,

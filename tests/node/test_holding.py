@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from parley.node.holding import (
     Background,
     Holding,
     ProcessorTimes,
+    _stack,
     times_of_thread,
 )
 from parley.node.telemetry.health import BEAT_MS, Pulse
@@ -247,3 +249,27 @@ def test_a_job_that_never_ends_is_named_while_it_goes_on() -> None:
 
 def test_every_job_of_the_caretaker_has_a_name() -> None:
     assert {"scrub", "erasure", "repair", "rebuild", "backfill"} < set(JOBS)
+
+
+def test_where_a_thread_is_can_be_seen_again_and_again_while_it_runs() -> None:
+    """A broker that had been stopped crashed once, while the frames of its running loop were followed."""
+    done = threading.Event()
+
+    def deeper(levels: int) -> None:
+        if levels:
+            deeper(levels - 1)
+
+    def busy() -> None:
+        while not done.is_set():
+            deeper(50)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        assert thread.ident is not None
+        seen = {_stack(thread.ident) for _ in range(300)}
+    finally:
+        done.set()
+        thread.join()
+    assert any("deeper (test_holding.py:" in one for one in seen)
+    assert _stack(thread.ident) == ""

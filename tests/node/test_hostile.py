@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,7 @@ from parley.modules.topics.refusals import UnknownTopic
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net import messages as net
 from parley.net.frames import PRE_AUTH_LIMIT, ConnectionLost, FrameStream
-from parley.net.tls import Address, peer_context, tls_name
+from parley.net.tls import Address, client_context, peer_context, tls_name
 from parley.net.tls import connect as dial
 from parley.node.certificates import create_authority, issue
 from parley.node.provision import broker_directory, create_identity
@@ -145,7 +146,7 @@ def test_a_thousand_frames_of_noise_do_not_disturb_a_broker(network: LocalNetwor
                 cut_off += await make_noise(network, identity, [noise(chance, templates) for _ in range(50)])
             assert cut_off > 0
             assert network.memory("alpha-1") - before < 64 * MEGABYTE
-            assert (await alice.status()).state in ("ready", "lagging")
+            assert (await alice.status()).state in ("ready", "lagging", "waiting")
         assert not [line for line in network.log("alpha-1") if line["event"] == "session_failed"]
 
     asyncio.run(story())
@@ -179,6 +180,25 @@ def test_a_client_that_asks_for_much_and_reads_nothing_costs_little(network: Loc
                     await alice.submit(alice.publication("news", message(b"still served")))
                 assert network.memory("beta-1") - before < 64 * MEGABYTE
                 mallory.stream._writer.transport.abort()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("addresses", [6, 12])
+def test_addresses_that_hold_handshakes_open_do_not_shut_out_a_client(
+    network: LocalNetwork, addresses: int
+) -> None:
+    async def story() -> None:
+        held = []
+        for number in range(addresses):
+            held += await hold(network, "gamma-1", f"127.0.0.{10 + number}", 400 // addresses)
+        stream = await dial_from(network, "gamma-1", "127.0.0.50")
+        assert isinstance(
+            await authenticate(network, stream, network.identity("alpha", "alice")), net.Welcome
+        )
+        await stream.wait_closed()
+        for one in held:
+            one.close()
 
     asyncio.run(story())
 
@@ -250,6 +270,33 @@ def test_a_broker_that_sends_garbage_is_cut_off_and_the_rest_go_on(network: Loca
     asyncio.run(story())
 
 
+def test_a_flood_from_the_address_of_one_broker_does_not_keep_another_one_away(tmp_path: Path) -> None:
+    with LocalNetwork(tmp_path / "net") as network:
+        path = network.config("alpha-1")
+        elsewhere = {"beta-1": "127.0.0.2:1", "gamma-1": "127.0.0.3:1", "delta-1": "127.0.0.4:1"}
+        listed = "\n".join(f'{name} = "{address}"' for name, address in elsewhere.items())
+        path.write_text(f"{path.read_text()}\n[peers]\n{listed}\n")
+        network.start("alpha-1")
+
+        async def story() -> None:
+            await (await reach(network, "alpha-1")).wait_closed()
+            held = await hold(network, "alpha-1", "127.0.0.2", 400)
+            for source in ("127.0.0.3", "127.0.0.4"):
+                name = next(name for name, address in elsewhere.items() if address == f"{source}:1")
+                home = broker_directory(network.directory, name)
+                stream = await dial_from(network, "alpha-1", source, home)
+                stream.write(net.encode(net.PeerHello(net.VERSION, bytes(32), 0)))
+                answer = await opening(stream)
+                assert isinstance(answer, net.Failure)  # it was heard: of another network, it says
+                assert answer.code == WrongChain.code
+                assert await ended(stream)
+            for one in held:
+                one.close()
+
+        asyncio.run(story())
+        network.stop("alpha-1")
+
+
 def test_a_broker_whose_clock_differs_from_the_others_says_so(tmp_path: Path) -> None:
     with LocalNetwork(tmp_path / "net") as network:
         network.start("alpha-1")
@@ -257,7 +304,8 @@ def test_a_broker_whose_clock_differs_from_the_others_says_so(tmp_path: Path) ->
         async def story() -> None:
             async with client(network, "alpha-1", "alpha", "admin") as admin:
                 status = await admin.status()
-                assert (status.state, status.note) == ("starting", "")
+                missing = "No quorum: cannot reach beta-1 and gamma-1 and delta-1; 3 of 4 brokers are needed."
+                assert (status.state, status.note) == ("starting", missing)
                 others = []
                 for name in ("beta-1", "gamma-1"):
                     home = broker_directory(network.directory, name)
@@ -357,6 +405,38 @@ async def ended(stream: FrameStream) -> bool:
             pass
     await stream.wait_closed()
     return True
+
+
+async def hold(network: LocalNetwork, broker: str, source: str, number: int) -> list[socket.socket]:
+    """Open connections from an address that never begin a handshake."""
+    address, held = Address.parse(network.broker(broker)[0].address), []
+    for _ in range(number):
+        one = socket.socket()
+        one.setblocking(False)
+        one.bind((source, 0))
+        await asyncio.get_running_loop().sock_connect(one, (address.host, address.port))
+        held.append(one)
+    return held
+
+
+async def dial_from(network: LocalNetwork, broker: str, source: str, home: Path | None = None) -> FrameStream:
+    """Connect from this address, as a client or as the broker whose folder this is."""
+    member, organisation = network.broker(broker)
+    context = (
+        client_context(organisation.tls_ca)
+        if home is None
+        else peer_context(home / "tls.crt", home / "tls.key", organisation.tls_ca)
+    )
+    address = Address.parse(member.address)
+    async with asyncio.timeout(SECONDS):
+        reader, writer = await asyncio.open_connection(
+            address.host,
+            address.port,
+            ssl=context,
+            server_hostname=tls_name(member.name, member.organisation),
+            local_addr=(source, 0),
+        )
+    return FrameStream(reader, writer)
 
 
 async def dial_as(network: LocalNetwork, broker: str, certificate: Path, key: Path) -> FrameStream:

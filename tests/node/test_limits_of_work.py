@@ -12,7 +12,6 @@ from typing import cast
 
 import msgspec
 import pytest
-import structlog
 from msgspec.structs import replace
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import (
@@ -45,7 +44,7 @@ from parley.net import messages as net
 from parley.net.limits import TokenBucket
 from parley.node import pieces, sessions, streams
 from parley.node.access import Caller
-from parley.node.allowances import HANDSHAKES, HANDSHAKES_PER_SOURCE, Account, Accounts, Door, Unsent
+from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.answers import (
     ENTRY_WORK,
     LEAF_WORK,
@@ -122,25 +121,6 @@ def test_who_leaves_most_unread_gets_no_more_while_all_is_too_much() -> None:
         pipes[0].write_buffer_bytes = 0
         time = 2_000
         assert unsent.allows(greedy)
-
-
-def test_strangers_leave_room_for_brokers_at_the_door() -> None:
-    door = Door(structlog.get_logger(), lambda: 0, brokers=frozenset({"broker"}), kept=4)
-    sources = [f"stranger {number}" for number in range(2 * HANDSHAKES // HANDSHAKES_PER_SOURCE)]
-    admitted = [door.enter(source) for source in sources for _ in range(HANDSHAKES_PER_SOURCE)]
-    assert sum(admitted) == HANDSHAKES
-    assert [door.enter("broker") for _ in range(5)] == [True] * 4 + [False]
-    for _ in range(4):
-        door.leave("broker")
-    assert not door.enter("late")
-    with door.known(sources[0]):
-        assert door.enter("late")
-
-
-def test_one_source_does_not_take_all_places_at_the_door() -> None:
-    door = Door(structlog.get_logger(), lambda: 0)
-    assert sum(door.enter("one") for _ in range(HANDSHAKES)) == HANDSHAKES_PER_SOURCE
-    assert door.enter("other")
 
 
 def test_a_clock_that_is_set_back_stands_still_and_says_so() -> None:

@@ -1,122 +1,178 @@
-"""A link to another broker dials again at once when that broker has just been heard, and never trusts an old connection."""
+"""A link to another broker is dialled again at once when that broker was heard, and when it no longer answers."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 import structlog
 
+from parley.model.refusals import Busy
+from parley.net.messages import PING, Failure, Pong, decode_ping, encode
 from parley.net.tls import Address, Unreachable
 from parley.node import links
-from parley.node.links import STABLE_SECONDS, Backoff, Link
+from parley.node.contact import SILENCE_MS, Contact
+from parley.node.links import FIRST_PAUSE, LONGEST_PAUSE, REFUSED_PAUSE, Backoff, Link
 
 ADDRESS = Address("127.0.0.1", 1)
 
 
 class Wire:
-    """A connection that says nothing until it is closed."""
+    """A connection on which the other side says what a test has it say."""
 
     def __init__(self) -> None:
-        self._closed = asyncio.Event()
-        self.greeted = asyncio.Event()
+        self.said: asyncio.Queue[bytes] = asyncio.Queue()
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.write_buffer_bytes = 0
+        self._closed = False
 
     def is_closed(self) -> bool:
-        return self._closed.is_set()
+        return self._closed
 
-    def write(self, _: bytes) -> None:
-        self.greeted.set()
+    def write(self, frame: bytes) -> None:
+        self.said.put_nowait(frame)
 
     async def drain(self) -> None:
         pass
 
     async def read(self) -> bytes | None:
-        await self._closed.wait()
-        return None
+        return await self._frames.get()
+
+    def answer(self, frame: bytes) -> None:
+        self._frames.put_nowait(frame)
 
     def close(self) -> None:
-        self._closed.set()
+        self._closed = True
+        self._frames.put_nowait(None)
+
+    abort = close
 
     async def wait_closed(self) -> None:
         self.close()
 
 
-class Dialled:
-    """What happens when the link dials: each answer of `outcomes` in turn."""
+class Stage:
+    """A link whose attempts to dial have the given outcomes, one after the other."""
 
-    def __init__(self, *outcomes: Wire | Exception) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *outcomes: Wire | Exception) -> None:
+        monkeypatch.setattr(links, "connect", self._connect)
         self._outcomes = list(outcomes)
-        self.count = 0
-        self._again = asyncio.Event()
+        self.dialled: asyncio.Queue[None] = asyncio.Queue()
+        self.pauses: asyncio.Queue[float] = asyncio.Queue()
+        self.now = 1_000
+        self.times: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        self.contact = Contact(lambda: self.now, lambda _: None)
+        self.link = Link(
+            "beta-1",
+            ADDRESS,
+            ssl.create_default_context(),
+            hello=lambda: b"hello",
+            contact=self.contact,
+            told_time=lambda theirs, round_trip: self.times.put_nowait((theirs, round_trip)),
+            log=structlog.get_logger(),
+            ticks=lambda: self.now,
+        )
+        pause = Backoff.next
 
-    async def __call__(self, *_: object, **__: object) -> Wire:
-        self.count += 1
-        self._again.set()
+        def never(backoff: Backoff) -> float:
+            self.pauses.put_nowait(pause(backoff))
+            return 3_600.0
+
+        monkeypatch.setattr(Backoff, "next", never)
+
+    async def _connect(self, *_: object, **__: object) -> Wire:
+        self.dialled.put_nowait(None)
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def times(self, count: int) -> None:
-        while self.count < count:
-            self._again.clear()
-            await self._again.wait()
+    def play(self, story: Coroutine[Any, Any, None]) -> None:
+        async def played() -> None:
+            running = asyncio.create_task(self.link.run())
+            try:
+                await story
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+        asyncio.run(asyncio.wait_for(played(), 60))
 
 
-@pytest.fixture(autouse=True)
-def _never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Backoff, "next", lambda _: 3_600.0)
-
-
-def link(ticks: Callable[[], int]) -> Link:
-    return Link(
-        "beta-1",
-        ADDRESS,
-        ssl.create_default_context(),
-        hello=lambda: b"hello",
-        log=structlog.get_logger(),
-        ticks=ticks,
-    )
+async def pinged(wire: Wire) -> int:
+    """The number of the next ping."""
+    while not (frame := await wire.said.get()).startswith(PING):
+        pass
+    return decode_ping(frame).number
 
 
 def test_who_was_just_heard_is_dialled_without_waiting_out_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(monkeypatch, Unreachable("beta-1", ADDRESS, "nobody is there"), Wire())
+
     async def story() -> None:
-        dialled = Dialled(Unreachable("beta-1", ADDRESS, "nobody is there"), Wire())
-        monkeypatch.setattr(links, "connect", dialled)
-        one = link(lambda: 0)
-        running = asyncio.create_task(one.run())
-        await dialled.times(1)
-        one.dial_now()
-        await dialled.times(2)
-        running.cancel()
-        await asyncio.wait([running])
+        await stage.dialled.get()
+        stage.link.dial_now()
+        await stage.dialled.get()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    stage.play(story())
 
 
-def test_an_old_connection_to_who_was_just_heard_is_made_anew_and_a_new_one_is_not(
+def test_a_connection_without_answers_is_made_again_and_one_with_answers_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        first, second = Wire(), Wire()
-        dialled = Dialled(first, second)
-        monkeypatch.setattr(links, "connect", dialled)
-        time = 0
-        one = link(lambda: time)
-        running = asyncio.create_task(one.run())
-        await dialled.times(1)
-        await first.greeted.wait()
-        one.dial_now()
-        assert not first.is_closed()
-        time = int(STABLE_SECONDS * 1_000)
-        one.dial_now()
-        assert first.is_closed()
-        await dialled.times(2)
-        assert not second.is_closed()
-        running.cancel()
-        await asyncio.wait([running])
+    first, second = Wire(), Wire()
+    stage = Stage(monkeypatch, first, second)
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    async def story() -> None:
+        await stage.dialled.get()
+        number = await pinged(first)
+        stage.now += SILENCE_MS - 1
+        first.answer(encode(Pong(number, 77)))
+        assert await stage.times.get() == (77, SILENCE_MS - 1)
+        stage.now += SILENCE_MS - 1
+        stage.link.beat()
+        assert not first.is_closed()
+        stage.now += 1
+        stage.link.beat()
+        assert first.is_closed()
+        stage.link.dial_now()
+        await stage.dialled.get()
+        await pinged(second)
+        assert not second.is_closed()
+
+    stage.play(story())
+
+
+def test_who_is_refused_waits_longer_before_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Wire(), Wire()
+    stage = Stage(monkeypatch, first, second)
+
+    async def story() -> None:
+        await stage.dialled.get()
+        first.answer(encode(Failure.of(0, Busy("broker_garbage", broker="beta-1", seconds=30))))
+        first.close()
+        assert LONGEST_PAUSE < await stage.pauses.get() <= REFUSED_PAUSE
+        assert "garbage" in stage.contact.problem
+
+    stage.play(story())
+
+
+def test_a_connection_that_does_not_last_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    wires = [Wire() for _ in range(8)]
+    stage = Stage(monkeypatch, *wires, Wire())
+
+    async def story() -> None:
+        pauses = []
+        for wire in wires:
+            await stage.dialled.get()
+            wire.answer(encode(Pong(await pinged(wire), 0)))
+            wire.close()
+            pauses.append(await stage.pauses.get())
+            stage.link.dial_now()
+        assert pauses[0] <= FIRST_PAUSE
+        assert pauses[-1] >= LONGEST_PAUSE / 2
+
+    stage.play(story())

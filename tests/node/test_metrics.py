@@ -15,7 +15,7 @@ from tests.node.network import ORGANISATIONS, LocalNetwork
 from tests.node.raw_client import client, message, registration
 from tests.node.test_assemble import OneBroker, connected, running
 from tests.node.test_network import next_delivery, open_stream, subscribe
-from tests.node.watching import SETTINGS, Page, Scrape, address_of, get, until
+from tests.node.watching import SETTINGS, Scrape, address_of, get, until
 
 import parley
 from parley.application.executed import Executed
@@ -28,14 +28,13 @@ from parley.net import messages as net
 from parley.net.tls import Address
 from parley.node.clock import monotonic
 from parley.node.config import ConfigError, load
-from parley.node.faults.settings import write_faults
 from parley.node.holding import JOBS, Holding
 from parley.node.telemetry.catalogue import CATALOGUE
 from parley.node.telemetry.collector import OTHER, BrokerCollector, topic_label
 from parley.node.telemetry.health import Pulse
 from parley.node.telemetry.server import is_loopback
 from parley.node.telemetry.site import FRESH_MS, Telemetry
-from parley.node.telemetry.tally import Tally
+from parley.node.telemetry.tally import TURNED_AWAY, Tally
 
 CODES = {OK, DUPLICATE, *classes()}
 TOPIC = "secret-plans"
@@ -118,18 +117,48 @@ def test_consensus_storage_and_care_are_told(network: LocalNetwork) -> None:
             assert new("parley_view", shard="0") > old("parley_view", shard="0")
             assert new("parley_executed_height", shard="0") > 0
             assert new("parley_certified_height", shard="0") > 0
-            commits = "parley_commit_latency_seconds_count"
-            assert new(commits, shard="0") > old(commits, shard="0")
+            assert new("parley_commit_latency_seconds_count", shard="0") > 0
+            assert new("parley_mempool_oldest_seconds", shard="0") == 0
+            assert new("parley_certified_age_seconds", shard="0") < 60
             assert new("parley_replica_lag_blocks", shard="0") < 50
             assert new("parley_quorum_size", shard="0") == 3
+            assert new("parley_committee_size", shard="0") == 4
             assert new("parley_peers_connected") == 3
             assert new("parley_storage_bytes") > 0
             assert new("parley_storage_free_bytes") > new("parley_storage_bytes")
             assert new("parley_rocksdb_memtable_bytes") > 0
             assert new("parley_certificate_expiry_seconds") > new("process_start_time_seconds")
             assert abs(new("parley_clock_offset_seconds")) < 60
+            assert new("parley_authority_expiry_seconds") > new("parley_certificate_expiry_seconds")
+            assert new("parley_damage_open") == 0
             assert new("parley_ready") == 1
             assert [dict(labels)["version"] for labels in new.of("parley_build_info")] == [parley.__version__]
+
+    asyncio.run(story())
+
+
+def test_other_brokers_are_told_by_name(network: LocalNetwork) -> None:
+    async def story() -> None:
+        for name in network.names:
+            found = await moved(network, name, "parley_votes_included_total", 0, shard="0", peer=name)
+            others = set(network.names) - {name}
+            for series in ("parley_peer_up", "parley_peer_slow"):
+                assert {dict(labels)["peer"] for labels in found.of(series)} == others
+            assert set(found.of("parley_peer_up").values()) == {1}
+            for peer in network.names:
+                assert found("parley_votes_included_total", shard="0", peer=peer) > 0
+                assert 0 < found("parley_recent_votes_ratio", shard="0", peer=peer) <= 1
+                assert found("parley_failed_views_total", shard="0", peer=peer) >= 0
+            for peer in others:
+                assert found("parley_messages_refused_total", reason="bad_signature", peer=peer) == 0
+            (about,) = found.of("parley_info")
+            assert dict(about) == {
+                "network": "test",
+                "broker": name,
+                "organisation": name.partition("-")[0],
+                "chain": network.genesis.chain.hex(),
+                "version": parley.__version__,
+            }
 
     asyncio.run(story())
 
@@ -248,9 +277,14 @@ def test_the_public_page_is_a_small_part_of_the_other(network: LocalNetwork) -> 
 def test_labels_take_only_values_that_are_known_beforehand(network: LocalNetwork) -> None:
     words = {
         "result": CODES,
-        "reason": CODES | {reason.name.lower() for reason in Reason} | {"full", "source_full", "handshake"},
+        "reason": CODES | {reason.name.lower() for reason in Reason} | set(TURNED_AWAY),
         "shard": {"0"},
         "kind": {"proposals", "votes", "timeouts"},
+        "peer": set(network.names),
+        "network": {"test"},
+        "broker": {ENTRY},
+        "organisation": {"alpha"},
+        "chain": {network.genesis.chain.hex()},
         "mended": {"true", "false"},
         "job": set(JOBS),
     }
@@ -304,30 +338,6 @@ def test_names_follow_the_conventions() -> None:
         assert entry.help.endswith(".")
     assert len({entry.name for entry in CATALOGUE}) == len(CATALOGUE)
     assert PROCESS  # this system tells of processes
-
-
-def test_who_signs_twice_is_counted(tmp_path: Path) -> None:
-    async def story(network: LocalNetwork) -> None:
-        async with client(network, ENTRY, "alpha", "admin") as admin:
-            await admin.operate(registration(network.identity("alpha", "alice")))
-
-        def proven(page: Page) -> bool:
-            return sum(Scrape(page).of("parley_byzantine_evidence_total").values()) > 0
-
-        pages = [
-            asyncio.create_task(until(proven, address_of(network, name), "/public_metrics"))
-            for name in network.names[:3]
-        ]
-        done, waiting = await asyncio.wait(pages, return_when=asyncio.FIRST_COMPLETED)
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(one.result().status == 200 for one in done)
-
-    with LocalNetwork(tmp_path / "net", settings=SETTINGS, allow_faults=True) as network:
-        write_faults(network.config("delta-1"), ("equivocate",))
-        network.start()
-        asyncio.run(story(network))
 
 
 # -- the configuration -------------------------------------------------------------------------------------------------

@@ -138,6 +138,10 @@ class FrameStream:
                 self._writer.close()
             self._closing = self._loop.create_task(self._finish())
 
+    def abort(self) -> None:
+        """Cut the connection at once: the other side does not answer, so a good-bye would only take time."""
+        self._writer.transport.abort()
+
     async def wait_closed(self) -> None:
         """Close, and return when it is done. Never raises for what became of the connection."""
         self.close()

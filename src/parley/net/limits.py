@@ -28,6 +28,16 @@ def source_of(host: str) -> str:
     return str(ipaddress.IPv6Network((int(address), 64), strict=False))
 
 
+def network_of(source: str) -> str:
+    """The wider network of a source, of which one party may have many addresses: 24 bits of IPv4, 48 of IPv6."""
+    try:
+        address = ipaddress.ip_address(source.partition("/")[0])
+    except ValueError:
+        return source
+    bits = 24 if address.version == 4 else 48
+    return str(ipaddress.ip_network((int(address), bits), strict=False))
+
+
 class TokenBucket:
     """`burst` tokens at once, `rate` per second in the long run."""
 
@@ -108,6 +118,46 @@ class Quota:
         """Count out a connection that was admitted."""
         take_off(self._open, source)
         self.count -= 1
+
+
+class Ranking:
+    """Counts by key, and which key has most; of several, the one that has had so many for longest. All in constant time."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._keys: dict[int, dict[str, None]] = {}  # by their count
+        self.most = 0
+
+    def __getitem__(self, key: str) -> int:
+        return self._counts[key]
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @property
+    def largest(self) -> str:
+        """Only while there is one."""
+        return next(iter(self._keys[self.most]))
+
+    def add(self, key: str) -> None:
+        self._move(key, self._counts[key] + 1)
+        self.most = max(self.most, self._counts[key])
+
+    def remove(self, key: str) -> None:
+        self._move(key, self._counts[key] - 1)
+        if self.most not in self._keys:
+            self.most -= 1
+
+    def _move(self, key: str, count: int) -> None:
+        if before := self._counts[key]:
+            del self._keys[before][key]
+            if not self._keys[before]:
+                del self._keys[before]
+        if count:
+            self._counts[key] = count
+            self._keys.setdefault(count, {})[key] = None
+        else:
+            del self._counts[key]
 
 
 @dataclass(slots=True)

@@ -19,15 +19,33 @@ BACKLOG = 256  # connections that the system keeps waiting to be accepted
 ACCEPT_PAUSE_SECONDS = 0.1  # after accepting failed, usually because the process has too many files open
 
 
+class Visit:
+    """A connection that has come in. `source` is the other side's address or network."""
+
+    __slots__ = ("_connection", "source")
+
+    def __init__(self, source: str, connection: socket.socket) -> None:
+        self.source = source
+        self._connection = connection
+
+    def end(self) -> None:
+        """Cut it: a read from it finds its end at once."""
+        with suppress(OSError):  # it may have ended by itself
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
 class Door(Protocol):
-    """Who may come in. `source` is the other side's address or network; every `enter` that admits has its `leave`."""
+    """Who may come in. Every `enter` that admits has its `leave`; a visit may be ended early to make room for another."""
 
-    def enter(self, source: str) -> bool: ...
+    def enter(self, visit: Visit) -> bool: ...
 
-    def leave(self, source: str) -> None: ...
+    def leave(self, visit: Visit) -> None: ...
 
-    def failed(self, source: str, reason: str) -> None:
+    def failed(self, visit: Visit, reason: str) -> None:
         """It was admitted but did not complete the TLS handshake."""
+
+
+Serve = Callable[[FrameStream, Visit], Awaitable[None]]
 
 
 class ListenError(Exception):
@@ -47,7 +65,7 @@ class Listener:
         listening: socket.socket,
         context: ssl.SSLContext,
         door: Door,
-        serve: Callable[[FrameStream], Awaitable[None]],
+        serve: Serve,
         handshake_seconds: float,
     ) -> None:
         self._listening = listening
@@ -60,7 +78,7 @@ class Listener:
         self._pause: asyncio.TimerHandle | None = None
         self._resume()
 
-    def present(self, context: ssl.SSLContext, serve: Callable[[FrameStream], Awaitable[None]]) -> None:
+    def present(self, context: ssl.SSLContext, serve: Serve) -> None:
         """Meet whoever comes from now on with another certificate; those who are there keep the one that they were shown.
 
         Both change at once, so that `serve` can know which certificate its connection was opened with.
@@ -92,35 +110,35 @@ class Listener:
             self._loop.remove_reader(self._listening)
             self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
             return
-        source = source_of(peer[0])
-        if not self._door.enter(source):
+        visit = Visit(source_of(peer[0]), accepted)
+        if not self._door.enter(visit):
             accepted.close()
             return
         accepted.setblocking(False)
         with suppress(OSError):  # it may be gone already, and then the handshake says so
             keep_alive(accepted)
-        task = self._loop.create_task(self._welcome(accepted, source, *self._front))
+        task = self._loop.create_task(self._welcome(accepted, visit, *self._front))
         self._connections.add(task)
         task.add_done_callback(self._ended)
 
     async def _welcome(
         self,
         accepted: socket.socket,
-        source: str,
+        visit: Visit,
         context: ssl.SSLContext,
-        serve: Callable[[FrameStream], Awaitable[None]],
+        serve: Serve,
     ) -> None:
         try:
             stream = await self._handshake(accepted, context)
         except OSError as error:
-            self._door.failed(source, reason_of(error))
+            self._door.failed(visit, reason_of(error))
         else:
             try:
-                await serve(stream)
+                await serve(stream, visit)
             finally:
                 await stream.wait_closed()
         finally:
-            self._door.leave(source)
+            self._door.leave(visit)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -145,7 +163,7 @@ def listen(
     address: Address,
     context: ssl.SSLContext,
     door: Door,
-    serve: Callable[[FrameStream], Awaitable[None]],
+    serve: Serve,
     *,
     handshake_seconds: float = HANDSHAKE_SECONDS,
 ) -> Listener:

@@ -36,7 +36,7 @@ MAX_RECEIPTS = 256  # that one answer shows
 MAX_BLOCKS = 512  # that one answer shows
 MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
 MAX_READERS = 256  # whose advisories a status tells
-VERSION = 4
+VERSION = 5
 
 T = TypeVar("T")
 Id = U32
@@ -52,7 +52,7 @@ class WireError(ValueError):
 class PeerHello(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """The first frame of a broker that dials another: both must have started from the same genesis file.
 
-    `time` is its clock, so that a broker whose clock is off learns it from the others (P5).
+    `time` is its clock, so that a broker whose clock is slow learns it from the others (P5).
     """
 
     version: U32
@@ -84,6 +84,22 @@ class _Numbered(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     """A question or an answer, under the number that the client has chosen for it."""
 
     id: Id
+
+
+# -- heartbeat between brokers ---------------------------------------------------------------------------------------
+
+
+class Ping(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=50):
+    """Sent by a broker that has dialled another, every second. No message of a replica has this tag."""
+
+    number: U32
+
+
+class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=51):
+    """The answer to the newest ping that was read. `time` is the clock of who answers, so that others know it (P5)."""
+
+    number: U32
+    time: U64
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
@@ -387,8 +403,12 @@ _Words = Annotated[str, Meta(max_length=MAX_WORDS)]
 
 
 class PeerStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a broker says of another one. `connected`: messages get through both ways, as of the last 3 s."""
+
     name: _Words
     connected: bool
+    slow: bool = False  # its answers take much longer than those of the others
+    round_trip_ms: U32 | None = None  # None: not measured
 
 
 class Misbehaviour(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -407,10 +427,12 @@ class SignedAdvisory(Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Status(_Numbered, frozen=True, tag=37):
-    """A broker's own word on how it is; `state` is ready, starting, lagging, recovering, rebuilding or halted.
+    """A broker's own word on how it is; `state` is ready, starting, waiting, lagging, recovering, rebuilding or halted.
 
+    A broker is waiting while nothing is certified because too few others take part, and lagging if it is behind them.
     `damage` are the newest damaged entries of its store that it found, and what became of them. `readers` are the
-    advisories that concern whoever asks.
+    advisories that concern the one who asks. `votes` and `failed_views` are by member, in the order of the genesis file:
+    votes in the certificates of the last `blocks` blocks, and views since its start that ended without one of theirs.
     """
 
     broker: _Words
@@ -429,6 +451,9 @@ class Status(_Numbered, frozen=True, tag=37):
     peers: Annotated[tuple[PeerStatus, ...], Meta(max_length=MAX_TOLD)]
     misbehaviour: Annotated[tuple[Misbehaviour, ...], Meta(max_length=MAX_TOLD)]
     damage: Annotated[tuple[_Words, ...], Meta(max_length=MAX_TOLD)]
+    blocks: U32 = 0
+    votes: Annotated[tuple[U32, ...], Meta(max_length=MAX_TOLD)] = ()
+    failed_views: Annotated[tuple[U64, ...], Meta(max_length=MAX_TOLD)] = ()
     readers: Annotated[tuple[SignedAdvisory, ...], Meta(max_length=MAX_READERS)] = ()
 
 
@@ -506,8 +531,13 @@ _contents: msgpack.Decoder[tuple[Content, ...]] = msgpack.Decoder(
 )
 # Each raises `WireError`.
 decode_opening: Callable[[bytes], Opening] = partial(_decode, msgpack.Decoder(Opening))
+decode_ping: Callable[[bytes], Ping] = partial(_decode, msgpack.Decoder(Ping))
+# What a broker hears from another one that it has dialled.
+decode_reply: Callable[[bytes], Pong | Failure] = partial(_decode, msgpack.Decoder(Pong | Failure))
 decode_question: Callable[[bytes], Question] = partial(_decode, msgpack.Decoder(Question))
 decode_answer: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | Fetched))
 # An answer whose pages are left packed.
 decode_packed: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | PackedFetched))
+# How every ping begins, and nothing else that a broker may say.
+PING = encode(Ping(0))[:2]
 add_texts(TEXTS)

@@ -11,28 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from parley.model.bounded import take_off
 from parley.net.frames import MAX_BATCH, FrameStream
-from parley.net.limits import Entry, Strikes, TokenBucket
+from parley.net.limits import TokenBucket
 from parley.net.messages import MAX_QUESTION
 from parley.node.config import Limits
-from parley.node.logs import Log, Throttled
-from parley.node.telemetry.tally import HANDSHAKE, Tally
 
-STRIKES = 20  # pieces of garbage, within
-STRIKE_WINDOW_MS = 60_000  # after which a client is turned away for
-BAN_MS = 60_000
-MAX_STRUCK = 10_000  # clients that are remembered for garbage
-HANDSHAKES = 256  # connections whose other side has not shown yet who it is
-HANDSHAKES_PER_SOURCE = 64
-PLACES_PER_BROKER = 4  # a link that is dialled anew comes before the old one is known to be dead
 UNSENT_BYTES = 256 * 1024 * 1024  # written to clients in all, and not taken by them yet
 MEASURE_MS = 100  # between two counts of that while it is too much
-
-
-def places_for_brokers(brokers: int) -> int:
-    """Connections that are kept for other brokers, whoever else comes."""
-    return PLACES_PER_BROKER * brokers
 
 
 @dataclass(eq=False, slots=True)
@@ -121,64 +106,3 @@ class Unsent:
             held[account] += stream.write_buffer_bytes
         self._bytes, self._measured = held.total(), self._ticks()
         self._most = max(held, key=held.__getitem__, default=None)
-
-
-class Door:
-    """Who may connect at all, before the costly handshake. Once it is known who came, other limits count it.
-
-    `brokers` are the addresses from which other brokers come; places are kept for them that strangers cannot take.
-    """
-
-    def __init__(
-        self,
-        log: Log,
-        ticks: Callable[[], int],
-        *,
-        brokers: frozenset[str] = frozenset(),
-        kept: int = 0,
-        tally: Tally | None = None,
-    ) -> None:
-        self._log = log
-        self._ticks = ticks
-        self._brokers = brokers
-        self._kept = kept
-        self._tally = tally or Tally()
-        self._newcomers: Counter[str] = Counter()
-        self._throttled = Throttled()
-        self.strikes = Strikes(limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=MAX_STRUCK)
-
-    def enter(self, source: str) -> bool:
-        entry = self._entry(source)
-        if entry is not Entry.ADMITTED:
-            self._tally.turned_away[entry.name.lower()] += 1
-            self._say("connection_refused", source, entry.value)
-            return False
-        self._newcomers[source] += 1
-        return True
-
-    def leave(self, source: str) -> None:
-        take_off(self._newcomers, source)
-
-    def failed(self, source: str, reason: str) -> None:
-        self._tally.turned_away[HANDSHAKE] += 1
-        self._say("handshake_failed", source, reason)
-
-    @contextmanager
-    def known(self, source: str) -> Iterator[None]:
-        """Meanwhile a connection that has entered is no newcomer."""
-        self.leave(source)
-        try:
-            yield
-        finally:
-            self._newcomers[source] += 1
-
-    def _entry(self, source: str) -> Entry:
-        is_broker = source in self._brokers
-        if self._newcomers.total() >= HANDSHAKES + (self._kept if is_broker else 0):
-            return Entry.FULL
-        full = not is_broker and self._newcomers[source] >= HANDSHAKES_PER_SOURCE
-        return Entry.SOURCE_FULL if full else Entry.ADMITTED
-
-    def _say(self, event: str, source: str, why: str) -> None:
-        if count := self._throttled.count(event, source, self._ticks()):
-            self._log.warning(event, source=source, why=why, count=count)

@@ -7,28 +7,30 @@ import gc
 import os
 import signal
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import parley
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger.application import Mounted
 from parley.model.batches import open_batch
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
-from parley.net.listener import Listener, listen
+from parley.net.listener import Listener, Visit, listen
 from parley.node import rights
 from parley.node.advisories import Advisories
-from parley.node.allowances import Door, Unsent, places_for_brokers
+from parley.node.allowances import Unsent
 from parley.node.archive import Archive
 from parley.node.authentication import Authenticator
 from parley.node.clients import Clients
 from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError, reload_faults
 from parley.node.descriptors import require_descriptors
+from parley.node.door import Door
 from parley.node.driver import MAX_FOUND, Driver
 from parley.node.execution import MeasuredMachine
 from parley.node.faults.answers import Faults
@@ -70,7 +72,7 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
     """
     network_application(config)  # before anything is opened
     with ExitStack() as closing:
-        log, log_file = open_log(config)
+        log, log_file = open_log(config.log_place)
         if config.log_file is not None:
             closing.callback(log_file.close)
         now = WallClock()
@@ -190,7 +192,7 @@ class _Node:
             log=log,
             now=now,
             blame=self._peers.blame,
-            seen=lambda certified: self._clock.saw(certified.header.proposer, certified.header.time, now()),
+            names=[broker.name for broker in genesis.brokers],
             archive=archive,
             found=found,
             tally=tally,
@@ -201,7 +203,6 @@ class _Node:
             log,
             monotonic,
             brokers=_sources(config),
-            kept=places_for_brokers(len(genesis.brokers)),
             tally=tally,
         )
         status = StatusReport(
@@ -235,7 +236,7 @@ class _Node:
             holding=self._holding,
         )
         self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
-        self.life = Life(status, storage.store, machine, lambda: showing.current.ends)
+        self.life = Life(status, storage.store, machine, lambda: showing.current.ends, showing.authority_ends)
 
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log
@@ -246,8 +247,16 @@ class _Node:
         tasks: list[asyncio.Task[Any]] = []
         try:
             with _announced(config, listener, stays=lambda: restart.done() and not stop.is_set()):
-                log.info("started", address=str(listener.address), chain=config.genesis.chain.hex())
-                tasks += self._peers.start(self._links.hearing(self._driver.receive))
+                log.info(
+                    "started",
+                    version=parley.__version__,
+                    address=str(listener.address),
+                    chain=config.genesis.chain.hex(),
+                )
+                tasks += self._peers.start(
+                    self._links.hearing(self._driver.receive),
+                    lambda index, up: self._driver.peer_changed(index, up=up),
+                )
                 tasks.append(asyncio.create_task(self._watch_clock()))
                 if self._workers is not None:
                     tasks.append(asyncio.create_task(self._workers.run()))
@@ -278,14 +287,14 @@ class _Node:
         listener.present(shown.server, partial(self._serve, shown))
         self._peers.present(shown)
 
-    async def _serve(self, shown: Shown, stream: FrameStream) -> None:
+    async def _serve(self, shown: Shown, stream: FrameStream, visit: Visit) -> None:
         """A broker shows a certificate, a client does not. `shown`: what this broker showed when it was opened."""
         try:
             if stream.peer_certificate is not None:
-                await self._peers.serve(stream, stream.peer_certificate, self._door)
+                await self._peers.serve(stream, stream.peer_certificate, self._door, visit)
             else:
                 genesis, broker = self._config.genesis, self._config.broker
-                await self._clients.serve(stream, Authenticator(genesis, broker.name, shown.hash))
+                await self._clients.serve(stream, visit, Authenticator(genesis, broker.name, shown.hash))
         except Exception as error:  # noqa: BLE001 - one connection's fault must not become everybody's
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
@@ -313,13 +322,14 @@ class _Node:
             await asyncio.sleep(CLOCK_SECONDS)
 
 
-def _sources(config: Config) -> frozenset[str]:
-    """The addresses from which other brokers come, as far as their names can be looked up now."""
-    found: set[str] = set()
-    for address in config.addresses:
-        with suppress(OSError, UnicodeError):
-            found |= {source_of(str(one[4][0])) for one in socket.getaddrinfo(address.host, None)}
-    return frozenset(found)
+def _sources(config: Config) -> Counter[str]:
+    """How many other brokers come from which address, as far as their names can be looked up now."""
+    found: Counter[str] = Counter()
+    for index, address in enumerate(config.addresses):
+        if index != config.index:
+            with suppress(OSError, UnicodeError):
+                found.update({source_of(str(one[4][0])) for one in socket.getaddrinfo(address.host, None)})
+    return found
 
 
 @contextmanager

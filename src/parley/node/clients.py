@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from parley.model.refusals import Busy, Refused
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota
+from parley.net.listener import Visit
 from parley.node.access import Caller
-from parley.node.allowances import Accounts, Door
+from parley.node.allowances import Accounts
 from parley.node.authentication import Authenticator, refusal_of, say_failure
 from parley.node.config import Limits
+from parley.node.door import Door
 from parley.node.logs import Log, Throttled
 from parley.node.sessions import Services, Session
 
@@ -36,13 +38,13 @@ class Clients:
     def count(self) -> int:
         return len(self._by_client)
 
-    async def serve(self, stream: FrameStream, authenticator: Authenticator) -> None:
+    async def serve(self, stream: FrameStream, visit: Visit, authenticator: Authenticator) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
             caller = await authenticator.welcome(stream, self._services.now())
             if wait := self._door.strikes.wait_ms(caller.key.hex(), self._services.ticks()):
                 raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
-            with self._door.known(stream.source), self._place(caller):
+            with self._door.known(visit), self._place(caller):
                 await self._admitted(stream, caller)
         except Refused as refused:
             self._refuse(stream, refused)

@@ -1,20 +1,19 @@
 """How far this machine's clock is from the others': block times are judged by it, so a broker that is off must say so (P5).
 
-Two witnesses, both in milliseconds: what other brokers say when they connect, and the times of certified headers. The
-median over at least f+1 brokers is told to an operator and used for nothing else.
+What another broker says it is may have waited for long before it is heard, so that it seems to be behind: only an answer
+to a question that was asked a moment ago says how late that may be. What seems to be ahead is ahead, though. The median over
+at least f+1 brokers is shown to an operator and used for nothing else. All in milliseconds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from parley.consensus.committee import faults
 
 TOLERATED = 2_000  # what voters accept of a block time ahead of their own clock
-WINDOW = 2_000  # over which headers must keep the pace of this clock to count as live
-PACE = 500  # by which they may differ over a window
+PROMPT = 1_000  # an answer that took longer says too little: the time may be off by half of that
 
 
 class WallClock:
@@ -44,13 +43,6 @@ def monotonic() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-@dataclass(slots=True)
-class _Window:
-    began: int
-    first: int  # time of the first header
-    offsets: dict[int, int]
-
-
 class ClockWatch:
     """Positive offsets: the others are ahead, this clock is slow."""
 
@@ -58,25 +50,20 @@ class ClockWatch:
         self._enough = faults(size) + 1
         self._index = index
         self._offsets: dict[int, int] = {}  # the newest of each other broker
-        self._window: _Window | None = None
 
     def heard(self, peer: int, theirs: int, now: int) -> None:
-        """A broker has said what time it is."""
-        if peer != self._index:
+        """A broker has said what time it was when it said so, however long ago that may be."""
+        if peer != self._index and theirs > now:
             self._offsets[peer] = theirs - now
 
-    def saw(self, proposer: int, time: int, now: int) -> None:
-        """A header has been certified. It tells the time only while headers come as they are made, not when catching up."""
-        window = self._window
-        if window is None:
-            self._window = _Window(now, time, {})
-            return
-        if proposer != self._index:
-            window.offsets[proposer] = time - now
-        if now - window.began >= WINDOW:
-            if abs((time - window.first) - (now - window.began)) <= PACE:
-                self._offsets.update(window.offsets)
-            self._window = _Window(now, time, {})
+    def answered(self, peer: int, theirs: int, now: int, round_trip: int) -> None:
+        """A broker was asked what time it is, and the answer came after `round_trip`."""
+        if peer != self._index and round_trip <= PROMPT:
+            self._offsets[peer] = theirs - (now - round_trip // 2)
+
+    def forget(self, peer: int) -> None:
+        """What a broker said that is no longer there says nothing of the present."""
+        self._offsets.pop(peer, None)
 
     def offset(self) -> int | None:
         """The median difference, or None while too few brokers have been heard."""

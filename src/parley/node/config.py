@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert, inspect, structs
 
+from parley.consensus.machine import SHORTEST_TIMEOUT
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError, ContextError, load_certificate, tls_name
@@ -22,6 +23,7 @@ from parley.node.secrets import SecretError
 
 MAX_FILE = 64 * 1024
 MAX_SHOWN = 60  # characters of a wrong value
+MAX_INTERVAL_MS = SHORTEST_TIMEOUT // 5
 LOOPBACK = "127.0.0.1"
 
 S = TypeVar("S", bound=Struct)
@@ -63,7 +65,9 @@ class Storage(Struct, frozen=True, forbid_unknown_fields=True):
 class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
     """How this broker leads. The size of a block is in the genesis file, that of a batch is its publisher's choice."""
 
-    block_interval_ms: Annotated[int, Meta(ge=0, le=1_000)] = 38  # between blocks with batches, under load
+    # Between blocks with batches, under load. With the longest execution of a block it is less than the shortest wait for
+    # a leader, or it would cost views (P29).
+    block_interval_ms: Annotated[int, Meta(ge=0, le=MAX_INTERVAL_MS)] = 38
 
 
 class Workers(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +113,16 @@ class BrokerFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
+class LogPlace:
+    """Where a broker's log goes."""
+
+    path: Path  # of the configuration
+    broker: str
+    settings: LogSettings
+    file: Path | None  # None: standard error
+
+
+@dataclass(frozen=True)
 class Config:
     """A configuration that was checked: every file it names was found and fits the others."""
 
@@ -141,6 +155,10 @@ class Config:
         return self.path.parent
 
     @property
+    def log_place(self) -> LogPlace:
+        return LogPlace(self.path, self.broker.name, self.log, self.log_file)
+
+    @property
     def tls_name(self) -> str:
         """The name in this broker's certificate."""
         return tls_name(self.broker.name, self.broker.organisation)
@@ -159,6 +177,17 @@ def load(path: Path, *, renewing: bool = False) -> Config:
     `renewing`: the certificate and its key are not looked at, because they are about to be replaced.
     """
     return _Loader(path, _convert(path, "", BrokerFile, _read_toml(path))).config(renewing=renewing)
+
+
+def log_place(path: Path) -> LogPlace:
+    """Where the log goes of a broker whose configuration cannot be used, as far as that can be read. Raises `ConfigError`."""
+    table = _read_toml(path)
+    log = table.get("log")
+    settings = _convert(path, "log.", LogSettings, log if isinstance(log, dict) else {})
+    if "\0" in settings.file:
+        raise ConfigError(path, "log.file", f"expected a path, got {_shown(settings.file)}")
+    file = path.parent / settings.file if settings.file else None
+    return LogPlace(path, str(table.get("broker", path.parent.name)), settings, file)
 
 
 def reload_faults(config: Config) -> tuple[str, ...]:

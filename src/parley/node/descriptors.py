@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 
 from parley.ledger.store import OPEN_FILES
-from parley.node.allowances import HANDSHAKES, places_for_brokers
 from parley.node.config import Config, ConfigError
+from parley.node.door import handshakes, places_for_brokers
 from parley.node.telemetry.server import MAX_CONNECTIONS
 
 OTHERS = 64  # the log, the safety record, the loop's own, names that are looked up
@@ -14,9 +14,10 @@ OTHERS = 64  # the log, the safety record, the loop's own, names that are looked
 
 def needed(config: Config) -> int:
     """Descriptors that this broker may have open at once."""
-    brokers = places_for_brokers(len(config.genesis.brokers))
+    count = len(config.genesis.brokers)
+    peers = places_for_brokers(count) + handshakes(count)
     watchers = 0 if config.metrics_listen is None else MAX_CONNECTIONS
-    return config.limits.connections + HANDSHAKES + brokers + watchers + OPEN_FILES + OTHERS
+    return config.limits.connections + peers + watchers + OPEN_FILES + OTHERS
 
 
 def require_descriptors(config: Config) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from parley.node.holding import DISK, MESSAGE, SUBMISSION, TIMER, Background, Ho
 from parley.node.logs import Log, Throttled
 from parley.node.storage import Storage
 from parley.node.telemetry.tally import Tally
-from parley.replica import wire
+from parley.replica import evidence, wire
 from parley.replica.ports import (
     Applied,
     Broadcast,
@@ -45,6 +45,7 @@ from parley.replica.ports import (
     Send,
     SetTimer,
     Timer,
+    ViewFailed,
     Write,
 )
 from parley.sync.timers import CareTimer
@@ -94,13 +95,13 @@ class Driver:
         log: Log,
         now: Callable[[], int],
         blame: Callable[[int, Reason], None],
-        seen: Callable[[Certified], None],
+        names: Sequence[str],
         archive: Archive | None = None,
         found: deque[Found] | None = None,
         tally: Tally | None = None,
         holding: Holding | None = None,
     ) -> None:
-        """What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
+        """`names` are those of all brokers. What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
         self.replica = replica  # others may read it, but not drive it
         self._storage = storage
         self._feed = feed
@@ -109,7 +110,7 @@ class Driver:
         self._log = log
         self._now = now
         self._blame = blame
-        self._seen = seen
+        self._names = names
         self._loop = asyncio.get_running_loop()
         self._throttled = Throttled()
         self._stopped = False
@@ -127,7 +128,7 @@ class Driver:
         self._waiting: list[asyncio.Future[None]] = []  # tasks in `until_free`
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self.halted: str | None = None
-        self.evidence: Counter[str] = Counter()
+        self._certified_at = monotonic()
         self.found: deque[Found] = deque(maxlen=MAX_FOUND) if found is None else found
         self._tally = tally or Tally()
         self._holding = holding or Holding()
@@ -154,6 +155,11 @@ class Driver:
             waiting = self._loop.create_future()
             self._waiting.append(waiting)
             await waiting
+
+    @property
+    def still_ms(self) -> int:
+        """For how long no newer header has been certified here."""
+        return monotonic() - self._certified_at
 
     @property
     def is_waiting(self) -> bool:
@@ -192,6 +198,13 @@ class Driver:
             return submission.effects
 
         return intake if self._step(take, SUBMISSION) else Intake.HALTED
+
+    def peer_changed(self, index: int, *, up: bool) -> None:
+        """There is a connection to another broker now, or there no longer is."""
+        if self._rest is not None:
+            self._late_timers.append(partial(self.peer_changed, index, up=up))
+            return
+        self._step(lambda: self.replica.connected(self._now(), index, up=up), TIMER, "connections")
 
     def _fire(self, timer: Timer) -> None:
         if self._rest is not None:
@@ -314,7 +327,7 @@ class Driver:
                 self._background.go_on(timer)
             case SetTimer():
                 self._loop.call_later(self._delay(effect) / 1_000, self._fire, effect.timer)
-            case Applied() | Certified() | Report() | Refused() | Halt() | Found():
+            case Applied() | Certified() | Report() | ViewFailed() | Refused() | Halt() | Found():
                 self._tell(effect)
             case Restart():
                 self._on_restart(effect.why)
@@ -366,7 +379,7 @@ class Driver:
 
     # -- what the replica tells -------------------------------------------------------------------------------------
 
-    def _tell(self, effect: Applied | Certified | Report | Refused | Halt | Found) -> None:
+    def _tell(self, effect: Applied | Certified | Report | ViewFailed | Refused | Halt | Found) -> None:
         match effect:
             case Applied():
                 receipts = sum(map(len, effect.leaves))
@@ -375,11 +388,13 @@ class Driver:
                     self._archive.applied(effect.block, effect.leaves, effect.tree)
                 self._feed.applied(effect.block.height, effect.receipts)
             case Certified():
-                self._seen(effect)
+                self._certified_at = monotonic()
                 if self.halted is None:
                     self._feed.certified(Anchor(effect.header, effect.qc))
             case Report():
-                self._on_report(type(effect.evidence).__name__)
+                self._on_report(evidence.charge(effect.evidence))
+            case ViewFailed():
+                self._on_view_failed(effect)
             case Refused():
                 self._on_refused(effect)
             case Halt():
@@ -399,16 +414,24 @@ class Driver:
         if not self.restart.done():
             self.restart.set_result(why)
 
-    def _on_report(self, kind: str) -> None:
-        self.evidence[kind] += 1
+    def _on_report(self, accused: evidence.Accusation) -> None:
+        peer, kind = self._names[accused.member], accused.kind
+        self._tally.misbehaviour[accused.member, kind] += 1
         # Others can cause it at will, so it is logged once in a while.
-        if count := self._throttled.count("misbehaviour", kind, monotonic()):
-            self._log.warning("misbehaviour", evidence=kind, count=count)
+        if count := self._throttled.count("misbehaviour", (peer, kind), monotonic()):
+            self._log.error("misbehaviour", peer=peer, kind=kind, view=accused.view, count=count)
+
+    def _on_view_failed(self, effect: ViewFailed) -> None:
+        leader = self._names[effect.leader]
+        if count := self._throttled.count("view_change", leader, monotonic()):
+            self._log.warning("view_change", leader=leader, view=effect.view, count=count)
 
     def _on_refused(self, effect: Refused) -> None:
-        """Counted by the replica. Most are harmless, as when a message comes late; which are not, `blame` decides."""
+        """Most are harmless, as when a message comes late; which are not, `blame` decides."""
         if effect.sender is not None:
-            self._log.debug("refused", sender=effect.sender, reason=effect.reason.name, detail=effect.detail)
+            sender, reason = self._names[effect.sender], effect.reason
+            self._tally.messages_refused.setdefault(effect.sender, Counter())[reason] += 1
+            self._log.debug("refused", peer=sender, reason=reason.name, detail=effect.detail)
             self._blame(effect.sender, effect.reason)
 
     def _fail(self, error: BaseException) -> None:

@@ -8,14 +8,15 @@ report a job that never ends, so another thread watches.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
-import sys
+import re
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from tempfile import TemporaryFile
 from time import monotonic_ns
 from typing import NamedTuple, TypeVar, get_args
 
@@ -51,6 +52,7 @@ JOBS: tuple[str, ...] = (
 
 T = TypeVar("T")
 _MS = 1_000_000
+_CALL = re.compile(r'File "(.*)", line (\d+) in (.*)')  # as `faulthandler` writes it
 
 
 class ProcessorTimes(NamedTuple):
@@ -208,12 +210,18 @@ class Holding:
 
 
 def _stack(thread: int) -> str:
-    """Where a thread is, the innermost function last."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
-    if frame is None:
-        return ""
-    found = traceback.extract_stack(frame)[-MAX_STACK:]
-    return " > ".join(f"{line.name} ({line.filename.rsplit('/', 1)[-1]}:{line.lineno})" for line in found)
+    """Where a thread is, the innermost function last.
+
+    The interpreter writes it down while no other thread runs. To follow the frames here can crash the process if that
+    thread goes on meanwhile, as it does after the whole process was stopped for a while.
+    """
+    with TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        threads = file.read().decode(errors="replace").split("\n\n")
+    of_thread = next((text for text in threads if f"hread 0x{thread:016x}" in text), "")
+    found = _CALL.findall(of_thread)[:MAX_STACK]
+    return " > ".join(f"{name} ({path.rsplit('/', 1)[-1]}:{line})" for path, line, name in reversed(found))
 
 
 class Background:

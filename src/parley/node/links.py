@@ -10,17 +10,19 @@ from contextlib import suppress
 from random import SystemRandom
 
 from parley.net.frames import FrameError, FrameStream
-from parley.net.messages import Failure, WireError, decode_opening
+from parley.net.messages import Failure, Ping, WireError, decode_reply, encode
 from parley.net.tls import Address, ConnectError, connect
+from parley.node.contact import Contact
 from parley.node.logs import Log, Throttled
 
 QUEUE_BYTES = 32 * 1024 * 1024
 QUEUE_MESSAGES = 8_192
 WRITE_AHEAD = 1024 * 1024  # bytes that are handed to the connection before it has to keep up
-CONNECT_SECONDS = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts
-STABLE_SECONDS = CONNECT_SECONDS + 5.0  # an attempt that lasted so long was a good one
-QUIET_MS = 60_000  # between two lines about one broker that cannot be reached
+CONNECT_SECONDS = 3.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between two attempts
+REFUSED_PAUSE = 5.0  # after one that was refused
+STABLE_MS = 5_000  # a connection that has lasted so long was a good one
+QUIET_MS = 60_000  # between two lines about one broker that refuses us
 
 
 class Outbox:
@@ -56,8 +58,14 @@ class Backoff:
         self._pause = FIRST_PAUSE
         self._chance = SystemRandom()
 
-    def succeeded(self) -> None:
-        self._pause = FIRST_PAUSE
+    def succeeded(self) -> bool:
+        """Whether that is new."""
+        before, self._pause = self._pause, FIRST_PAUSE
+        return before != FIRST_PAUSE
+
+    def refused(self) -> None:
+        """The other side is there and does not want us: to come back soon would only cost both of us a handshake."""
+        self._pause = REFUSED_PAUSE
 
     def next(self) -> float:
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
@@ -65,7 +73,7 @@ class Backoff:
 
 
 class Link:
-    """The connection on which this broker sends to another one. It receives there only why it is not wanted."""
+    """The connection on which this broker sends to another one. It receives there answers to pings, or why it is not wanted."""
 
     def __init__(
         self,
@@ -74,25 +82,27 @@ class Link:
         context: ssl.SSLContext,
         *,
         hello: Callable[[], bytes],
+        contact: Contact,
+        told_time: Callable[[int, int], None],
         log: Log,
         ticks: Callable[[], int],
     ) -> None:
+        """`told_time` learns the other side's clock, and how many ms passed between question and answer."""
         self._name = name  # the TLS name
         self._address = address
         self._context = context
         self._hello = hello
-        self._log = log.bind(peer=name, address=str(address))
+        self._contact = contact
+        self._told_time = told_time
+        self._log = log.bind(address=str(address))
         self._ticks = ticks
-        self._since = 0  # when the last attempt began
+        self._since = 0  # when the connection began
         self._throttled = Throttled(QUIET_MS)
         self._outbox = Outbox()
         self._filled = asyncio.Event()
         self._dial = asyncio.Event()
+        self._backoff = Backoff()
         self._stream: FrameStream | None = None
-
-    @property
-    def connected(self) -> bool:
-        return self._stream is not None
 
     @property
     def dropped(self) -> int:
@@ -111,47 +121,51 @@ class Link:
         self._context = context
 
     def dial_now(self) -> None:
-        """The broker is known to be there: do not wait out the pause.
-
-        It has just dialled us, so what broke its connection may have broken ours, unseen. An older one is made anew.
-        """
+        """The broker is known to be there, as it has just dialled us: do not wait out the pause."""
         self._dial.set()
-        if self._stream is not None and self._ticks() - self._since >= STABLE_SECONDS * 1_000:
-            self._stream.close()
+
+    def beat(self) -> None:
+        """To be called about every second: ask for a sign of life, or end a connection on which there is none."""
+        if self._stream is None:
+            return
+        if self._contact.silent:
+            self._stream.abort()
+        else:
+            # Past what waits in the outbox, which may be much.
+            self._stream.write(encode(Ping(self._contact.ping())))
 
     async def run(self) -> None:
         """Dial for ever; ends by cancellation."""
-        backoff = Backoff()
         while True:
-            self._since = self._ticks()
             try:
-                await self._converse(
-                    await connect(self._address, self._context, self._name, timeout=CONNECT_SECONDS)
-                )
+                stream = await connect(self._address, self._context, self._name, timeout=CONNECT_SECONDS)
+                await self._converse(stream)
             except ConnectError as error:
-                self._say("peer_unreachable", why=str(error))
+                self._contact.closed(error.problem)
             except Exception as error:  # noqa: BLE001 - a fault of ours must not cut us off from a broker for good
+                self._contact.closed(str(error))
                 self._log.error("link_failed", why=str(error), exc_info=error)
-            if self._ticks() - self._since >= STABLE_SECONDS * 1_000:
-                backoff.succeeded()
             with suppress(TimeoutError):
-                async with asyncio.timeout(backoff.next()):
+                async with asyncio.timeout(self._backoff.next()):
                     await self._dial.wait()
             self._dial.clear()
 
     async def _converse(self, stream: FrameStream) -> None:
-        self._say("peer_connected", why="")
         stream.write(self._hello())
         self._dial.clear()
-        self._stream = stream
+        self._stream, self._since = stream, self._ticks()
+        self._contact.opened()
+        self.beat()
         writing = asyncio.create_task(self._write(stream))
+        problem = "it has closed the connection"
         try:
             while (frame := await stream.read()) is not None:
-                self._on_frame(frame)
+                problem = self._on_frame(frame) or problem
         except FrameError as error:
-            self._say("peer_lost", why=str(error))
+            problem = str(error)
         finally:
             self._stream = None
+            self._contact.closed(problem)
             writing.cancel()
             await asyncio.wait([writing])
             await stream.wait_closed()
@@ -169,17 +183,22 @@ class Link:
         except FrameError:
             stream.close()  # whoever reads it says why
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: bytes) -> str:
+        """Why the other side wants no connection, if that is what it says."""
         try:
-            opening = decode_opening(frame)
+            reply = decode_reply(frame)
         except WireError:
-            return
-        if isinstance(opening, Failure) and self._throttled.count(
-            "peer_refuses_us", opening.code, self._ticks()
-        ):
-            self._log.error("peer_refuses_us", code=opening.code, why=opening.detail)
+            return ""
+        if isinstance(reply, Failure):
+            self._on_refusal(reply)
+            return reply.detail
+        if (round_trip := self._contact.answered(reply.number)) is not None:
+            self._told_time(reply.time, round_trip)
+        if self._ticks() - self._since >= STABLE_MS and self._backoff.succeeded():
+            self._throttled = Throttled(QUIET_MS)  # what is refused from now on is another matter
+        return ""
 
-    def _say(self, event: str, *, why: str) -> None:
-        if count := self._throttled.count(event, why, self._ticks()):
-            say = self._log.warning if event == "peer_unreachable" else self._log.info
-            say(event, why=why, count=count)
+    def _on_refusal(self, refusal: Failure) -> None:
+        self._backoff.refused()
+        if self._throttled.count("peer_refuses_us", refusal.code, self._ticks()):
+            self._log.error("peer_refuses_us", code=refusal.code, why=refusal.detail)

@@ -26,7 +26,7 @@ finally:
 
 from parley.model.bounded import put
 from parley.net.limits import TokenBucket
-from parley.node.config import Config, ConfigError
+from parley.node.config import ConfigError, LogPlace
 
 MAX_VALUE = 2_000  # characters of one value
 MAX_THROTTLED = 1_024  # subjects whose last line is remembered
@@ -39,12 +39,12 @@ Log = FilteringBoundLogger
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def open_log(config: Config) -> tuple[Log, BinaryIO | RotatingFile]:
+def open_log(place: LogPlace) -> tuple[Log, BinaryIO | RotatingFile]:
     """The log and the file that it goes to, which the caller closes unless it is standard error."""
-    file = _open(config)
+    file = _open(place)
     render: Processor = (
         structlog.processors.JSONRenderer()
-        if config.log.format == "json"
+        if place.settings.format == "json"
         else structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"])
     )
     log = structlog.wrap_logger(
@@ -56,8 +56,8 @@ def open_log(config: Config) -> tuple[Log, BinaryIO | RotatingFile]:
             presentable,
             render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log.level]),
-        broker=config.broker.name,
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[place.settings.level]),
+        broker=place.broker,
     )
     return cast("Log", log), file
 
@@ -146,12 +146,12 @@ class RotatingFile:
         return self._path.with_name(f"{self._path.name}.{age}")
 
 
-def _open(config: Config) -> BinaryIO | RotatingFile:
-    if config.log_file is None:
+def _open(place: LogPlace) -> BinaryIO | RotatingFile:
+    if place.file is None:
         return sys.stderr.buffer
     try:
-        return RotatingFile(config.log_file)
+        return RotatingFile(place.file)
     except OSError as error:
         raise ConfigError(
-            config.path, "log.file", f"{config.log_file} cannot be written: {error.strerror}"
+            place.path, "log.file", f"{place.file} cannot be written: {error.strerror}"
         ) from error

@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from parley.consensus.errors import Reason
 from parley.model.refusals import Busy, Malformed, NotAuthenticated, Refused, WrongChain, malformed
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota, Strikes
+from parley.net.listener import Visit
 from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
 from parley.net.tls import tls_name
-from parley.node.allowances import PLACES_PER_BROKER, Door, places_for_brokers
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.certificates import PeerRefused, identify_peer
 from parley.node.clock import ClockWatch, monotonic
 from parley.node.config import Config
+from parley.node.contacts import LOOK_MS, Contacts
+from parley.node.door import PLACES_PER_BROKER, Door, places_for_brokers
 from parley.node.driver import Receive
+from parley.node.incoming import Incoming
 from parley.node.links import Link
 from parley.node.logs import Log, Throttled
 from parley.node.shown import Shown
@@ -29,7 +33,6 @@ from parley.node.workers import Ahead, announced
 from parley.replica.wire import MAX_MESSAGE
 
 HELLO_SECONDS = 5.0
-TURN = 16  # messages of one peer before others have their turn
 STRIKES = 100  # pieces of garbage, within
 STRIKE_WINDOW_MS = 60_000  # after which a peer is cut off for
 BAN_MS = 30_000
@@ -74,6 +77,7 @@ class Peers:
         self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
         self._throttled = Throttled()
         self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
+        self._brokers = [broker.name for broker in genesis.brokers]  # as status, metrics and log name them
         self._organisations = [broker.organisation for broker in genesis.brokers]
         authorities = {organisation.name: organisation.tls_ca for organisation in genesis.organisations}
         self._authorities = {
@@ -84,14 +88,18 @@ class Peers:
         self._strikes = Strikes(
             limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=len(self._names)
         )
-        self._incoming: dict[int, FrameStream] = {}
+        others = {index: name for index, name in enumerate(self._brokers) if index != config.index}
+        self._contacts = Contacts(others, log, monotonic)
+        self._incoming: dict[int, Incoming] = {}
         self._links = {
             index: Link(
                 self._names[index],
                 config.addresses[index],
                 shown.peers[broker.organisation],
                 hello=self._hello,
-                log=log,
+                contact=self._contacts[index],
+                told_time=partial(self._told_time, index),
+                log=log.bind(peer=broker.name),
                 ticks=monotonic,
             )
             for index, broker in enumerate(genesis.brokers)
@@ -101,10 +109,19 @@ class Peers:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def start(self, receive: Receive) -> list[asyncio.Task[None]]:
-        """Dial everybody; what arrives goes to `receive`. The tasks run until they are cancelled."""
+    def start(
+        self, receive: Receive, changed: Callable[[int, bool], None] | None = None
+    ) -> list[asyncio.Task[None]]:
+        """Dial all other brokers. What arrives goes to `receive`; `changed` learns who has come up (True) or gone down.
+
+        The tasks run until they are cancelled.
+        """
         self._receive = receive
-        return [asyncio.create_task(link.run()) for link in self._links.values()]
+        self._contacts.start(partial(self._on_change, changed))
+        for index in self._links:  # none has been reached yet, and some may be gone
+            self._on_change(changed, index, False)
+        dialling = [asyncio.create_task(link.run()) for link in self._links.values()]
+        return [*dialling, asyncio.create_task(self._watch())]
 
     def send(self, to: int, data: bytes) -> None:
         if to in self._links:
@@ -120,19 +137,51 @@ class Peers:
             link.present(shown.peers[self._organisations[index]])
 
     def connected(self, index: int) -> bool:
-        return index in self._links and self._links[index].connected
+        """Whether messages get through, both ways."""
+        return self._contacts.up(index)
+
+    def is_slow(self, index: int) -> bool:
+        """Whether its answers take much longer than those of the others."""
+        return self._contacts.is_slow(index)
+
+    def round_trip_ms(self, index: int) -> int | None:
+        """How long an answer takes; None: it is down."""
+        return self._contacts.round_trip_ms(index)
 
     @property
     def dropped(self) -> int:
         return sum(link.dropped for link in self._links.values())
 
+    async def _watch(self) -> None:
+        """Look at every contact, and send pings at every other look."""
+        while True:
+            for beats in (True, False):
+                for index, incoming in self._incoming.items():
+                    if incoming.full:
+                        self._contacts[index].heard()
+                self._contacts.look()
+                if beats:
+                    for link in self._links.values():
+                        link.beat()
+                await asyncio.sleep(LOOK_MS / 1_000)
+
+    def _on_change(self, changed: Callable[[int, bool], None] | None, index: int, up: bool) -> None:  # noqa: FBT001
+        if not up:
+            self._clock.forget(index)
+        # Later, because a step of the replica may have caused it, and it is not over yet.
+        if changed is not None:
+            asyncio.get_running_loop().call_soon(changed, index, up)
+
+    def _told_time(self, index: int, theirs: int, round_trip: int) -> None:
+        self._clock.answered(index, theirs, self._now(), round_trip)
+
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    async def serve(self, stream: FrameStream, certificate: bytes, door: Door) -> None:
+    async def serve(self, stream: FrameStream, certificate: bytes, door: Door, visit: Visit) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
             index = self._identify(certificate)
-            with door.known(stream.source), self._place(index):
+            with door.known(visit), self._place(index):
                 await self._require_hello(stream, index)
                 await self._converse(stream, index)
         except Refused as refused:
@@ -152,26 +201,38 @@ class Peers:
 
     async def _converse(self, stream: FrameStream, index: int) -> None:
         if (old := self._incoming.get(index)) is not None:
-            old.close()
-        self._incoming[index] = stream
+            old.stream.close()
+        contact = self._contacts[index]
+        incoming = self._incoming[index] = Incoming(stream, heard=contact.heard, now=self._now)
+        contact.heard()
         self._links[index].dial_now()
         stream.limit = MAX_MESSAGE
         try:
-            await self._listen(stream, index)
+            await incoming.run(partial(self._take, index, incoming))
         except FrameError as error:
             self._garbled(stream, error)
             if refusal_of(error) is not None:
-                self._strikes.strike(self._names[index], monotonic())
+                self._strike(index)
         finally:
-            if self._incoming.get(index) is stream:
+            if self._incoming.get(index) is incoming:
                 del self._incoming[index]
+                self._clock.forget(index)
+                contact.left()
 
     def blame(self, index: int, reason: Reason) -> None:
         """The replica has refused what a peer sent."""
-        if reason in GARBAGE and self._strikes.strike(self._names[index], monotonic()):
-            self._say("peer_cut_off", self._names[index], why="it sends garbage", seconds=BAN_MS // 1_000)
-            if (stream := self._incoming.get(index)) is not None:
-                stream.close()
+        if reason in GARBAGE:
+            self._strike(index)
+
+    def _strike(self, index: int) -> None:
+        """Count garbage. Who is cut off is not listened to for a while; what we have to say to it still goes out."""
+        name = self._names[index]
+        if self._strikes.banned(name, monotonic()) or not self._strikes.strike(name, monotonic()):
+            return
+        self._say("peer_cut_off", self._brokers[index], why="it sends garbage", seconds=BAN_MS // 1_000)
+        self._contacts[index].banned(BAN_MS)
+        if (incoming := self._incoming.get(index)) is not None:
+            incoming.stream.close()
 
     def _identify(self, certificate: bytes) -> int:
         try:
@@ -200,24 +261,21 @@ class Peers:
         name = self._names[index]
         if hello.version != VERSION:
             refusal = WrongChain("version", broker=name, version=hello.version, own=VERSION)
-            raise self._logged("peer_version", name, refusal)
+            raise self._logged("peer_version", self._brokers[index], refusal)
         if hello.chain != self._chain:
             refusal = WrongChain("network", broker=name, chain=hello.chain, own=self._chain)
-            raise self._logged("peer_chain", name, refusal)
+            raise self._logged("peer_chain", self._brokers[index], refusal)
         self._clock.heard(index, hello.time, self._now())
 
-    async def _listen(self, stream: FrameStream, index: int) -> None:
-        while frames := await stream.read_many():
-            for start in range(0, len(frames), TURN):
-                group = frames[start : start + TURN]
-                if self._ahead is not None:
-                    await self._ahead(announced(group))
-                await self._receive(index, *group)
-                await asyncio.sleep(0)
-                if self._incoming.get(index) is not stream or self._strikes.banned(
-                    self._names[index], monotonic()
-                ):
-                    return
+    async def _take(self, index: int, incoming: Incoming, group: list[bytes]) -> bool:
+        """Hand messages to the replica; whether there may be more on this connection."""
+        if self._ahead is not None:
+            await self._ahead(announced(group))
+        await self._receive(index, *group)
+        await asyncio.sleep(0)
+        return self._incoming.get(index) is incoming and not self._strikes.banned(
+            self._names[index], monotonic()
+        )
 
     def _garbled(self, stream: FrameStream, error: FrameError) -> None:
         if (why := refusal_of(error)) is not None:

@@ -76,7 +76,7 @@ class Showing:
         self._now = now
         self.current = load_shown(config, now())
         self.changed: Callable[[Shown], None] = lambda _: None
-        self._authority_ends = expires(config.authority)
+        self.authority_ends = expires(config.authority)
 
     def reload(self) -> None:
         """Take what is in the files from now on; if it is of no use, go on with what there is."""
@@ -100,7 +100,7 @@ class Showing:
                 f"The certificate of this broker {_ends(left)}; without a new one no other broker and no client can reach it. "
                 f"Run `parley node renew {broker.name}`."
             )
-        if (left := self._authority_ends - now) < AUTHORITY_WARNING_MS:
+        if (left := self.authority_ends - now) < AUTHORITY_WARNING_MS:
             words.append(
                 f"The certificate authority of {broker.organisation} {_ends(left)}, and with it all certificates of its brokers. "
                 f"The genesis file names it, so that it cannot be renewed: plan a new network."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import parley
+from parley.consensus.committee import quorum
 from parley.ledger import layout
 from parley.ledger.application import KeyValue
 from parley.net.messages import MAX_TOLD, MAX_WORDS, Misbehaviour, PeerStatus, Status
@@ -21,6 +22,8 @@ from parley.replica import evidence
 from parley.replica.replica import Replica
 
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
+# Certified blocks that are not final yet: a network that stands still after a failed view has some.
+UNSETTLED = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,12 @@ class StatusReport:
             time=self.now(),
             clients=self.clients(),
             peers=tuple(
-                PeerStatus(other.name, self.peers.connected(index))
+                PeerStatus(
+                    other.name,
+                    self.peers.connected(index),
+                    self.peers.is_slow(index),
+                    self.peers.round_trip_ms(index),
+                )
                 for index, other in enumerate(genesis.brokers)
                 if index != self.config.index
             ),
@@ -65,6 +73,9 @@ class StatusReport:
                 f"{found.entry} {found.what}{'; mended' if found.mended else ''}"[:MAX_WORDS]
                 for found in self.driver.found
             ),
+            blocks=replica.votes.blocks if isinstance(replica, Replica) else 0,
+            votes=tuple(replica.votes.counts) if isinstance(replica, Replica) else (),
+            failed_views=tuple(replica.failed_views) if isinstance(replica, Replica) else (),
         )
 
     def misbehaviour(self) -> tuple[Misbehaviour, ...]:
@@ -85,13 +96,51 @@ class StatusReport:
         anchor, replica = self.feed.anchor, self.driver.replica
         if anchor is None or anchor.header.executed_height == 0:
             return "starting"
-        stale = self.now() - anchor.header.time > self.config.genesis.timeouts.freshness
-        behind = replica.committed_height - replica.executed_height > FAR_BEHIND
-        return "lagging" if stale or behind else "ready"
+        if replica.committed_height - replica.executed_height > FAR_BEHIND:
+            return "lagging"
+        if self.header_age() <= self.config.genesis.timeouts.freshness:
+            return "ready"
+        return "lagging" if self._is_behind() else "waiting"
+
+    def header_age(self) -> int:
+        """How old the newest certified header is, in ms by this machine's clock; 0 if there is none."""
+        anchor = self.feed.anchor
+        return 0 if anchor is None else self.now() - anchor.header.time
+
+    def _is_behind(self) -> bool:
+        """Whether an old header is this broker's own affair: others have certified more, or its clock is ahead."""
+        replica = self.driver.replica
+        if isinstance(replica, Replica) and replica.behind > UNSETTLED:
+            return True
+        corrected = self.header_age() + self.clock.wrong_by()  # an offset is negative if this clock is ahead
+        return corrected <= self.config.genesis.timeouts.freshness
+
+    def unreachable(self) -> list[str]:
+        """The other brokers that this one is not connected to."""
+        return [
+            other.name
+            for index, other in enumerate(self.config.genesis.brokers)
+            if index != self.config.index and not self.peers.connected(index)
+        ]
+
+    def standstill(self) -> str:
+        """Why nothing is certified, if that is not this broker's own affair; empty if something is."""
+        state = self.state()
+        if state not in ("starting", "waiting"):
+            return ""
+        size, missing = len(self.config.genesis.brokers), self.unreachable()
+        if size - len(missing) < (needed := quorum(size)):
+            return f"No quorum: cannot reach {' and '.join(missing)}; {needed} of {size} brokers are needed."
+        if state == "starting":
+            return ""
+        others = f"it reaches {size - 1 - len(missing)} of {size - 1} others"
+        return (
+            f"The network stands still: nothing was certified for {self.header_age() // 1_000} s; {others}."
+        )
 
     def note(self) -> str:
         """What an operator should know, if anything."""
-        notes = [self.driver.halted or self.abstaining()]
+        notes = [self.driver.halted or self.abstaining() or self.standstill()]
         if self.switches.active:
             notes.append(f"Faults are switched on: {', '.join(self.switches.faults)}.")
         if offset := self.clock.wrong_by():

@@ -91,7 +91,7 @@ def replica_config(config: Config) -> ReplicaConfig:
         view_timeout=genesis.timeouts.view,
         longest_timeout=genesis.timeouts.longest_view,
         heartbeat=genesis.timeouts.heartbeat,
-        pace=min(config.ordering.block_interval_ms, genesis.timeouts.view // 4),  # no wait is to cost a view
+        pace=min(config.ordering.block_interval_ms, genesis.timeouts.view // 4),  # no pause is to cost a view
         genesis_time=genesis.start_time,
         leaders=genesis.leaders,
         limits=pool.Limits(block_bytes=genesis.limits.block_bytes),

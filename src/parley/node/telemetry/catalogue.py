@@ -1,7 +1,8 @@
 """Every number that a broker tells, by name: nothing else is exported, and docs/metrics.md describes all of them.
 
 Names follow the conventions of Prometheus: one prefix, base units, `_total` for what only grows. No label has values
-that clients can choose, except topics, which are few, and hashed unless the operator wants their names.
+that clients can choose, except topics, which are few, and hashed unless the operator wants their names. Other brokers are
+named as in the genesis file.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from parley.replica.commit_times import BOUNDS, Durations
+from parley.replica.evidence import Kind
 
 Value = int | float | Durations
 Sample = tuple[tuple[str, ...], Value]  # the values of the labels, then the number
+Reading = tuple[str, tuple[str, ...], Value]  # the name, then the same
+
+SHARD = ("0",)  # there is one so far
+KINDS: tuple[str, ...] = get_args(Kind)  # of misbehaviour
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ _FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMet
     "histogram": HistogramMetricFamily,
 }
 _SHARD = ("shard",)
+_PEER = ("peer",)
 
 CATALOGUE = (
     Entry(
@@ -57,6 +64,13 @@ CATALOGUE = (
         "gauge",
         "Always 1; the labels say what runs.",
         ("version", "python"),
+        public=True,
+    ),
+    Entry(
+        "parley_info",
+        "gauge",
+        "Always 1; the labels say which broker of which network this is, and its version.",
+        ("network", "broker", "organisation", "chain", "version"),
         public=True,
     ),
     Entry("parley_ready", "gauge", "1 while the broker takes part and serves, as /readyz says.", public=True),
@@ -123,7 +137,7 @@ CATALOGUE = (
     Entry(
         "parley_commit_latency_seconds",
         "histogram",
-        "From the proposal of a block, as seen here, to its commit.",
+        "From the proposal of a block with batches, as seen here, to its commit.",
         _SHARD,
     ),
     # -- consensus
@@ -152,6 +166,12 @@ CATALOGUE = (
         _SHARD,
     ),
     Entry(
+        "parley_certified_age_seconds",
+        "gauge",
+        "For how long no newer header has been certified, as seen here.",
+        _SHARD,
+    ),
+    Entry(
         "parley_replica_lag_blocks",
         "gauge",
         "Blocks that are final elsewhere and not executed here, as far as the newest certificate tells.",
@@ -161,13 +181,52 @@ CATALOGUE = (
     Entry(
         "parley_quorum_size", "gauge", "Brokers that a quorum needs, this one included.", _SHARD, public=True
     ),
+    Entry("parley_committee_size", "gauge", "Brokers that the network has.", _SHARD, public=True),
     Entry("parley_peers_connected", "gauge", "Other brokers that this one can send to now.", public=True),
     Entry("parley_mempool_batches", "gauge", "Batches that wait for order.", _SHARD),
     Entry("parley_mempool_bytes", "gauge", "Bytes of the batches that wait for order.", _SHARD),
     Entry(
+        "parley_mempool_oldest_seconds",
+        "gauge",
+        "For how long the oldest of them has waited here.",
+        _SHARD,
+    ),
+    Entry(
         "parley_messages_dropped_total",
         "counter",
         "Messages to other brokers that were dropped from full queues.",
+    ),
+    # -- other brokers
+    Entry("parley_peer_up", "gauge", "1 while this broker can exchange messages with another one.", _PEER),
+    Entry(
+        "parley_peer_round_trip_seconds",
+        "gauge",
+        "How long another broker takes to answer.",
+        _PEER,
+    ),
+    Entry(
+        "parley_peer_slow",
+        "gauge",
+        "1 while another broker takes much longer to answer than it should.",
+        _PEER,
+    ),
+    Entry(
+        "parley_votes_included_total",
+        "counter",
+        "Blocks whose certificates have the vote of a broker.",
+        ("shard", "peer"),
+    ),
+    Entry(
+        "parley_recent_votes_ratio",
+        "gauge",
+        "In how many of the last 100 certificates there is a vote of a broker: 1 is all of them.",
+        ("shard", "peer"),
+    ),
+    Entry(
+        "parley_failed_views_total",
+        "counter",
+        "Views that ended with a timeout instead of a block, by the broker that led them.",
+        ("shard", "peer"),
     ),
     # -- clients
     Entry("parley_clients_connected", "gauge", "Clients that are connected, each counted once.", public=True),
@@ -202,15 +261,22 @@ CATALOGUE = (
     Entry(
         "parley_byzantine_evidence_total",
         "counter",
+        "Times that a broker was caught with two contradicting things that it has signed.",
+        ("kind", "peer"),
+        public=True,
+    ),
+    Entry(
+        "parley_evidence_records",
+        "gauge",
         "Records in the store that prove that a broker signed two contradicting things.",
-        ("kind",),
+        _PEER,
         public=True,
     ),
     Entry(
         "parley_messages_refused_total",
         "counter",
         "Messages of other brokers that were refused.",
-        ("reason",),
+        ("reason", "peer"),
     ),
     Entry(
         "parley_scrub_passes_total",
@@ -224,10 +290,17 @@ CATALOGUE = (
         "Damaged entries of the store: told when found, and when mended.",
         ("mended",),
     ),
+    Entry("parley_damage_open", "gauge", "Damaged entries of the store that are not mended yet."),
     Entry(
         "parley_certificate_expiry_seconds",
         "gauge",
         "When the broker's TLS certificate ends, in seconds since 1970.",
+        public=True,
+    ),
+    Entry(
+        "parley_authority_expiry_seconds",
+        "gauge",
+        "When the certificate of the organisation's authority ends, in seconds since 1970.",
         public=True,
     ),
     Entry(

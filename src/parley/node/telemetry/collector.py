@@ -6,26 +6,22 @@ import platform
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
 
 from prometheus_client.core import Metric
 
 import parley
 from parley.application.executed import Executed
 from parley.consensus.committee import quorum
-from parley.consensus.errors import Reason
 from parley.crypto.hashing import digest
 from parley.model.refusals import DUPLICATE, OK, classes
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.node.holding import Holding
-from parley.node.telemetry.catalogue import CATALOGUE, Sample, Value
+from parley.node.telemetry.catalogue import CATALOGUE, SHARD, Reading, Sample, Value
 from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
+from parley.node.telemetry.others import of_others
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
-from parley.replica import evidence
 from parley.replica.replica import Replica
 
-SHARD = ("0",)  # there is one so far
-KINDS: tuple[str, ...] = get_args(evidence.Kind)
 OTHER = "other"  # all topics beyond those that are counted by name
 
 _ROCKSDB = {
@@ -36,7 +32,6 @@ _ROCKSDB = {
     "parley_rocksdb_running_compactions": "rocksdb.num-running-compactions",
     "parley_rocksdb_write_stopped": "rocksdb.is-write-stopped",
 }
-_Reading = tuple[str, tuple[str, ...], Value]  # name, labels, number
 
 
 def topic_label(chain: bytes, topic: str) -> str:
@@ -53,6 +48,7 @@ class BrokerCollector:
     holding: Holding
     chain: bytes
     clear_topics: bool
+    about: tuple[str, str, str] = ("", "", "")  # the names of the network, the broker and its organisation
     life: Life | None = None
     storage_bytes: int | None = None  # measured by whoever asks, because it takes a while
 
@@ -67,17 +63,19 @@ class BrokerCollector:
     def describe(self) -> list[Metric]:
         return [entry.family(()) for entry in CATALOGUE]
 
-    def _readings(self) -> Iterator[_Reading]:
+    def _readings(self) -> Iterator[Reading]:
         yield from self._of_process()
         if self.life is not None:
             yield from self._of_ledger(self.life)
             yield from _of_consensus(self.life)
             yield from self._of_storage(self.life)
+            yield from of_others(self.life.status, self.tally)
             yield from _of_care(self.life)
 
-    def _of_process(self) -> Iterator[_Reading]:
+    def _of_process(self) -> Iterator[Reading]:
         tally = self.tally
         yield "parley_build_info", (parley.__version__, platform.python_version()), 1
+        yield "parley_info", (*self.about, self.chain.hex(), parley.__version__), 1
         yield from _each(
             (),
             parley_ready=int(not obstacles(self.life)),
@@ -97,7 +95,7 @@ class BrokerCollector:
         for mended in (False, True):
             yield "parley_damage_total", (str(mended).lower(),), tally.damage[mended]
 
-    def _of_ledger(self, life: Life) -> Iterator[_Reading]:
+    def _of_ledger(self, life: Life) -> Iterator[Reading]:
         machine, executed = life.machine, life.machine.executed
         yield from _each(
             (),
@@ -121,7 +119,7 @@ class BrokerCollector:
             found[OTHER] += others
         return found
 
-    def _of_storage(self, life: Life) -> Iterator[_Reading]:
+    def _of_storage(self, life: Life) -> Iterator[Reading]:
         room = life.status.room
         if self.storage_bytes is not None:
             yield "parley_storage_bytes", (), self.storage_bytes
@@ -131,7 +129,7 @@ class BrokerCollector:
                 yield name, (), value
 
 
-def _of_consensus(life: Life) -> Iterator[_Reading]:
+def _of_consensus(life: Life) -> Iterator[Reading]:
     status = life.status
     replica = status.driver.replica
     yield from _each(
@@ -141,6 +139,8 @@ def _of_consensus(life: Life) -> Iterator[_Reading]:
         parley_executed_height=replica.executed_height,
         parley_certified_height=status.feed.height,
         parley_quorum_size=quorum(len(status.config.genesis.brokers)),
+        parley_committee_size=len(status.config.genesis.brokers),
+        parley_certified_age_seconds=status.driver.still_ms / 1_000,
     )
     yield from _each(
         (),
@@ -150,28 +150,27 @@ def _of_consensus(life: Life) -> Iterator[_Reading]:
     )
     if isinstance(replica, Replica):  # while a snapshot is fetched there is none
         batches, size = replica.waiting
+        since = replica.waiting_since
         yield from _each(
             SHARD,
             parley_mempool_batches=batches,
             parley_mempool_bytes=size,
+            parley_mempool_oldest_seconds=0 if since is None else max(0, status.now() - since) / 1_000,
             parley_replica_lag_blocks=replica.behind,
             parley_view_changes_total=replica.given_up,
             parley_commit_latency_seconds=replica.commits.took,
             parley_scrub_passes_total=replica.searched,
         )
-        for reason in Reason:
-            yield "parley_messages_refused_total", (reason.name.lower(),), replica.counters[reason]
+        yield "parley_damage_open", (), replica.damaged
 
 
-def _of_care(life: Life) -> Iterator[_Reading]:
-    held: Counter[str] = Counter(accusation.kind for accusation in evidence.held(life.store))
-    for kind in KINDS:
-        yield "parley_byzantine_evidence_total", (kind,), held[kind]
+def _of_care(life: Life) -> Iterator[Reading]:
     yield "parley_certificate_expiry_seconds", (), life.certificate_ends() // 1_000
+    yield "parley_authority_expiry_seconds", (), life.authority_ends // 1_000
     if (offset := life.status.clock.offset()) is not None:
         yield "parley_clock_offset_seconds", (), offset / 1_000
 
 
-def _each(labels: tuple[str, ...], **values: Value) -> Iterator[_Reading]:
+def _each(labels: tuple[str, ...], **values: Value) -> Iterator[Reading]:
     """Numbers by name that have the same labels."""
     return ((name, labels, value) for name, value in values.items())

@@ -26,6 +26,7 @@ class Life:
     store: Store
     machine: Machine
     certificate_ends: Callable[[], int]  # in ms since 1970
+    authority_ends: int = 0  # the certificate of the organisation's authority; in ms since 1970
 
 
 class Pulse:
@@ -107,7 +108,9 @@ def _of_replica(life: Life) -> Iterator[str]:
             if behind > FAR_BEHIND:
                 yield f"It is behind: {behind} blocks wait for execution."
             else:
-                yield "It is behind, or the network stands still: its newest certified header is too old to serve from."
+                yield "It is behind the others: its newest certified header is too old to serve from."
+        case "waiting":
+            yield "The network stands still: the newest certified header is too old to serve from."
         case _:
             return
 
@@ -117,14 +120,9 @@ def _of_surroundings(life: Life) -> Iterator[str]:
     brokers = status.config.genesis.brokers
     connected, needed = connected_peers(status), quorum(len(brokers)) - 1
     if connected < needed:
-        missing = [
-            one.name
-            for index, one in enumerate(brokers)
-            if index != status.config.index and not status.peers.connected(index)
-        ]
         yield (
             f"It is connected to {connected} other brokers, and a quorum needs {needed}. Not connected: "
-            f"{', '.join(missing)}."
+            f"{', '.join(status.unreachable())}."
         )
     yield status.room.note
     if status.now() >= life.certificate_ends():

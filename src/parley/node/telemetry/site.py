@@ -22,6 +22,7 @@ from parley.node.telemetry.collector import BrokerCollector
 from parley.node.telemetry.health import Life, Pulse, ailment, obstacles
 from parley.node.telemetry.server import Answer, is_loopback, listen_http
 from parley.node.telemetry.tally import Tally
+from parley.node.telemetry.watch import Watch
 
 # A page of numbers takes the loop some milliseconds, so that it is made no more often than this.
 FRESH_MS = 200
@@ -37,8 +38,10 @@ class Telemetry:
         self.holding = Holding(log, times=times_of_thread())
         self._pulse = Pulse(monotonic, self.holding)
         self.tally = Tally()
+        genesis, broker = config.genesis, config.broker
+        about = (genesis.network, broker.name, broker.organisation)
         self._collector = BrokerCollector(
-            self.tally, self._pulse, self.holding, config.genesis.chain, config.metrics.topics
+            self.tally, self._pulse, self.holding, genesis.chain, config.metrics.topics, about
         )
         # A registry of its own: the library's global one would show whatever else is imported.
         self._registry = CollectorRegistry()
@@ -58,8 +61,15 @@ class Telemetry:
 
     @asynccontextmanager
     async def served(self, address: Address | None, log: Log) -> AsyncIterator[None]:
-        """Meanwhile the pages can be had at the address, if there is one. Raises `ListenError`."""
-        beating = asyncio.create_task(self._pulse.run())
+        """Meanwhile the pages can be had at the address, if there is one, and changes are written to the log.
+
+        Raises `ListenError`.
+        """
+        watch = Watch(log, monotonic)
+        tasks = [
+            asyncio.create_task(self._pulse.run()),
+            asyncio.create_task(watch.run(lambda: self._collector.life)),
+        ]
         try:
             if address is None:
                 yield
@@ -67,8 +77,9 @@ class Telemetry:
                 async with self._listening(address, log):
                     yield
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     @asynccontextmanager
     async def _listening(self, address: Address, log: Log) -> AsyncIterator[None]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from parley.net.limits import Entry
+from parley.consensus.errors import Reason
 from parley.replica.commit_times import Durations
 
-HANDSHAKE = "handshake"
-TURNED_AWAY = (*(entry.name.lower() for entry in Entry if entry is not Entry.ADMITTED), HANDSHAKE)
+FULL, DISPLACED, HANDSHAKE = "full", "displaced", "handshake"
+TURNED_AWAY = (FULL, DISPLACED, HANDSHAKE)  # connections that ended before it was known who came
 
 
 @dataclass(eq=False, slots=True)
@@ -20,6 +20,8 @@ class Tally:
     deliveries: int = 0  # messages that streams have sent
     refused: Counter[str] = field(default_factory=Counter)  # what clients asked, by code
     turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
+    misbehaviour: Counter[tuple[int, str]] = field(default_factory=Counter)  # by broker and kind
+    messages_refused: dict[int, Counter[Reason]] = field(default_factory=dict)  # by the broker that sent them
     damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended
     largest_receipts: int = 0  # bytes of the receipts of one block
     longest_sync_ns: int = 0  # of the disk
