@@ -13,12 +13,25 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
+from tests.ops.rule_files import alerts, parsed
 
 from parley.node.telemetry.catalogue import CATALOGUE
 
 OPS = Path(__file__).parents[1] / "ops"
-ROWS = ["Throughput", "Latency", "Consensus", "Storage", "Clients", "Security"]
+ROWS = [
+    "Verdict",
+    "Brokers by name",
+    "Throughput",
+    "Latency",
+    "Consensus",
+    "Storage",
+    "Clients",
+    "Security",
+]
 OF_PROMETHEUS = {"instance", "job", "le"}  # labels that are not ours
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus"
+)
 DURATION = re.compile(r"[1-9][0-9]*[smhd]")
 
 
@@ -34,12 +47,7 @@ def exported() -> dict[str, set[str]]:
 
 
 SERIES = exported()
-
-
-def alerts() -> list[dict[str, Any]]:
-    (group,) = parsed((OPS / "prometheus" / "alerts.yml").read_text())["groups"]
-    assert group["name"] == "parley"
-    return list(group["rules"])
+KINDS = {entry.name: entry.kind for entry in CATALOGUE}
 
 
 def dashboard() -> dict[str, Any]:
@@ -70,10 +78,10 @@ def test_expressions_name_series_and_labels_that_are_exported() -> None:
 def labels_in(expression: str) -> set[str]:
     """Those that it selects by, and those that it groups by."""
     selectors = re.findall(r"\{([^}]*)\}", expression)
-    groups = re.findall(r"\b(?:by|without|on|ignoring) \(([^)]*)\)", expression)
+    groups = re.findall(r"\b(?:by|without|on|ignoring|group_left) \(([^)]*)\)", expression)
     return {
         *(label for part in selectors for label in re.findall(r"(\w+)\s*[=!]", part)),
-        *(label for part in groups for label in re.split(r",\s*", part)),
+        *(label for part in groups for label in re.split(r",\s*", part) if label),
     }
 
 
@@ -96,19 +104,30 @@ def test_rules_have_a_name_of_their_own_a_severity_and_words_for_whoever_is_woke
         assert re.fullmatch(r"Parley[A-Z][A-Za-z]+", rule["alert"])
         assert DURATION.fullmatch(rule.get("for", "1m")), rule["alert"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
-        assert set(rule["annotations"]) == {"summary", "description"}
-        assert all(words.endswith(".") for words in rule["annotations"].values()), rule["alert"]
-        assert "$labels.instance" in rule["annotations"]["summary"], rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+        assert summary.endswith("."), rule["alert"]
+        assert description.endswith("."), rule["alert"]
+        assert re.search(r"\$labels\.(instance|peer|network)", summary), f"{rule['alert']} names nobody"
 
 
 @pytest.mark.parametrize(
     ("alert", "series"),
     [
-        ("ParleyNoProgress", "parley_committed_height"),
+        ("ParleyStalled", "parley_certified_age_seconds"),
         ("ParleyLagging", "parley_replica_lag_blocks"),
         ("ParleyNoQuorum", "parley_peers_connected"),
         ("ParleyMisbehaviour", "parley_byzantine_evidence_total"),
-        ("ParleyDamageUnmended", "parley_damage_total"),
+        ("ParleyDamageUnmended", "parley_damage_open"),
+        ("ParleyPeerDown", "parley_peer_up"),
+        ("ParleyPeerSlow", "parley_peer_slow"),
+        ("ParleyPeerSendsGarbage", "parley_messages_refused_total"),
+        ("ParleyQuorumMarginLost", "parley_quorum_size"),
+        ("ParleyVersionSkew", "parley_info"),
+        ("ParleyLoopLag", "parley_loop_lag_seconds"),
+        ("ParleyWritesStopped", "parley_rocksdb_write_stopped"),
+        ("ParleyBatchesWait", "parley_mempool_oldest_seconds"),
+        ("ParleyAuthorityEndsSoon", "parley_authority_expiry_seconds"),
         ("ParleyCertificateEndsSoon", "parley_certificate_expiry_seconds"),
         ("ParleyCertificateEndsNow", "parley_certificate_expiry_seconds"),
         ("ParleyDiskNearlyFull", "parley_storage_free_bytes"),
@@ -133,12 +152,47 @@ def test_the_sample_scrapes_what_a_broker_serves_under_the_name_that_the_rules_u
     assert any('job="parley"' in expression for _, expression in expressions())
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_sample_gives_targets_no_label_of_a_broker() -> None:
+    """Prometheus would rename the broker's own, and no rule would find it."""
+    (job,) = parsed((OPS / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    given = {label for group in job["static_configs"] for label in group.get("labels", ())}
+    assert given.isdisjoint(label for entry in CATALOGUE for label in entry.labels)
+
+
+def test_rates_are_of_counters_and_slopes_of_gauges() -> None:
+    found: set[str] = set()
+    for where, expression in expressions():
+        for function, name in re.findall(r"\b([a-z_]+)\((parley_\w+)(?:\{[^}]*\})?\[", expression):
+            found.add(function)
+            kind = KINDS.get(name, "histogram")
+            wanted = {"counter", "histogram"} if function in {"rate", "increase"} else {"gauge"}
+            assert kind in wanted, f"{where}: {function} of {name}, which is a {kind}"
+    assert {"rate", "increase", "deriv", "predict_linear"} <= found
+
+
+def accepted(what: str, path: Path) -> None:
+    command = ["promtool", "check", what, str(path)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs_promtool
 def test_prometheus_itself_accepts_them() -> None:
-    for what, name in (("rules", "alerts.yml"), ("config", "prometheus.yml")):
-        command = ["promtool", "check", what, str(OPS / "prometheus" / name)]
-        checked = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+    accepted("rules", OPS / "prometheus" / "alerts.yml")
+    accepted("config", OPS / "prometheus" / "prometheus.yml")
+
+
+@needs_promtool
+def test_prometheus_itself_accepts_what_the_dashboard_asks(tmp_path: Path) -> None:
+    rules = []
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"].replace("$__rate_interval", "5m")
+            rules.append({"record": f"panel:{panel['id']}_{target['refId']}", "expr": expression})
+    assert len(rules) > 50
+    path = tmp_path / "panels.json"  # JSON is YAML, too
+    path.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    accepted("rules", path)
 
 
 def test_the_dashboard_can_be_imported_anywhere() -> None:
@@ -146,13 +200,35 @@ def test_the_dashboard_can_be_imported_anywhere() -> None:
     assert board["schemaVersion"] >= 36
     assert (board["id"], board["title"]) == (None, "Parley")
     variables = {variable["name"]: variable["type"] for variable in board["templating"]["list"]}
-    assert variables == {"datasource": "datasource", "instance": "query"}
+    assert variables == {
+        "datasource": "datasource",
+        "network": "query",
+        "organisation": "query",
+        "broker": "query",
+        "instance": "query",
+    }
     for panel in board["panels"]:
         if panel["type"] != "row":
             assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert panel["title"]
+            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
             assert panel["targets"]
             assert all(target["datasource"] == panel["datasource"] for target in panel["targets"])
-            assert all('instance=~"$instance"' in target["expr"] for target in panel["targets"])
+
+
+def test_what_is_chosen_above_the_dashboard_is_what_its_panels_show() -> None:
+    """The verdict is on the whole network, the rest on the brokers that were chosen, which it names."""
+    chosen = {one["name"]: one.get("definition", "") for one in dashboard()["templating"]["list"]}
+    assert chosen["instance"] == (
+        'label_values(parley_info{network=~"$network",organisation=~"$organisation",broker=~"$broker"}, instance)'
+    )
+    row = ""
+    for panel in dashboard()["panels"]:
+        row = panel["title"] if panel["type"] == "row" else row
+        for target in panel.get("targets", ()):
+            selector = 'network=~"$network"' if row == "Verdict" else 'instance=~"$instance"'
+            assert selector in target["expr"], panel["title"]
+            assert "{{instance}}" not in target["legendFormat"], panel["title"]
 
 
 def test_the_dashboard_has_its_rows_and_no_two_panels_in_one_place() -> None:
@@ -167,54 +243,3 @@ def test_the_dashboard_has_its_rows_and_no_two_panels_in_one_place() -> None:
         )
         assert apart, (one, other)
         assert one["x"] + one["w"] <= 24
-
-
-# -- YAML, as far as these files use it: blocks by indentation, lists, plain and double-quoted words ----------------
-
-
-def parsed(text: str) -> dict[str, Any]:
-    lines = [
-        line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
-    ]
-    value, rest = _block(lines, 0)
-    assert not rest
-    assert isinstance(value, dict)
-    return value
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _block(lines: list[str], indent: int) -> tuple[Any, list[str]]:
-    """The value that begins here, and the lines after it."""
-    if lines[0].lstrip().startswith("- "):
-        items = []
-        while lines and _indent(lines[0]) == indent and lines[0].lstrip().startswith("- "):
-            content = lines[0].lstrip()[2:]
-            if re.match(r"\w+:( |$)", content):  # a mapping begins on the line of its dash
-                item, lines = _block([" " * (indent + 2) + content, *lines[1:]], indent + 2)
-            else:
-                item, lines = _scalar(content), lines[1:]
-            items.append(item)
-        return items, lines
-    found: dict[str, Any] = {}
-    while lines and _indent(lines[0]) == indent:
-        key, _, content = lines[0].strip().partition(":")
-        assert key.isidentifier(), lines[0]
-        assert key not in found, lines[0]
-        if content:
-            assert content.startswith(" "), lines[0]
-            found[key], lines = _scalar(content[1:]), lines[1:]
-        else:
-            assert _indent(lines[1]) > indent, lines[0]
-            found[key], lines = _block(lines[1:], _indent(lines[1]))
-    return found, lines
-
-
-def _scalar(text: str) -> str:
-    if text.startswith('"'):
-        return str(json.loads(text))
-    assert not re.search(r": |\s#", text), f"to be quoted: {text}"
-    assert text[0] not in "&*!|>'%@`[{,-?", f"to be quoted: {text}"
-    return text

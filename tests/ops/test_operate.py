@@ -120,7 +120,7 @@ def test_when_too_many_records_are_lost_nobody_signs_and_backups_can_be_read(tmp
             storage.close()
             assert storage.record[1].abstains
             consortium.type(organisation, f"parley up {organisation}-1 --dir network")
-        said = json.loads(consortium.type("alpha", "parley status --json --dir network"))
+        said = json.loads(consortium.type("alpha", "parley status --json --dir network || test $? = 1"))
         states = {one["state"] for one in said["layers"]["data"]["shards"]["0"]["brokers"]}
         assert states == {"recovering"}
         consortium.type("delta", "parley down delta-1 --dir network")
