@@ -17,11 +17,12 @@ from typing import Self
 from msgspec.structs import replace
 from tests.application.world import Actor, Signed, actor
 from tests.client.ledger import Ledger, place_of
-from tests.net.network import OpenDoor
+from tests.net.network import OpenDoor, alone
 
 from parley.client.client import Client
 from parley.client.contexts import Context
 from parley.client.errors import (
+    DoubtfulBroker,
     LyingBroker,
     NotFound,
     NotSubscribed,
@@ -108,7 +109,7 @@ class StagedBroker:
     def start(self, address: Address = LOOPBACK) -> None:
         authorities = [one.tls_ca for one in self.stage.ledger.genesis.organisations]
         context = server_context(self.certificate, self.key, authorities)
-        self.listener = listen(address, context, OpenDoor(), self._serve)
+        self.listener = listen(address, context, OpenDoor(), alone(self._serve))
         self.address = self.listener.address
 
     async def stop(self) -> None:
@@ -131,7 +132,9 @@ class StagedBroker:
     async def _serve(self, stream: FrameStream) -> None:
         ledger = self.stage.ledger
         own = certificate_hash(load_certificate(self.certificate))
-        asker = await Authenticator(ledger.genesis, self.name, own).welcome(stream, 0)
+        asker = await Authenticator(ledger.genesis, self.name, own).welcome(
+            stream, self.stage.ledger.time + self.stage.late
+        )
         stream.limit = 2 * 1024 * 1024
         self._streams.add(stream)
         tasks: dict[int, asyncio.Task[None]] = {}
@@ -267,7 +270,9 @@ class Stage:
         self.constraints: dict[bytes, str] = {}
         self.late = 0  # ms by which block time lags behind the clients' clock
         self.faults: list[Exception] = []
+        self.ahead = 0  # ms by which the clients' clock is ahead of the brokers'
         self.lies: tuple[LyingBroker, ...] = ()  # what a client has caught, for after its end
+        self.doubts: tuple[DoubtfulBroker, ...] = ()  # and whom it has doubted
         self._changed = asyncio.Event()
         self.brokers: list[StagedBroker] = []
         for broker in self.ledger.genesis.brokers:
@@ -366,7 +371,7 @@ class Stage:
             trusted=trusted,
             timeout=patience,
             on_stalled=on_stalled,
-            clock=lambda: self.ledger.time + self.late,
+            clock=lambda: self.ledger.time + self.late + self.ahead,
         )
 
 

@@ -10,7 +10,8 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,31 @@ async def publish(client: Client, topic: str, *texts: str) -> None:
         await client.publish(topic, text)
 
 
+_noticed: list[str] = []
+
+
 def caught(client: Client) -> set[str]:
+    _noticed.extend(map(str, client.misbehaviour))
     return {lie.broker for lie in client.misbehaviour}
+
+
+async def until_doubted(client: Client) -> None:
+    """Until the liar, and no other broker, is named for what is no proof of a lie: once others have done better."""
+    async with asyncio.timeout(NOTICED):
+        while not client.doubts:  # noqa: ASYNC110 - it is in the log
+            await asyncio.sleep(0.01)
+    _noticed.extend(map(str, client.doubts))
+    assert {doubt.broker for doubt in client.doubts} == {LIAR}
+
+
+@pytest.fixture(autouse=True)
+def _named_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a client notices of a broker, the log of its program says as well, with the broker's name."""
+    _noticed.clear()
+    yield
+    said = {record.getMessage() for record in caplog.get_records("call") if record.name == "parley.client"}
+    assert said >= set(_noticed)
+    assert all(one.startswith(f"Broker {LIAR} ") for one in _noticed)
 
 
 def test_a_broker_that_withholds_is_left_and_nothing_is_missed(network: LocalNetwork) -> None:
@@ -274,6 +298,7 @@ def test_a_broker_that_shows_stale_state_is_left_and_nothing_is_missed(network: 
                 await publish(alice, topic, "1", "2")
                 await listener.until("0", "1", "2")
             assert LIAR not in listener.subscription.brokers
+            await until_doubted(listener.client)
             # What it says of another matter is just as old: it is not believed there either.
             async with asyncio.timeout(NOTICED):
                 assert [m.text() async for m in listener.client.fetch(topic, start=1)] == ["1", "2"]
@@ -291,6 +316,7 @@ def test_a_broker_that_answers_too_late_is_left_and_nothing_is_missed(network: L
             async with asyncio.timeout(NOTICED):
                 await listener.until("0", "1", "2", "3")
             assert caught(listener.client) == set()  # to be slow is no lie
+            await until_doubted(listener.client)
 
     play(story)
 
@@ -301,6 +327,8 @@ def test_a_censored_batch_is_certified_through_other_brokers(network: LocalNetwo
             async with asyncio.timeout(CERTIFIED):
                 receipt = await listener.client.publish(topic, "1", partition=0)
             assert (receipt.offset, receipt.publisher) == (1, "alpha/bob")
+            await until_doubted(listener.client)
+            assert "it has shown no receipt" in listener.client.doubts[0].problem
             await publish(alice, topic, "2")  # others are not censored
             await listener.until("0", "1", "2")
             told = {one.name: one.status for one in await listener.client.status()}
@@ -340,6 +368,49 @@ def test_the_other_brokers_hold_both_proposals_of_one_that_equivocates(
         told = {(one["broker"], one["kind"], one["view"]) for one in shown[broker]}
         assert {(LIAR, one.kind, one.view) for one in proven} >= told > set()
     network.start(*HONEST)
+    play(partial(_answering, network))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("forge", "lies or is broken: "), ("lie", "lies or is broken: "), ("delay", "is in doubt: ")],
+)
+def test_the_command_line_names_the_broker_and_what_it_did(
+    network: LocalNetwork, tmp_path: Path, fault: str, words: str
+) -> None:
+    from tests.cli.commands import shell  # noqa: PLC0415
+
+    topic = f"named/{fault}"
+
+    async def furnish() -> None:
+        async with connected(network, "beta", "admin", brokers=HONEST) as admin:
+            with suppress(parley.ClientExists):
+                await register(admin, network.identity("beta", "alice"), {})
+        async with connected(network, "alpha", "admin", brokers=HONEST) as admin:
+            await admin.create_topic(topic)
+        async with connected(network, "alpha", "alice", brokers=HONEST) as alice:
+            await publish(alice, topic, "0")
+
+    play(furnish)
+    asyncio.run(_switch(network, (fault,)))
+    try:
+        words_of = ("fetch", topic, "--dir", network.directory, "--as", "beta/alice")
+        ended = shell(*words_of, home=tmp_path, code=0)
+    finally:
+        asyncio.run(_switch(network, ()))
+    assert ended.out == "0\n"
+    assert f"parley: Broker {LIAR} {words}" in ended.err
+
+
+async def _answering(net: LocalNetwork) -> None:
+    """Until the honest brokers are there again."""
+    for broker in HONEST:
+        while True:
+            try:
+                async with connected(net, "alpha", "admin", brokers=[broker]):
+                    break
+            except parley.Unreachable:
+                await asyncio.sleep(0.1)
 
 
 async def _proven(client: Client) -> bool:

@@ -62,7 +62,7 @@ async def following(
     async with stage.client(alice, first=FIRST) as client:
         async with client.subscribe("notes", stage.watch(where), **options) as subscription:  # type: ignore[arg-type]
             yield subscription, alice
-        stage.lies = client.misbehaviour
+        stage.lies, stage.doubts = client.misbehaviour, client.doubts
 
 
 def once(kind: type[Answer], said: Answer | bytes | None) -> Lie:
@@ -318,6 +318,9 @@ async def test_a_broker_without_fresh_proofs_is_left_for_another(stage: Stage) -
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]
     assert stage.lies == ()
+    assert [(one.broker, one.problem) for one in stage.doubts] == [
+        (FIRST, "it has shown no fresh proof for 0.5 s (following notes)")
+    ]
 
 
 @hasty
@@ -341,6 +344,7 @@ async def test_an_old_head_does_not_count_as_proof(stage: Stage) -> None:
         publish(stage, "one")
         assert texts(await waiting) == ["one"]
     assert stage.lies == ()
+    assert [one.broker for one in stage.doubts] == [FIRST]
 
 
 @on_stage
@@ -400,8 +404,13 @@ async def test_when_no_broker_is_fresh_the_subscriber_hears_of_it_and_keeps_its_
         client.subscribe("notes", stage.watch(WHERE)) as subscription,
     ):
         stage.late = 3_600_000
-        with pytest.raises(Stalled, match="following notes"):
+        with pytest.raises(Stalled, match="following notes") as stalled:
             await take(subscription, 1)
+        assert stalled.value.circumstances is not None
+        assert stalled.value.circumstances.missing == 0  # they all answer
+        assert "4 of 4 brokers answer" in str(stalled.value)
+        assert "is 3600.0 s old" in str(stalled.value)
+        assert client.doubts == ()  # none of them did better
         stage.late = 0
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]

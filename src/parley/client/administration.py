@@ -150,18 +150,23 @@ class Records:
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
-    async def status(self) -> list[BrokerStatus]:
-        return list(await asyncio.gather(*map(self._status, self._quorum.brokers.addresses)))
+    async def status(self, timeout: float = ANSWER_SECONDS) -> list[BrokerStatus]:  # noqa: ASYNC109 - of each
+        """What each broker says; one that has said nothing after `timeout` seconds does not answer."""
+        asked = (self._status(name, timeout) for name in self._quorum.brokers.addresses)
+        return list(await asyncio.gather(*asked))
 
-    async def _status(self, name: str) -> BrokerStatus:
+    async def _status(self, name: str, seconds: float) -> BrokerStatus:
         brokers = self._quorum.brokers
         organisation, address = brokers.organisation(name), str(brokers.addresses[name])
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(seconds):
                 connection = await brokers.connection(name)
                 answer = await connection.ask(StatusRequest(0), Status)
         except (Gone, Declined, ProofError, ParleyError, TimeoutError) as error:
-            return BrokerStatus(name, organisation, address, None, str(error) or "it does not answer")
+            if isinstance(error, ProofError):
+                brokers.distrust(name, str(error))
+            problem = str(error) or f"it does not answer within {seconds:g} s"
+            return BrokerStatus(name, organisation, address, None, problem)
         return BrokerStatus(name, organisation, address, answer, "", connection.certificate_ends)
 
 

@@ -26,6 +26,10 @@ class Stale(Exception):  # noqa: N818 - it names the condition
     """What the broker shows may be true but is old; another one may be further on."""
 
 
+class Behind(Stale):
+    """The broker is some blocks behind what was seen elsewhere, as any of them is for a moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnverifiedView:
     """An answer at its word."""
@@ -109,7 +113,7 @@ def is_fresh(view: VerifiedView, now: int, freshness: int) -> bool:
 
 def require_recent(view: VerifiedView, floor: int) -> None:
     if view.height < floor:
-        raise Stale(f"it is at height {view.height}, and height {floor} was certified before")
+        raise Behind(f"it is at height {view.height}, and height {floor} was certified before")
 
 
 @dataclass(frozen=True, slots=True)

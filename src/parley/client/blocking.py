@@ -24,7 +24,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 from parley.application.application import Application
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
-from parley.client.errors import ClientClosed, LyingBroker, ParleyError
+from parley.client.errors import ClientClosed, DoubtfulBroker, LyingBroker, ParleyError
 from parley.client.messages import Level, Message, Receipt, Receipts
 from parley.client.position import Position
 from parley.client.publisher import Pending, Publisher
@@ -212,6 +212,10 @@ class BlockingClient:
     @property
     def misbehaviour(self) -> tuple[LyingBroker, ...]:
         return self.client.misbehaviour
+
+    @property
+    def doubts(self) -> tuple[DoubtfulBroker, ...]:
+        return self.client.doubts
 
     def publisher(
         self,

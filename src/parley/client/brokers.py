@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from parley.client.beliefs import Stale
 from parley.client.connection import Connection, Declined, Dialler, Gone
-from parley.client.errors import ClientClosed, LyingBroker
+from parley.client.errors import ClientClosed, DoubtfulBroker, LyingBroker
 from parley.ledger.proofs import ProofError
 from parley.net.tls import Address
 
@@ -17,6 +17,7 @@ MAX_MISBEHAVIOUR = 256  # lies that are remembered
 FIRST_PENALTY = 0.25  # seconds after a failure during which others are preferred, doubled each time
 LONGEST_PENALTY = 60.0
 LIE_PENALTY = 300.0
+DOUBT_SECONDS = 60.0  # in which one broker is doubted aloud only once
 FAILURES = (Declined, Gone, ProofError, Stale, TimeoutError)  # what one broker may do instead of answering
 
 log = logging.getLogger("parley.client")
@@ -36,6 +37,10 @@ class Brokers:
         self._avoided: dict[str, float] = {}  # until when, by the loop's clock
         self._closed = False
         self.misbehaviour: deque[LyingBroker] = deque(maxlen=MAX_MISBEHAVIOUR)
+        self.doubts: deque[DoubtfulBroker] = deque(maxlen=MAX_MISBEHAVIOUR)
+        self._doubted: dict[str, float] = {}  # when that was last said, by the loop's clock
+        # Ms by which each broker's clock was ahead when it let this client in.
+        self.clocks: dict[str, int] = {}
 
     def preferred(self) -> list[str]:
         """All of them, the one to ask first first."""
@@ -63,9 +68,14 @@ class Brokers:
             if found is not None:
                 self._dialler.leaving.add(found.close())
             self._connections[name] = made
-            self._failures.pop(name, None)
+            self.clocks[name] = made.clock_ahead
+            self.worked(name)
             self._avoided.pop(name, None)
             return made
+
+    def worked(self, name: str) -> None:
+        """It answered: the next failure is the first one again."""
+        self._failures.pop(name, None)
 
     def failed(self, name: str) -> None:
         """It did not answer: others come first for a while."""
@@ -92,6 +102,16 @@ class Brokers:
         if (connection := self._connections.pop(name, None)) is not None:
             connection.abandon(str(lie))
             self._dialler.leaving.add(connection.close())
+
+    def doubt(self, name: str, problem: str) -> None:
+        """Others did what it did not do: say so, and keep the record."""
+        now = asyncio.get_running_loop().time()
+        if now - self._doubted.get(name, -DOUBT_SECONDS) < DOUBT_SECONDS:
+            return
+        self._doubted[name] = now
+        doubt = DoubtfulBroker(name, problem)
+        log.warning("%s", doubt)
+        self.doubts.append(doubt)
 
     async def close(self) -> None:
         self._closed = True

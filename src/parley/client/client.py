@@ -36,7 +36,7 @@ from parley.client.compose import (
 )
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, renewed, resolve
-from parley.client.errors import ContextError, LyingBroker, NotFound, ParleyError
+from parley.client.errors import ContextError, DoubtfulBroker, LyingBroker, NotFound, ParleyError
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
@@ -47,7 +47,7 @@ from parley.client.operating import Operating
 from parley.client.position import Position
 from parley.client.proofs import EntryProof
 from parley.client.publisher import Publisher, Publishing, publish_one
-from parley.client.quorum import QuorumClient
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.readers import ReaderStatus, advise, readers_of
 from parley.client.sequences import Applied, Author, ProducerSequence
 from parley.client.staging import VALID, StagedBatch, Stager, Staging, writer_id
@@ -211,6 +211,11 @@ class Client(
     def misbehaviour(self) -> tuple[LyingBroker, ...]:
         """The lies that brokers were caught at, oldest first; only the newest are kept."""
         return tuple(self._quorum.brokers.misbehaviour)
+
+    @property
+    def doubts(self) -> tuple[DoubtfulBroker, ...]:
+        """The brokers that were left because others did better, oldest first; only the newest are kept."""
+        return tuple(self._quorum.brokers.doubts)
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -516,9 +521,9 @@ class Client(
         """A client of one's own organisation, by default oneself."""
         return await self._records.client(self.organisation, name or self.name)
 
-    async def status(self) -> list[BrokerStatus]:
-        """What each broker says of itself, in the order of the genesis file."""
-        return await self._records.status()
+    async def status(self, timeout: float = ANSWER_SECONDS) -> list[BrokerStatus]:  # noqa: ASYNC109 - of each
+        """What each broker says of itself, in the order of the genesis file; at most `timeout` seconds are waited."""
+        return await self._records.status(timeout)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

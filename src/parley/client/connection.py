@@ -143,7 +143,7 @@ class Dialler:
             raise Gone(str(error)) from error
         try:
             async with asyncio.timeout(OPENING_SECONDS):
-                await self._open(stream, broker.name)
+                ahead = await self._open(stream, broker.name)
         except BaseException as error:
             self.leaving.add(stream.wait_closed())
             if isinstance(error, TimeoutError):
@@ -152,9 +152,10 @@ class Dialler:
                 raise Gone(str(error)) from error
             raise
         stream.limit = MAX_FRAME
-        return Connection(broker.name, stream, self.clock)
+        return Connection(broker.name, stream, self.clock, ahead)
 
-    async def _open(self, stream: FrameStream, name: str) -> None:
+    async def _open(self, stream: FrameStream, name: str) -> int:
+        """By how many ms the broker's clock is ahead of this one, as far as it says."""
         chain = self.genesis.chain
         challenge = await _opening(stream)
         if not isinstance(challenge, Challenge) or challenge.version != VERSION:
@@ -170,6 +171,7 @@ class Dialler:
         welcome = await _opening(stream)
         if not isinstance(welcome, Welcome) or welcome.broker != name:
             raise Gone("it answers under another broker's name")
+        return welcome.time - self.clock()
 
 
 async def _opening(stream: FrameStream) -> Challenge | Welcome:
@@ -188,8 +190,10 @@ async def _opening(stream: FrameStream) -> Challenge | Welcome:
 class Connection:
     """Made by a `Dialler`. Everything that waits on it learns when it is lost."""
 
-    def __init__(self, broker: str, stream: FrameStream, clock: Callable[[], int]) -> None:
+    def __init__(self, broker: str, stream: FrameStream, clock: Callable[[], int], ahead: int = 0) -> None:
         self.broker = broker
+        # Ms by which the broker's clock was ahead when it was opened, by its own word.
+        self.clock_ahead = ahead
         self._stream = stream
         self._clock = clock
         self._last_id = 0

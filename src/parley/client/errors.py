@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from parley.client.circumstances import Circumstances
 from parley.client.texts import TEXTS
 from parley.model.refusals import (
     BadSignature,
@@ -43,6 +44,7 @@ __all__ = [
     "ClientClosed",
     "ClientExists",
     "ContextError",
+    "DoubtfulBroker",
     "Expired",
     "IdentityError",
     "Invalid",
@@ -132,21 +134,23 @@ class Unreachable(ParleyError, ConnectionError):  # noqa: N818 - it names the co
 
 
 class Stalled(ParleyError, TimeoutError):  # noqa: N818 - it names the condition
-    """Brokers answer, but none shows a fresh result: the network has no quorum, or this machine's clock is wrong.
+    """Brokers answer, but none shows a fresh result. `circumstances` say how many answer, and how many are missing.
 
-    Nothing is lost: positions are kept, batches stay signed, and retrying goes on for as long as the client is open.
+    `reasons` has what each broker said, or why it said nothing. Nothing is lost: positions are kept, batches stay signed,
+    and retrying goes on for as long as the client is open.
     """
 
-    _sentence = (
-        "{what}: no broker shows a fresh result, so they have no quorum, or this machine's clock is wrong ({said}). "
-        "`parley status` shows who is missing."
-    )
+    _sentence = "{what}: no broker shows a fresh result ({said}).{known} `parley status` shows who votes."
 
-    def __init__(self, what: str, reasons: Mapping[str, str]) -> None:
+    def __init__(
+        self, what: str, reasons: Mapping[str, str], circumstances: Circumstances | None = None
+    ) -> None:
         said = _grouped(reasons) or "no broker has answered yet"
-        super().__init__(self._sentence.format(what=what, said=said))
+        known = "" if circumstances is None else f" {circumstances}"
+        super().__init__(self._sentence.format(what=what, said=said, known=known))
         self.what = what
         self.reasons = dict(reasons)
+        self.circumstances = circumstances
 
 
 class Overloaded(Stalled):
@@ -186,6 +190,20 @@ class LyingBroker(ParleyError):  # noqa: N818 - it names the culprit
 
     def __init__(self, broker: str, problem: str) -> None:
         super().__init__(f"Broker {broker} lies or is broken: {problem}.")
+        self.broker = broker
+        self.problem = problem
+
+
+class DoubtfulBroker(ParleyError):  # noqa: N818 - it names the culprit
+    """A broker did less than others did: what it showed was old, or it said nothing. Kept in `client.doubts`.
+
+    That is no proof of a lie: one that is cut off or slow looks the same. Another broker is asked.
+    """
+
+    def __init__(self, broker: str, problem: str) -> None:
+        super().__init__(
+            f"Broker {broker} is in doubt: {problem}, and others did better. It may be cut off, slow, or hide something."
+        )
         self.broker = broker
         self.problem = problem
 

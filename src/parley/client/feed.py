@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from parley.client.beliefs import Stale, is_fresh
+from parley.client.beliefs import Behind, Stale, is_fresh
 from parley.client.brokers import FAILURES
 from parley.client.connection import CREDIT, Declined, Stream
 from parley.client.denials import Judge
@@ -65,6 +65,9 @@ class Feed:
         self._votes: defaultdict[tuple[int, int], dict[Piece, dict[str, _Source]]] = defaultdict(dict)
         self._ready: deque[tuple[tuple[Message, ...], list[_Source]]] = deque()
         self._failed: dict[str, str] = {}  # brokers that were tried in this round, and why they did not do
+        self._stale: dict[str, str] = {}  # those of them that showed nothing fresh
+        self._known: dict[str, str] = {}  # the last reason of each broker since something fresh was shown
+        self._spoke: dict[str, bool] = {}  # and whether it said anything
         self._denials: defaultdict[str, dict[str, Refusal]] = defaultdict(dict)  # by code and broker
         self.reached = False  # whether any broker was
         self._round = 0
@@ -139,8 +142,10 @@ class Feed:
         """Some broker has proved that nothing is missing."""
         self._fresh_at = asyncio.get_running_loop().time()
         self._round = 0
-        self._failed.clear()
-        self._denials.clear()
+        for name, problem in self._stale.items():
+            self._subject.quorum.brokers.doubt(name, f"{problem} (following {self._subject.topic})")
+        for told in (self._failed, self._stale, self._known, self._spoke, self._denials):
+            told.clear()
 
     def _vote(self, source: _Source, partition: int, ps: int, piece: Piece) -> None:
         if ps < self._expected[partition]:
@@ -196,16 +201,19 @@ class Feed:
         for name, source in list(self._sources.items()):
             if source.task.done():
                 del self._sources[name]
-                self._note(name, source.task)
+                self._note(source)
 
-    def _note(self, name: str, task: asyncio.Task[None]) -> None:
-        quorum = self._subject.quorum
+    def _note(self, source: _Source) -> None:
+        quorum, name = self._subject.quorum, source.name
         try:
-            task.result()
+            source.task.result()
         except FAILURES as error:
-            self._failed[name] = quorum.brokers.note(name, error)
+            self._failed[name] = self._known[name] = quorum.brokers.note(name, error)
+            self._spoke[name] = source.spoke or isinstance(error, Declined | ProofError)
             if isinstance(error, Stale):
                 quorum.brokers.failed(name)  # it may be cut off: whatever comes next asks others first
+                if not isinstance(error, Behind):
+                    self._stale[name] = str(error)
             if not isinstance(error, Declined):
                 return
             if error.kind in _ENDS:
@@ -243,6 +251,7 @@ class Feed:
         self._require_time()
         self._round += 1
         self._failed.clear()
+        self._stale.clear()  # no broker was any better
         await asyncio.sleep(pause(self._round))
 
     def _require_time(self) -> None:
@@ -256,9 +265,15 @@ class Feed:
         return max(self._fresh_at, self._asked_at)
 
     def _trouble(self) -> ParleyError:
+        quorum = self._subject.quorum
         if not self.reached and self._failed:
-            return Unreachable(self._failed, self._subject.quorum.brokers.addresses)
-        return Stalled(f"following {self._subject.topic}", self._failed)
+            return Unreachable(self._failed, quorum.brokers.addresses)
+        reasons = {**self._known, **dict.fromkeys(self._sources, "it has shown nothing fresh yet")}
+        spoke = {**self._spoke, **{name: source.spoke for name, source in self._sources.items()}}
+        answered = [name for name in reasons if spoke[name]]
+        silent = [name for name in reasons if not spoke[name]]
+        what = f"following {self._subject.topic}"
+        return Stalled(what, reasons, quorum.circumstances(answered, silent))
 
 
 class _Source:
@@ -266,6 +281,7 @@ class _Source:
 
     def __init__(self, feed: Feed, subject: Subject, name: str, ended: Callable[[], None]) -> None:
         self.name = name
+        self.spoke = False  # whether the broker has sent anything
         self._feed = feed
         self._subject = subject
         self._patience = subject.quorum.timeouts.freshness / 1_000 + MARGIN
@@ -321,7 +337,8 @@ class _Source:
         state = Completeness.BEHIND
         while True:
             piece, arrived = await self._next(stream, state)
-            view = quorum.reader.view(piece.anchor)
+            self.spoke = True
+            view = quorum.view(piece.anchor)
             if isinstance(piece, Delivery):
                 # What this reader may not see is so now only if the header is new.
                 if piece.reader is not None and not is_fresh(view, arrived, quorum.timeouts.freshness):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
 from parley.client.beliefs import (
+    Behind,
     Ordered,
     Reader,
     Stale,
@@ -25,9 +26,12 @@ from parley.client.beliefs import (
     shown_receipt,
 )
 from parley.client.brokers import FAILURES, Brokers
+from parley.client.circumstances import Circumstances, clock_ahead
 from parley.client.connection import ClientQuestion, Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
-from parley.ledger.proofs import ProofError
+from parley.client.pace import Pace
+from parley.consensus.committee import quorum
+from parley.ledger.proofs import Anchor, ProofError
 from parley.model.genesis import Timeouts
 from parley.model.refusals import Refusal
 from parley.net.messages import (
@@ -107,6 +111,9 @@ class QuorumClient:
     timeout: float | None
     report: Callable[[ParleyError], None]
     height: int = 0
+    receipts: Pace = field(default_factory=Pace)  # from handing over a batch to its receipt
+    answers: Pace = field(default_factory=Pace)  # from any other question to its answer
+    _newest: int = 0  # the time of the newest certified header that was shown, in ms
     _heard: float | None = None  # when that was, by the loop's clock
     _checked: tuple[Receipted, dict[bytes, Ordered]] | None = None
 
@@ -143,9 +150,12 @@ class QuorumClient:
         match answer:
             case Receipted():
                 try:
-                    return shown_receipt(self._receipts(answer), digest)
+                    found = shown_receipt(self._receipts(answer), digest)
                 except ProofError as error:
                     self.brokers.note(broker, error)
+                else:
+                    self.brokers.worked(broker)
+                    return found
             case ProofError() | Gone():
                 self.brokers.note(broker, answer)
             case Failure():
@@ -157,10 +167,24 @@ class QuorumClient:
     def _receipts(self, answer: Receipted) -> dict[bytes, Ordered]:
         """An answer to many batches is checked once, when the first of them is looked at."""
         if self._checked is None or self._checked[0] is not answer:
-            view = self.reader.view(answer.anchor)
+            view = self.view(answer.anchor)
             self._checked = (answer, check_receipts(view, answer))
             self.saw(view.height)
         return self._checked[1]
+
+    def view(self, anchor: Anchor) -> VerifiedView:
+        """What an answer with this header shows. Raises `ProofError`."""
+        view = self.reader.view(anchor)
+        if self.reader.level == "certified":
+            self._newest = max(self._newest, view.time)
+        return view
+
+    def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:
+        """What is known of the brokers when these have answered, and those were asked in vain."""
+        size = len(self.reader.trust.genesis.brokers)
+        age = max(0, self.clock() - self._newest) if self._newest else None
+        ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1)
+        return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
 
     def saw(self, height: int) -> None:
         """A broker has shown this certified height."""
@@ -182,11 +206,12 @@ class QuorumClient:
         more: int = 0,
         patience: float = PATIENCE,
         trouble: Callable[[ParleyError], None] | None = None,
+        noticed: bool = False,
     ) -> R:
         """Ask until enough agree, `more` at a time than it takes. With `trouble`, go on for ever, and say there what else
-        would be raised.
+        would be raised. `noticed`: a broker's silence was, and others are asked because of it.
         """
-        call = _QuorumCall(self, request, needed or self.needed, more, trouble)
+        call = _QuorumCall(self, request, needed or self.needed, more, trouble, noticed=noticed)
         limit = asyncio.timeout(self.timeout if trouble is None else None)
         try:
             async with limit:
@@ -226,19 +251,26 @@ class _QuorumCall(Generic[A, R]):
         needed: int,
         more: int,
         trouble: Callable[[ParleyError], None] | None,
+        *,
+        noticed: bool,
     ) -> None:
         self._quorum = quorum
         self._request = request
         self._needed = needed
         self._more = more
         self._trouble = trouble
+        self._noticed = noticed
         self._reported = False
+        self._known: dict[str, str] = {}  # the last reason of each broker
+        self._heard: dict[str, bool] = {}  # and whether it said anything then
+        self._running: dict[asyncio.Task[tuple[R, int]], str] = {}
         self._last: ParleyError = Stalled(request.what, {})  # of the round before
         self._forget()
 
     def _forget(self) -> None:
         self._answers: dict[str, tuple[R, int]] = {}
         self._reasons: dict[str, str] = {}
+        self._stale: dict[str, str] = {}  # those whose answer was old, and how
         self._denials: defaultdict[str, dict[str, Refusal]] = defaultdict(dict)  # by code and broker
         self._busy: set[str] = set()
         self._reached: set[str] = set()
@@ -264,23 +296,27 @@ class _QuorumCall(Generic[A, R]):
         raise AssertionError("counting does not end")
 
     def problem(self) -> ParleyError:
-        if not self._reasons:
+        waiting = dict.fromkeys(self._running.values(), "it has not answered yet")
+        if not self._reasons and not self._answers and (self._known or not waiting):
             return self._last
-        if not self._reached:
-            return Unreachable(self._reasons, self._quorum.brokers.addresses)
+        alone = dict.fromkeys(self._answers, "too few others have given the same answer")
+        reasons = {**self._known, **alone, **waiting}
+        if self._reasons and not self._reached:
+            return Unreachable(reasons, self._quorum.brokers.addresses)
         # One of so many is honest: a single one that has no room, or says so, is no reason to publish more slowly.
         if self._busy >= self._reached and len(self._busy) >= self._quorum.enough_to_refuse:
             return Overloaded(self._request.what, self._reasons)
-        return Stalled(self._request.what, self._reasons)
+        heard = {**self._heard, **dict.fromkeys(waiting, False)}
+        answered = [name for name, said in heard.items() if said]
+        silent = [name for name, said in heard.items() if not said]
+        return Stalled(self._request.what, reasons, self._quorum.circumstances(answered, silent))
 
     async def _round(self, candidates: list[str]) -> R | None:
         """Ask each broker at most once, no more at a time than it takes; None if they do not agree."""
         waiting = deque(candidates)
-        running: dict[asyncio.Task[tuple[R, int]], str] = {}
-        silent: set[str] = set()
+        running = self._running = {}
+        silent: dict[str, float] = {}  # for how long it has been, at least
         extra = self._more
-        question = self._request.question
-        hedge = (self._quorum.timeouts.ack + (question.wait if isinstance(question, Fetch) else 0)) / 1_000
         try:
             while True:
                 wanted = max(1, self._needed - len(self._answers)) + extra
@@ -291,9 +327,12 @@ class _QuorumCall(Generic[A, R]):
                     running[task] = name
                 if not running:
                     return None
-                done, _ = await asyncio.wait(running, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
+                seconds = self._patience()
+                done, _ = await asyncio.wait(running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
-                    silent.update(running.values())
+                    self._noticed = True
+                    for name in running.values():
+                        silent[name] = silent.get(name, 0.0) + seconds
                     extra += max(1, self._quorum.faults)  # a silent broker may be censoring (P4)
                     if self._trouble is not None:
                         self._trouble(self.problem())
@@ -302,18 +341,38 @@ class _QuorumCall(Generic[A, R]):
                 for task in done:
                     self._note(running.pop(task), task)
                 if (found := self._found()) is not None:
-                    # Others had an answer, so that it was not the network. The next question should not wait like this.
-                    for name in silent.intersection(running.values()):
-                        self._quorum.brokers.failed(name)
+                    self._blame({name: silent[name] for name in running.values() if name in silent})
                     return found
         finally:
             for task in running:
                 task.cancel()
 
+    def _patience(self) -> float:
+        """Seconds of silence after which more brokers are asked: once when it is unusual, then every `ack`."""
+        question, timeouts = self._request.question, self._quorum.timeouts
+        ack = timeouts.ack / 1_000
+        wait = question.wait / 1_000 if isinstance(question, Fetch) else 0
+        return wait + (ack if self._noticed else self._pace().patience(ack))
+
+    def _pace(self) -> Pace:
+        is_batch = isinstance(self._request.question, Submit)
+        return self._quorum.receipts if is_batch else self._quorum.answers
+
+    def _blame(self, silent: Mapping[str, float]) -> None:
+        """Others had an answer, so that it was not the network. The next question should not wait like this one."""
+        brokers, ack = self._quorum.brokers, self._quorum.timeouts.ack / 1_000
+        for name, seconds in silent.items():
+            brokers.failed(name)
+            if seconds >= ack:
+                brokers.doubt(name, f"it has not answered for {seconds:.1f} s ({self._request.what})")
+        for name, problem in self._stale.items():
+            brokers.doubt(name, f"{problem} ({self._request.what})")
+
     async def _ask(self, name: str) -> tuple[R, int]:
         request, quorum = self._request, self._quorum
         connection = await quorum.brokers.connection(name)
         self._reached.add(name)
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_seconds(request.question)):
                 answer = await connection.ask(request.question, request.kind)
@@ -321,14 +380,23 @@ class _QuorumCall(Generic[A, R]):
             if request.judge is not None and not declined.kind.passing:
                 await request.judge(connection, declined)
             raise
-        view = quorum.reader.view(answer.anchor)
-        return request.read(view, answer), view.height
+        view = quorum.view(answer.anchor)
+        found = request.read(view, answer)
+        if not (isinstance(request.question, Fetch) and request.question.wait):
+            self._pace().took(asyncio.get_running_loop().time() - began)
+        return found, view.height
 
     def _note(self, name: str, task: asyncio.Task[tuple[R, int]]) -> None:
         try:
             self._answers[name] = task.result()
+            self._heard[name] = True
+            self._known.pop(name, None)
+            self._quorum.brokers.worked(name)
         except FAILURES as error:
-            self._reasons[name] = self._quorum.brokers.note(name, error)
+            self._reasons[name] = self._known[name] = self._quorum.brokers.note(name, error)
+            self._heard[name] = not isinstance(error, Gone | TimeoutError)
+            if isinstance(error, Stale) and not isinstance(error, Behind):
+                self._stale[name] = str(error)
             if isinstance(error, Declined):
                 if error.kind is Busy:
                     self._busy.add(name)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 from parley.application.application import Application
 from parley.client.beliefs import Ordered
@@ -41,6 +42,12 @@ COVERED = 60.0  # seconds of waiting for a receipt that this covers
 BLOCKS_PER_SECOND = 10  # of a busy network, about
 MOST_BLOCKS_PER_SECOND = 100  # by which an idle client guesses how far the network has come
 MAX_EXTRA = 9_000  # heights that a batch is given besides, for longer waiting or because the client was idle
+
+
+class _Ask(Protocol):
+    """Asks the brokers for a batch's receipt."""
+
+    def __call__(self, request: Request[Receipted, Ordered], /, *, skip: int) -> Awaitable[Ordered]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,9 @@ class ProducerSequence:
         # The last of them, for which there was no room: none overtakes another.
         self._unsent: deque[_Entry] = deque()
         self._ack = quorum.timeouts.ack / 1_000
+        self._has_choice = sum(name in quorum.eligible for name in quorum.brokers.addresses) > 1
         self._timer: asyncio.TimerHandle | None = None
+        self._suspected: dict[str, asyncio.TimerHandle] = {}  # brokers that were silent for unusually long
         self._closed = False
         self._begin_session()
 
@@ -163,12 +172,16 @@ class ProducerSequence:
         if self._entries and (put_off := self._entries[0].put_off) is not None:
             height, refusal = put_off
             return PutOff(what, refusal, height, problem.reasons if isinstance(problem, Stalled) else None)
-        return type(problem)(what, problem.reasons) if isinstance(problem, Stalled) else Stalled(what, {})
+        if isinstance(problem, Stalled):
+            return type(problem)(what, problem.reasons, problem.circumstances)
+        silent = {entry.broker: "it has shown no receipt yet" for entry in self._entries if entry.broker}
+        return Stalled(what, silent, self._quorum.circumstances((), silent))
 
     def close(self) -> None:
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, *self._suspected.values()):
+            if timer is not None:
+                timer.cancel()
         self._fail_all(ClientClosed("The client was closed before the receipt came."))
 
     def _begin_session(self) -> None:
@@ -192,7 +205,7 @@ class ProducerSequence:
 
     def _send(self, entry: _Entry) -> None:
         entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
-        entry.task = None
+        entry.task, entry.broker = None, ""
         self._unsent.append(entry)
         self._send_waiting()
 
@@ -211,44 +224,81 @@ class ProducerSequence:
             return False
         loop = asyncio.get_running_loop()
         entry.sent = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._ack, self._look)
+        self._look_at(entry.sent + self._patience())
         return True
+
+    def _patience(self) -> float:
+        """Seconds without a receipt after which the oldest batch goes elsewhere; where there is no elsewhere, `ack`."""
+        return self._quorum.receipts.patience(self._ack) if self._has_choice else self._ack
+
+    def _look_at(self, when: float) -> None:
+        """Look at the open batches then, or earlier if that was planned."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _on_answer(self, entry: _Entry, digest: bytes, broker: str, answer: Answer | Exception) -> None:
         """Take the first broker's answer to a batch: nearly always its receipt. If it is not, others are asked, too."""
         ordered = self._quorum.receipt(broker, answer, digest)
-        if entry.settled.is_set() or entry.digest != digest:
+        if entry.digest != digest:
             return
         entry.broker = ""
+        if entry.settled.is_set():
+            return
+        if ordered is not None:
+            self._quorum.receipts.took(asyncio.get_running_loop().time() - entry.sent)
         if ordered is not None and _is_applied(entry, ordered):
             _stop(entry)
             self._apply(entry, ordered)
         elif entry.task is None:
-            self._start(entry, ordered, skip=0 if ordered is not None else 1)
+            self._start(entry, ordered, skip=0 if ordered is not None else self._skip(broker))
 
     def _look(self) -> None:
-        """Batches that the first broker is silent about are sent to as many as hold an honest one (P4)."""
+        """Batches that the first broker is silent about are sent to as many as hold an honest one (P4).
+
+        The oldest of them when its receipt takes longer than usual, the others when that has shown who is silent, or
+        after `ack`: if the whole network is slow for a moment, it should not get everything twice.
+        """
         self._timer = None
         loop = asyncio.get_running_loop()
+        usual = self._patience()
         for entry in self._entries:
             if self._unsent and entry is self._unsent[0]:
                 return
             if entry.task is not None:
                 continue
-            if (due := entry.sent + self._ack) > loop.time():
-                self._timer = loop.call_at(due, self._look)
+            if (due := entry.sent + (usual if entry is self._entries[0] else self._ack)) > loop.time():
+                self._look_at(min(due, loop.time() + usual))
                 return
-            self._start(entry, skip=1, more=max(0, self._quorum.faults - 1))
+            self._send_elsewhere(entry)
 
-    def _start(self, entry: _Entry, ordered: Ordered | None = None, *, skip: int = 0, more: int = 0) -> None:
+    def _send_elsewhere(self, entry: _Entry) -> None:
+        """To so many others that all who have it are f+1."""
+        self._start(entry, skip=self._skip(entry.broker), more=max(0, self._quorum.faults - 1), noticed=True)
+
+    def _skip(self, broker: str) -> int:
+        """How many brokers to pass over, so that this one does not come first."""
+        return int(self._quorum.candidates()[0] == broker)
+
+    def _start(
+        self,
+        entry: _Entry,
+        ordered: Ordered | None = None,
+        *,
+        skip: int = 0,
+        more: int = 0,
+        noticed: bool = False,
+    ) -> None:
         """Ask the brokers, after what the first one has shown."""
-        entry.task = asyncio.create_task(self._drive(entry, ordered, skip, more))
+        ask = partial(self._quorum.ask, more=more, trouble=self._trouble(entry), noticed=noticed)
+        entry.task = asyncio.create_task(self._drive(entry, ordered, skip, ask))
         entry.task.add_done_callback(partial(_pass_fault, entry.done))
 
-    async def _drive(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
+    async def _drive(self, entry: _Entry, ordered: Ordered | None, skip: int, ask: _Ask) -> None:
         try:
-            await self._until_final(entry, ordered, skip, more)
+            await self._until_final(entry, ordered, skip, ask)
         except Refused as refusal:  # before order, by brokers of which one is honest
             if refusal.stateless:  # the batch was never ordered and never will be
                 self._settle(entry, refusal)
@@ -256,17 +306,14 @@ class ProducerSequence:
             else:
                 self._give_up(refusal)
 
-    async def _until_final(self, entry: _Entry, ordered: Ordered | None, skip: int, more: int) -> None:
+    async def _until_final(self, entry: _Entry, ordered: Ordered | None, skip: int, ask: _Ask) -> None:
         """Send the batch until it has a receipt that no later one can change."""
-        trouble = self._trouble(entry)
         for number in count():
             if ordered is None:
-                ordered = await self._quorum.ask(
-                    self._request(entry), skip=skip + number, more=more, trouble=trouble
-                )
+                ordered = await ask(self._request(entry), skip=skip + number)
             if _is_applied(entry, ordered):
-                if entry.broker:  # others knew, so it is not the network that is slow
-                    self._quorum.brokers.failed(entry.broker)
+                if entry.broker and self._has_choice:  # others knew, so it is not the network that is slow
+                    self._leave(entry)
                 self._apply(entry, ordered)
                 return
             rejected = ordered.receipt.rejected
@@ -282,6 +329,25 @@ class ProducerSequence:
                 return
             await asyncio.sleep(pause(number))
             ordered = None
+
+    def _leave(self, entry: _Entry) -> None:
+        """Leave a broker that is silent about a batch which others had ordered: send them all that it was sent."""
+        silent, loop = entry.broker, asyncio.get_running_loop()
+        self._quorum.brokers.failed(silent)
+        for other in self._entries:
+            if other.broker == silent and other.task is None:
+                self._send_elsewhere(other)
+        left = entry.sent + self._ack - loop.time()
+        if left <= 0:
+            self._doubt(entry, silent)
+        elif silent not in self._suspected:  # it was unusually slow, and may still answer in time
+            self._suspected[silent] = loop.call_later(left, self._doubt, entry, silent)
+
+    def _doubt(self, entry: _Entry, silent: str) -> None:
+        """Name a broker that has not shown the receipt in all the time that it had."""
+        self._suspected.pop(silent, None)
+        if entry.broker == silent:
+            self._quorum.brokers.doubt(silent, f"it has shown no receipt for a batch within {self._ack:g} s")
 
     def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
         _, topic, partition = self._place

@@ -94,11 +94,8 @@ class StateReader:
                 refusals.append(declined)
                 if len(refusals) >= self._quorum.enough_to_refuse:
                     break
-            except (Gone, TimeoutError) as error:
-                self._quorum.brokers.failed(name)
-                problems[name] = str(error) or "it does not answer"
-            except ProofError as error:
-                self._quorum.brokers.distrust(name, str(error))
+            except (Gone, TimeoutError, ProofError) as error:
+                problems[name] = self._quorum.brokers.note(name, error)
         if not heard and refusals:
             raise refusals[0].refusal.error()
         if not heard:
