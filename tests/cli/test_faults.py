@@ -11,8 +11,8 @@ import pytest
 from tests.cli.commands import flat, parley
 from tests.node.network import LocalNetwork
 
-from parley.cli import local_setup, network_status
-from parley.cli.network_status import Member, Proof
+from parley.cli import local_setup, status_table
+from parley.cli.status_summary import Member, Proof
 
 
 @pytest.fixture(scope="module")
@@ -172,13 +172,13 @@ def test_the_status_says_who_can_prove_what_of_whom() -> None:
         member("charlie-1", 17, 21),
         member("delta-1", damage=("b/00 is gone",)),
     ]
-    assert network_status._proofs(members) == [
+    assert status_table.proofs(members) == [
         "alpha-1 signed two proposals in view 17 (proof held by bravo-1, charlie-1)",
         "alpha-1 signed two proposals in view 21 (proof held by charlie-1)",
     ]
-    assert network_status._damage(members) == ["delta-1 found damage: b/00 is gone"]
-    assert network_status._proofs([member("bravo-1", 17)]) == []  # of whom nobody has heard
-    many = network_status._proofs([member("alpha-1"), member("bravo-1", *range(9))])
+    assert status_table.damage(members) == ["delta-1 found damage: b/00 is gone"]
+    assert status_table.proofs([member("bravo-1", 17)]) == []  # of whom nobody has heard
+    many = status_table.proofs([member("alpha-1"), member("bravo-1", *range(9))])
     assert many[0] == "alpha-1 contradicted itself in 9 views; the last:"
     assert many[-1] == "alpha-1 signed two proposals in view 8 (proof held by bravo-1)"
-    assert len(many) == 1 + network_status.MAX_SHOWN
+    assert len(many) == 1 + status_table.MAX_SHOWN

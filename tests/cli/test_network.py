@@ -117,7 +117,9 @@ def test_status_without_a_quorum_is_no_success(network: Network, monkeypatch: py
     monkeypatch.setattr(Client, "status", status)
     ended = network.run("status", "--json", code=ExitCode.DOES_NOT_HOLD)
     assert not json.loads(ended.out)["layers"]["data"]["shards"]["0"]["quorum"]
-    assert ended.err == "parley: no quorum: 2 of 4 brokers answer, 3 are needed to go on\n"
+    assert ended.err == (
+        "parley: no quorum: 2 of 4 brokers vote, 3 are needed; not answering: charlie-1, delta-1\n"
+    )
     waited = network.run("status", "--wait", "0.1", code=ExitCode.UNREACHABLE)
     assert "not ready within 0.1 s: charlie-1 (down), delta-1 (down)\n" in waited.err
 

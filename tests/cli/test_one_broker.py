@@ -9,8 +9,8 @@ import pytest
 from tests.cli.commands import flat, parley, shell
 from tests.cli.conftest import Network
 
-from parley.cli.network_status import _reached, _unready
 from parley.cli.output import ExitCode
+from parley.cli.status_summary import reached, unready
 from parley.client.administration import BrokerStatus
 from parley.net.messages import PeerStatus, Status
 
@@ -37,17 +37,17 @@ def said(name: str, height: int, *, state: str = "ready", cut_off: str = "") -> 
 
 def test_waiting_ends_when_every_broker_can_be_spared() -> None:
     well = [said(name, 10) for name in NAMES]
-    assert _unready(well, 10) == {}
-    assert _unready([said("a", 9), *well[1:]], 10) == {"a": "at height 9 of 10"}
-    assert _unready([said("a", 10, state="recovering"), *well[1:]], 10) == {"a": "recovering"}
-    assert _unready([said("a", 10, cut_off="b"), *well[1:]], 10) == {"a": "not connected to b"}
+    assert unready(well, 10) == {}
+    assert unready([said("a", 9), *well[1:]], 10) == {"a": "at height 9 of 10"}
+    assert unready([said("a", 10, state="recovering"), *well[1:]], 10) == {"a": "recovering"}
+    assert unready([said("a", 10, cut_off="b"), *well[1:]], 10) == {"a": "not connected to b"}
     down = BrokerStatus("a", "o", "h:1", None, "refused")
-    assert _unready([down, *well[1:]], 10) == {"a": "down"}
-    assert _unready([down, said("b", 10, cut_off="a"), *well[2:]], 10) == {"a": "down"}  # b is not to blame
+    assert unready([down, *well[1:]], 10) == {"a": "down"}
+    assert unready([down, said("b", 10, cut_off="a"), *well[2:]], 10) == {"a": "down"}  # b is not to blame
 
 
 def test_one_liar_cannot_make_waiting_endless() -> None:
-    assert _reached([said("a", 10**9), said("b", 12), said("c", 11), said("d", 3)]) == 12
+    assert reached([said("a", 10**9), said("b", 12), said("c", 11), said("d", 3)]) == 12
 
 
 def test_one_broker_is_taken_away_and_brought_back(network: Network) -> None:

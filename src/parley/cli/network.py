@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -100,6 +101,7 @@ def starting(chosen: Chosen) -> str:
 
 
 def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
+    _listen()
     client = connect(
         genesis=chosen.file.genesis,
         identity=chosen.speaker(who, admin=admin),
@@ -112,6 +114,19 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
     return client
 
 
+class _Notes(logging.Handler):
+    """Tells the person at the command line what the client has to say: mostly which broker lies or is in doubt."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"parley: {record.getMessage()}")
+
+
+def _listen() -> None:
+    log = logging.getLogger("parley.client")
+    if not any(isinstance(one, _Notes) for one in log.handlers):
+        log.addHandler(_Notes(logging.WARNING))
+
+
 def _waiting() -> Callable[[ParleyError], None]:
     """Says that the command waits, and not again while it still does: if it gives up, the error has the details."""
     heard = float("-inf")
@@ -121,7 +136,9 @@ def _waiting() -> Callable[[ParleyError], None]:
         before, heard = heard, time.monotonic()
         if heard - before > STALLED_SECONDS:
             what = trouble.what if isinstance(trouble, Stalled) else "reaching a broker"
-            note(f"parley: {what}: no fresh result yet; giving up after {STALLED_SECONDS:g} s at most")
+            known = trouble.circumstances if isinstance(trouble, Stalled) else None
+            who = "" if known is None else f" ({known.counted})"
+            note(f"parley: {what}: no fresh result yet{who}; giving up after {STALLED_SECONDS:g} s at most")
 
     return tell
 
