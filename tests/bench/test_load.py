@@ -70,8 +70,10 @@ def test_only_what_is_acknowledged_within_the_window_counts() -> None:
     everything = finished(load, 0.0, times[-1] + 1)
     assert everything.publications == 4 * len(times)
     assert len(everything.latencies_us) == len(times)
+    assert everything.times == times
     within = [at for at in times if times[3] <= at < times[7]]
-    assert finished(load, times[3], times[7]).publications == 4 * len(within)
+    some = finished(load, times[3], times[7])
+    assert (some.publications, some.times) == (4 * len(within), within)
 
 
 def test_a_batch_that_fails_is_counted_as_that_and_told() -> None:

@@ -215,7 +215,10 @@ def test_without_a_peer_nothing_is_measured(fakes: Fake, tmp_path: Path) -> None
     fakes.needs = (Need("it", "get it", lambda: False, nothing),)
     ended = parley("bench", "peers", "--peers", "nats", "--messages", "100", home=tmp_path, code=2)
     assert ended.out == ""
-    assert "skipped: nats: no it here; get it with: get it; or all of it with --install" in ended.err
+    assert (
+        "skipped: nats: no it here; get it with: get it; or all of it with: parley bench peers --install"
+        in ended.err
+    )
     assert ended.err.endswith("parley: there is no peer to compare with\n")
 
 

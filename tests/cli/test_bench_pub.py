@@ -90,6 +90,7 @@ def test_four_brokers_give_the_keys_that_scripts_rely_on_and_leave_nothing(
     (run,) = found["runs"]
     assert run["publications"] % 100 == 0
     assert run["failed"] == 0
+    assert run["view_changes"] == found["view_changes"] >= 0
     assert run["publications_per_s"] == pytest.approx(run["publications"] / run["seconds"], rel=0.02)
     assert set(run["cpu"]) == {"org-1-1", "org-2-1", "org-3-1", "org-4-1", "client-1", "client-2"}
     assert list(tmp_path.iterdir()) == []

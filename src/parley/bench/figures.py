@@ -20,6 +20,7 @@ class Readings(Struct, frozen=True):
     brokers: tuple[Mapping[str, Usage], Mapping[str, Usage]]
     workers: tuple[Mapping[str, Usage], Mapping[str, Usage]]
     reports: list[Report]
+    view_changes: int | None = None
 
     @property
     def broker_cpu(self) -> dict[str, int]:
@@ -52,6 +53,7 @@ class Run(Figures):
     publications: int
     seconds: float
     failed: int
+    view_changes: int | None  # None: no broker told
     height: int
     cpu: dict[str, float]  # of each process, the share of a core
 
@@ -107,6 +109,7 @@ def run_of(readings: Readings) -> Run:
         publications=publications,
         seconds=round(seconds, 2),
         failed=sum(report.failed for report in reports),
+        view_changes=readings.view_changes,
         height=max(report.height for report in reports),
         cpu={name: round(us / 1e6 / seconds, 3) for name, us in (brokers | workers).items()},
     )

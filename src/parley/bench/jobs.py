@@ -43,6 +43,7 @@ class Report(Struct, forbid_unknown_fields=True, kw_only=True):
 
     publications: int = 0
     latencies_us: list[int] = []  # of batches, from handing them over to the certified receipt
+    times: list[float] = []  # when these receipts came
     deliveries: int = 0
     failed: int = 0  # batches
     problem: str = ""  # of the first failure

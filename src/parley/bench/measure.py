@@ -14,6 +14,7 @@ from parley.bench.errors import Unavailable
 from parley.bench.figures import Readings
 from parley.bench.jobs import Job, Window
 from parley.bench.network import Network, Settings
+from parley.bench.watch import view_changes
 from parley.bench.workers import Crew
 
 TOPIC = "bench"
@@ -60,15 +61,17 @@ async def measure(
     meanwhile: Meanwhile | None = None,
 ) -> Readings:
     """Start the load, wait until it has warmed up, and read what it does and costs for so many seconds."""
-    async with Crew(network.directory, jobs).running() as crew:
+    async with Crew(network.directory, jobs).running() as crew, network.watched() as watch:
         await crew.go()
         await asyncio.sleep(warm_up)
+        views = await watch.ask()
         begin, brokers, workers = time.monotonic(), network.usage(), crew.usage()
         end = begin + seconds
         if meanwhile is not None:
             await meanwhile(crew)
         await asyncio.sleep(max(0.0, end - time.monotonic()))
         end, brokers_after, workers_after = time.monotonic(), network.usage(), crew.usage()
+        changes = view_changes(views, await watch.ask())
         reports = await crew.reports(Window(begin, end))
     if not any(report.publications for report in reports):
         problem = next((report.problem for report in reports if report.problem), "")
@@ -76,7 +79,7 @@ async def measure(
             f"Nothing was acknowledged within {seconds:g} s{f': {problem}' if problem else ''}. Give it more --seconds, or "
             "look into the brokers' logs with --dir."
         )
-    return Readings(end - begin, (brokers, brokers_after), (workers, workers_after), reports)
+    return Readings(end - begin, (brokers, brokers_after), (workers, workers_after), reports, changes)
 
 
 def enough_in_flight(size: int, batch: int) -> int:

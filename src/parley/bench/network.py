@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from parley.bench.errors import Unavailable
 from parley.bench.usage import Usage, usage
+from parley.bench.watch import Watch
 from parley.client import Client, connect
 from parley.client.errors import ParleyError
 from parley.model.credentials import Identity
@@ -64,7 +65,7 @@ class Network:
         )
         self.brokers = local_brokers(directory, self.genesis)
         for broker in self.brokers:
-            _configure(broker.config, ROOM, settings or {})
+            configure(broker.config, ROOM, settings or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @asynccontextmanager
@@ -109,6 +110,19 @@ class Network:
     def administrator(self, organisation: int = 0) -> Client:
         path = identity_path(self.directory, self.organisations[organisation], "admin")
         return connect(genesis=self.genesis, identity=path)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[Watch]:
+        """Connections through which brokers are asked how they are."""
+        path = identity_path(self.directory, self.organisations[0], "admin")
+        clients = {
+            broker.name: connect(genesis=self.genesis, identity=path, brokers=[broker.name])
+            for broker in self.brokers
+        }
+        try:
+            yield Watch(clients)
+        finally:
+            await asyncio.gather(*(client.close() for client in clients.values()))
 
     async def register(self, name: str, count: int) -> list[Path]:
         """So many new clients, each at another organisation than the one before; the files of their identities."""
@@ -165,7 +179,7 @@ async def _all_registered(admin: Client, identities: list[Identity]) -> None:
         )
 
 
-def _configure(path: Path, *additions: Settings) -> None:
+def configure(path: Path, *additions: Settings) -> None:
     """Add settings to a broker's configuration; later ones win."""
     found: dict[str, Any] = tomllib.loads(path.read_text())
     for addition in additions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ class Result(Figures):
     clients: int
     in_flight: int
     seconds: float
+    view_changes: int | None  # in all runs; None: no broker told
     spread: float
     median_publications_per_s: float
     filesystem: str
@@ -84,6 +85,7 @@ async def publish(
         clients=plan.clients,
         in_flight=plan.in_flight,
         seconds=plan.seconds,
+        view_changes=_sum_of(run.view_changes for run in runs),
         spread=spread(rates),
         median_publications_per_s=round(statistics.median(rates), 1),
         filesystem=kind,
@@ -106,3 +108,13 @@ async def _record(profiler: Profiler, network: Network, crew: Crew) -> None:
     names = [network.brokers[0].name, network.brokers[-1].name]
     client = crew.workers[0]
     await profiler.record({name: network.pids[name] for name in names} | {client.name: client.pid})
+
+
+def _sum_of(counts: Iterable[int | None]) -> int | None:
+    """None if one of them is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

@@ -102,6 +102,7 @@ class PublishingLoad:
         report = Report(
             publications=sum(self._counts[place] for place in within),
             latencies_us=[round(1e6 * self._latencies[place]) for place in within],
+            times=[self._times[place] for place in within],
             failed=self._failed,
             problem=self._problem,
             height=0 if self._client is None else self._client.height,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from parley.chaos.history import Full, History, Span
-from parley.chaos.proxy import Flow
 from parley.consensus.committee import faults as bearable
+from parley.localnet.proxy import Flow
 
 if TYPE_CHECKING:  # it needs the extra `node`, and plans are made without
     from parley.chaos.expensive.crew import Crew

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parley.chaos.gauges import Peaks, peak_memory, scrape
 from parley.chaos.identities import administrator, new_identity
-from parley.chaos.proxy import Proxy
+from parley.localnet.proxy import Proxy
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis, Timeouts
 from parley.node.processes import free_addresses, local_brokers, stop

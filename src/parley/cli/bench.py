@@ -12,7 +12,7 @@ from msgspec import Struct
 from rich.table import Table
 
 from parley.bench.figures import spread
-from parley.cli import bench_growth, bench_load, bench_match, bench_peers, bench_spark, output
+from parley.cli import bench_failover, bench_growth, bench_load, bench_match, bench_peers, bench_spark, output
 from parley.cli.bench_memory import Memory
 from parley.consensus.record import COPIES, recover_record
 from parley.consensus.types import Instance
@@ -175,6 +175,7 @@ for _command in (
     bench_load.sub,
     bench_load.latency,
     bench_load.idle,
+    bench_failover.failover,
     bench_growth.memory,
     bench_growth.growth,
     bench_peers.peers,

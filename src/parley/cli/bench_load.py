@@ -229,6 +229,7 @@ def _told(result: bench_pub.Result) -> RenderableType:
         "clients",
         "MB",
         "failed",
+        "view changes",
     )
     table = output.table(columns, (), left=(), title=title)
     for number, run in enumerate(result.runs, 1):
@@ -243,6 +244,7 @@ def _told(result: bench_pub.Result) -> RenderableType:
             f"{run.cpu_us_client:.1f}",
             f"{run.rss_mb:.0f}",
             str(run.failed),
+            "?" if run.view_changes is None else str(run.view_changes),
             style="bold" if best else "",
         )
     return Group(table, Text(f"best of {len(result.runs)}; spread {result.spread:.0%}"))

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from parley.bench.figures import Case, spread
 from parley.bench.peers.client import Reading, measure
 from parley.bench.peers.kafka import Kafka
 from parley.bench.peers.nats import Nats
+from parley.bench.peers.needs import Need
 from parley.bench.peers.rabbitmq import RabbitMQ
 from parley.bench.peers.systems import Parley, Running, System, Variant
 from parley.bench.usage import filesystem
@@ -41,6 +43,10 @@ class Plan:
     runs: int = 3
     install: bool = False
     keep: bool = False  # what the systems have written
+
+
+class Needy(Protocol):
+    needs: tuple[Need, ...]
 
 
 class Skipped(Struct):
@@ -137,7 +143,7 @@ async def compare(home: Path, plan: Plan, advance: Callable[[int], None]) -> Res
     skipped = []
     for peer in plan.peers:
         wanted = PEERS[peer]()
-        if reason := await _missing(wanted[0], install=plan.install):
+        if reason := await missing(wanted[0], install=plan.install):
             skipped.append(Skipped(peer, reason))
         else:
             systems += wanted
@@ -212,7 +218,7 @@ def _measured(name: str, size: int, runs: list[Reading]) -> Measured:
     )
 
 
-async def _missing(system: System, *, install: bool) -> str:
+async def missing(system: Needy, *, install: bool) -> str:
     """Empty if all that the system needs is there, or could be had."""
     for need in system.needs:
         if install and not need.is_there():
@@ -226,7 +232,7 @@ async def _missing(system: System, *, install: bool) -> str:
     what = " and ".join(need.what for need in missing)
     ways = dict.fromkeys(need.how for need in missing)
     how = "; ".join(way for way in ways if not any(way != other and way in other for other in ways))
-    return f"no {what} here; get it with: {how}; or all of it with --install"
+    return f"no {what} here; get it with: {how}; or all of it with: parley bench peers --install"
 
 
 def _warm_up(messages: int) -> int:

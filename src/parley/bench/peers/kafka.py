@@ -61,6 +61,12 @@ class Kafka:
 
     @asynccontextmanager
     async def running(self, directory: Path, sizes: tuple[int, ...]) -> AsyncIterator[Running]:  # noqa: ARG002
+        async with self.cluster(directory) as (servers, brokers):
+            yield Running(servers.usage, lambda variant, size: variant.job(self.name, brokers, size))
+
+    @asynccontextmanager
+    async def cluster(self, directory: Path) -> AsyncIterator[tuple[Servers, list[str]]]:
+        """The processes `kafka-0` and so on, and the addresses for clients, in this order."""
         addresses = free_addresses(2 * NODES, directory)
         brokers, controllers = addresses[:NODES], addresses[NODES:]
         java = ["java", *JAVA, "-cp", f"{self._jars}/*"]
@@ -73,7 +79,7 @@ class Kafka:
                 await servers.ended(f"format-{number}", FORMAT_SECONDS)
             for number, config in enumerate(configs):
                 servers.start(f"kafka-{number}", [*java, "kafka.Kafka", config])
-            yield Running(servers.usage, lambda variant, size: variant.job(self.name, brokers, size))
+            yield servers, brokers
 
 
 def _config(directory: Path, number: int, brokers: list[str], controllers: list[str]) -> Path:

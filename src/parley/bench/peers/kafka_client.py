@@ -35,7 +35,7 @@ class KafkaPublisher:
         admin = library("confluent_kafka.admin").AdminClient(
             {"bootstrap.servers": settings["bootstrap.servers"], "log_level": 0}  # servers that start refuse
         )
-        await eventually(lambda: self._make_topic(admin), kafka.KafkaException, NotAcknowledged)
+        await eventually(lambda: make_topic(admin, self._job), kafka.KafkaException, NotAcknowledged)
         if self._job.batch:
             settings["batch.num.messages"] = self._job.batch
         self._producer = kafka.Producer(settings)
@@ -68,19 +68,22 @@ class KafkaPublisher:
         else:
             self._problem = self._problem or f"Kafka said: {error}."
 
-    async def _make_topic(self, admin: Any) -> None:  # noqa: ANN401
-        kafka, job = library("confluent_kafka"), self._job
-        config = {"min.insync.replicas": "2"} | ({"flush.messages": "1"} if job.synced else {})
-        topic = library("confluent_kafka.admin").NewTopic(
-            job.target, num_partitions=1, replication_factor=REPLICAS, config=config
-        )
-        made = admin.create_topics([topic], request_timeout=ASK_SECONDS)[job.target]
-        try:
-            await asyncio.to_thread(made.result)
-        except kafka.KafkaException as error:
-            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        found = await asyncio.to_thread(admin.list_topics, job.target, ASK_SECONDS)
-        partition = found.topics[job.target].partitions.get(0)
-        if partition is None or partition.leader < 0 or len(partition.isrs) < REPLICAS:
-            raise NotAcknowledged(f"The topic {job.target} has not yet all its replicas in sync.")
+
+async def make_topic(admin: Any, job: Job) -> int:  # noqa: ANN401
+    """If it is not there yet. The number of the broker that leads it, when all replicas are in sync."""
+    kafka = library("confluent_kafka")
+    config = {"min.insync.replicas": "2"} | ({"flush.messages": "1"} if job.synced else {})
+    topic = library("confluent_kafka.admin").NewTopic(
+        job.target, num_partitions=1, replication_factor=REPLICAS, config=config
+    )
+    made = admin.create_topics([topic], request_timeout=ASK_SECONDS)[job.target]
+    try:
+        await asyncio.to_thread(made.result)
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    found = await asyncio.to_thread(admin.list_topics, job.target, ASK_SECONDS)
+    partition = found.topics[job.target].partitions.get(0)
+    if partition is None or partition.leader < 0 or len(partition.isrs) < REPLICAS:
+        raise NotAcknowledged(f"The topic {job.target} has not yet all its replicas in sync.")
+    return int(partition.leader)

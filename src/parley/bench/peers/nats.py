@@ -48,6 +48,12 @@ class Nats:
 
     @asynccontextmanager
     async def running(self, directory: Path, sizes: tuple[int, ...]) -> AsyncIterator[Running]:  # noqa: ARG002
+        async with self.cluster(directory) as (servers, clients):
+            yield Running(servers.usage, lambda variant, size: variant.job(self.name, clients, size))
+
+    @asynccontextmanager
+    async def cluster(self, directory: Path) -> AsyncIterator[tuple[Servers, list[str]]]:
+        """The processes `nats-0` and so on, and the addresses for clients, in this order."""
         server = find_program("nats-server")
         assert server is not None, "its needs were looked at"
         addresses = free_addresses(2 * SERVERS, directory)
@@ -57,7 +63,7 @@ class Nats:
                 path = directory / f"server-{number}.conf"
                 path.write_text(self._config(directory, number, clients[number], routes[number], routes))
                 servers.start(f"nats-{number}", [server, "-c", path])
-            yield Running(servers.usage, lambda variant, size: variant.job(self.name, clients, size))
+            yield servers, clients
 
     def _config(self, directory: Path, number: int, client: str, route: str, routes: list[str]) -> str:
         sync = "sync_interval: always" if self._synced else ""

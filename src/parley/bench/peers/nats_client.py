@@ -47,7 +47,7 @@ class NatsPublisher:
         """Connect to the leader of the stream, which saves its messages a way."""
         nats = library("nats")
         seeking = await eventually(self._connect_to_any, OSError, nats.errors.Error)
-        leader = await eventually(lambda: self._make_stream(seeking), nats.errors.Error, NotAcknowledged)
+        leader = await eventually(lambda: make_stream(seeking, self._job), nats.errors.Error, NotAcknowledged)
         await seeking.close()
         for server in self._job.servers:
             self._connection = await nats.connect(f"nats://{server}", allow_reconnect=False)
@@ -69,26 +69,6 @@ class NatsPublisher:
     async def _connect_to_any(self) -> Any:  # noqa: ANN401
         servers = [f"nats://{server}" for server in self._job.servers]
         return await library("nats").connect(servers, allow_reconnect=False)
-
-    async def _make_stream(self, connection: Any) -> str:  # noqa: ANN401
-        """Its leader, when all replicas are up to date."""
-        api, job = library("nats.js.api"), self._job
-        config = api.StreamConfig(
-            name=job.target,
-            subjects=[job.target],
-            num_replicas=REPLICAS,
-            storage=api.StorageType.FILE,
-            allow_atomic=True if job.batch else None,
-        )
-        stream = connection.jetstream()
-        await stream.add_stream(config)  # changes nothing if it is there
-        cluster = (await stream.stream_info(job.target)).cluster
-        current = [one for one in cluster.replicas or [] if one.current]
-        if not cluster.leader or len(current) < REPLICAS - 1:
-            raise NotAcknowledged(
-                f"The stream has {len(current)} replicas besides its leader {cluster.leader}."
-            )
-        return str(cluster.leader)
 
     async def _publish_one_by_one(self, count: int) -> None:
         room, settled = asyncio.Semaphore(self._job.in_flight), asyncio.get_running_loop().create_future()
@@ -133,3 +113,22 @@ class NatsPublisher:
         if ack.error is not None or not ack.seq or ack.count != expected:
             return NotAcknowledged(f"NATS answered {data.decode(errors='replace')}.")
         return None
+
+
+async def make_stream(connection: Any, job: Job) -> str:  # noqa: ANN401
+    """If it is not there yet. Its leader, when all replicas are up to date."""
+    api = library("nats.js.api")
+    config = api.StreamConfig(
+        name=job.target,
+        subjects=[job.target],
+        num_replicas=REPLICAS,
+        storage=api.StorageType.FILE,
+        allow_atomic=True if job.batch else None,
+    )
+    stream = connection.jetstream()
+    await stream.add_stream(config)  # changes nothing if it is there
+    cluster = (await stream.stream_info(job.target)).cluster
+    current = [one for one in cluster.replicas or [] if one.current]
+    if not cluster.leader or len(current) < REPLICAS - 1:
+        raise NotAcknowledged(f"The stream has {len(current)} replicas besides its leader {cluster.leader}.")
+    return str(cluster.leader)

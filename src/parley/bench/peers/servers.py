@@ -24,6 +24,7 @@ class Servers:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._commands: dict[str, tuple[Sequence[str | Path], Mapping[str, str] | None]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     async def __aenter__(self) -> Self:
@@ -46,6 +47,7 @@ class Servers:
         self._processes.clear()
 
     def start(self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
+        self._commands[name] = (command, env)
         with self._log(name).open("ab") as sink:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - programs that were looked up by name
                 list(map(str, command)),
@@ -56,6 +58,16 @@ class Servers:
                 env=None if env is None else {**os.environ, **env},
                 start_new_session=True,
             )
+
+    def kill(self, name: str) -> None:
+        """With all that it started, as when its machine fails."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def restart(self, name: str) -> None:
+        """One that was killed, with what it has left on the disk."""
+        self.start(name, *self._commands[name])
 
     async def ended(self, name: str, seconds: float) -> None:
         """Wait for a process that does something and ends."""

@@ -17,9 +17,9 @@ from parley.chaos.expensive.attackers import Attackers
 from parley.chaos.expensive.attacks import ATTACKS
 from parley.chaos.expensive.jobs import MAX_LINE, Job, Told
 from parley.chaos.expensive.outcome import Outcome
-from parley.chaos.proxy import Proxy
 from parley.client.connection import Declined, Gone
 from parley.client.errors import ParleyError
+from parley.localnet.proxy import Proxy
 from parley.node.provision import read_genesis
 
 # Another address than everybody else's, because brokers count what comes from one address together.

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from parley.chaos.proxy import CHUNK, Flow, Proxy
+from parley.localnet.proxy import CHUNK, Flow, Proxy
 
 SECONDS = 20.0
 

@@ -1,0 +1,1 @@
+"""What networks on this machine need besides brokers: links between them that can be cut."""
