@@ -1,6 +1,6 @@
 """The machine, one input at a time: what it does, in which order, and what it waits for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from tests.consensus.world import (
     VIEW_TIMEOUT,
     Cluster,
     Solo,
+    TwoLeaders,
     committed,
     kinds,
     only,
@@ -50,7 +51,7 @@ from parley.consensus.leader.cwa_plus import CwaPlus
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.machine import MAX_AHEAD, WINDOW
 from parley.consensus.safety import initial_state
-from parley.consensus.types import Block, Certificates, Header, Timeout, Vote
+from parley.consensus.types import Block, Certificates, Timeout, Vote
 from parley.crypto.qc import voters
 
 COMMITTEE = Committee()
@@ -182,16 +183,6 @@ def test_a_candidate_that_was_abandoned_meanwhile_gets_no_vote() -> None:
     effects = machine.receive(Certificates(COMMITTEE.qc(B2), None))
     assert only(Prune, effects) == [Prune((fork.id,))]
     assert machine.feed(BatchesReady(fork.id)) == []
-
-
-class TwoLeaders:
-    """A view has one leader by QC and another by TC, as P8 allows."""
-
-    memory = 0
-
-    def leader(self, view: int, entered_by: EnteredBy, ancestry: Iterable[Header]) -> int:
-        del ancestry
-        return (view + (entered_by is EnteredBy.TC)) % 4
 
 
 def test_of_two_legal_proposals_in_a_view_the_first_gets_the_vote() -> None:

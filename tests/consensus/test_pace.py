@@ -48,7 +48,7 @@ def test_a_leader_waits_while_the_parent_with_batches_is_young_and_proposes_all_
     None
 ):
     machine = leading(FULL, now=1_010)
-    assert machine.feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), 15)]
+    assert only(SetTimer, machine.feed(Payload(2, (NEW,)))) == [SetTimer(PaceOver(2), 15)]
     assert machine.feed(PayloadAvailable()) == []  # no further timer, no second question
     machine.now = 1_025
     assert machine.feed(TimerFired(PaceOver(2))) == [RequestPayload(2, frozenset(FULL.batches))]
@@ -57,7 +57,7 @@ def test_a_leader_waits_while_the_parent_with_batches_is_young_and_proposes_all_
 
 @pytest.mark.parametrize(("now", "wait"), [(1_000, 25), (1_001, 24), (1_024, 1)])
 def test_it_waits_until_the_parent_is_as_old_as_the_pace(now: int, wait: int) -> None:
-    assert leading(FULL, now).feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), wait)]
+    assert only(SetTimer, leading(FULL, now).feed(Payload(2, (NEW,)))) == [SetTimer(PaceOver(2), wait)]
 
 
 @pytest.mark.parametrize("now", [1_025, 1_026, 50_000])
@@ -69,7 +69,7 @@ def test_it_does_not_wait_once_the_parent_is_as_old_as_the_pace(now: int) -> Non
 def test_a_proposer_whose_clock_is_ahead_makes_nobody_wait_longer_than_the_pace(ahead: int) -> None:
     parent = COMMITTEE.block(batches=MANY, time=5_000 + ahead)
     machine = leading(parent, now=5_000)
-    assert machine.feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), PACE)]
+    assert only(SetTimer, machine.feed(Payload(2, (NEW,)))) == [SetTimer(PaceOver(2), PACE)]
     machine.now += PACE
     machine.feed(TimerFired(PaceOver(2)))
     assert proposed(machine, NEW) == [(NEW,)]
@@ -80,7 +80,9 @@ def test_a_proposer_whose_clock_is_ahead_makes_nobody_wait_longer_than_the_pace(
 )
 def test_the_fuller_the_parent_the_longer_it_waits_up_to_the_pace(batches: int, wait: int) -> None:
     parent = COMMITTEE.block(batches=tuple(map(batch, range(100, 100 + batches))), time=1_000)
-    assert leading(parent, now=1_000).feed(Payload(2, (NEW,))) == [SetTimer(PaceOver(2), wait)]
+    assert only(SetTimer, leading(parent, now=1_000).feed(Payload(2, (NEW,)))) == [
+        SetTimer(PaceOver(2), wait)
+    ]
 
 
 def test_a_leader_that_waits_tells_the_others_of_the_certificate_that_it_has_formed() -> None:
@@ -116,7 +118,7 @@ def test_a_leader_that_waited_for_something_to_propose_proposes_it_at_once() -> 
     for height in (1, 2):
         machine.feed(Executed(height, roots_at(height)))
     machine.receive(Certificates(COMMITTEE.qc(b4), None))
-    assert machine.feed(Payload(5, ())) == [SetTimer(Heartbeat(5), HEARTBEAT)]
+    assert only(SetTimer, machine.feed(Payload(5, ()))) == [SetTimer(Heartbeat(5), HEARTBEAT)]
     assert only(RequestPayload, machine.feed(PayloadAvailable())) == [RequestPayload(5, frozenset())]
     assert [block.batches for block in sent(Proposal, machine.feed(Payload(5, (NEW,))))] == [(NEW,)]
 
@@ -170,7 +172,7 @@ def test_a_higher_qc_of_an_unknown_block_while_it_waits_stops_the_proposal_until
     machine = Solo(COMMITTEE, 3, pace=PACE, now=1_010)
     machine.propose(FULL)
     machine.receive(Certificates(COMMITTEE.qc(FULL), COMMITTEE.tc(2, 1)))
-    assert machine.feed(Payload(3, (NEW,))) == [SetTimer(PaceOver(3), 15)]
+    assert only(SetTimer, machine.feed(Payload(3, (NEW,)))) == [SetTimer(PaceOver(3), 15)]
     second = COMMITTEE.block(FULL, batches=(batch(9),))
     assert kinds(machine.receive(Certificates(COMMITTEE.qc(second), None))) == [RequestBlocks]
     assert machine.feed(TimerFired(PaceOver(3))) == []
@@ -185,12 +187,12 @@ def test_a_leader_that_waited_for_anything_and_then_for_the_pace_sets_one_timer(
     machine = Solo(COMMITTEE, 3, pace=PACE, now=1_010)
     machine.propose(EMPTY)
     machine.receive(Certificates(COMMITTEE.qc(EMPTY), COMMITTEE.tc(2, 1)))
-    assert machine.feed(Payload(3, ())) == [SetTimer(Heartbeat(3), HEARTBEAT)]
+    assert only(SetTimer, machine.feed(Payload(3, ()))) == [SetTimer(Heartbeat(3), HEARTBEAT)]
     full = COMMITTEE.block(EMPTY, batches=MANY)
     machine.receive(Certificates(COMMITTEE.qc(full), None))
     machine.feed(machine.verifier.chain((full,), COMMITTEE.qc(full)))
     machine.feed(PayloadAvailable())
-    assert machine.feed(Payload(3, (NEW,))) == [SetTimer(PaceOver(3), 16)]
+    assert only(SetTimer, machine.feed(Payload(3, (NEW,)))) == [SetTimer(PaceOver(3), 16)]
     assert kinds(machine.feed(PayloadAvailable())) == [RequestWork]
     assert machine.feed(TimerFired(Heartbeat(3))) == []
     assert kinds(machine.feed(TimerFired(PaceOver(3)))) == [RequestPayload]

@@ -85,9 +85,17 @@ def test_a_leader_with_nothing_to_propose_shows_its_qc_and_waits() -> None:
     ]
 
 
-def test_a_leader_that_did_not_make_the_qc_only_waits() -> None:
+def test_a_leader_that_was_shown_the_qc_shows_it_to_all() -> None:
+    """Who collected the votes in its place shows it to the leader alone."""
     machine = solo(2, B1)
     machine.receive(Certificates(COMMITTEE.qc(B1), None))
+    assert sent(Certificates, machine.feed(Payload(2, ()))) == [Certificates(COMMITTEE.qc(B1), None)]
+
+
+def test_a_leader_after_a_failed_view_only_waits() -> None:
+    """All who are in this view know the TC that opened it."""
+    machine = solo(2)
+    machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
     assert machine.feed(Payload(2, ())) == [SetTimer(Heartbeat(2), HEARTBEAT)]
 
 
@@ -127,7 +135,7 @@ def test_a_leader_waits_once_every_payload_is_covered() -> None:
         machine.feed(Executed(height, roots_at(height)))
     machine.receive(Certificates(COMMITTEE.qc(b4), None))
     assert b4.header.executed_height == FULL.height
-    assert machine.feed(Payload(5, ())) == [SetTimer(Heartbeat(5), HEARTBEAT)]
+    assert only(SetTimer, machine.feed(Payload(5, ()))) == [SetTimer(Heartbeat(5), HEARTBEAT)]
 
 
 def test_a_payload_that_comes_while_the_parent_is_missing_is_asked_for_again() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 from tests.consensus.chains import Committee, batch
-from tests.consensus.world import HEARTBEAT, VIEW_TIMEOUT, Cluster, Solo, kinds, only, sent
+from tests.consensus.world import HEARTBEAT, VIEW_TIMEOUT, Cluster, Solo, TwoLeaders, kinds, only, sent
 
 from parley.consensus.events import (
     Broadcast,
@@ -21,6 +21,7 @@ from parley.consensus.events import (
     ViewTimer,
     WorkPending,
 )
+from parley.consensus.leader.protocol import EnteredBy
 from parley.consensus.machine import Config
 from parley.consensus.types import Certificates, Timeout, Vote
 
@@ -185,14 +186,66 @@ def test_if_the_next_leader_is_gone_all_are_shown_the_certificate_and_enter_its_
     assert only(Broadcast, effects) == [Broadcast(Certificates(machine.machine.high_qc.qc, None))]
 
 
-def test_votes_go_to_all_if_none_that_should_collect_them_can_be_reached() -> None:
-    block = COMMITTEE.block()
-    votes = {}
-    for gone in ((), (2,)):  # member 2 leads next
-        machine = Solo(COMMITTEE, 0)
-        for member in gone:
-            machine.feed(Connection(member, up=False))
-        votes[gone] = [
-            effect.to for effect in only(Send, machine.propose(block)) if isinstance(effect.message, Vote)
-        ]
-    assert votes == {(): [2], (2,): [1, 2, 3]}
+def votes_to(effects: Iterable[Effect]) -> list[int]:
+    return [effect.to for effect in only(Send, effects) if isinstance(effect.message, Vote)]
+
+
+@pytest.mark.parametrize("gone", range(1, 4))
+def test_votes_go_to_all_if_one_that_should_collect_them_cannot_be_reached(gone: int) -> None:
+    leaders = TwoLeaders()
+    collectors = {leaders.leader(2, entered_by, ()) for entered_by in EnteredBy}
+    machine = Solo(COMMITTEE, 0, leaders=leaders)
+    machine.feed(Connection(gone, up=False))
+    effects = machine.propose(COMMITTEE.block(proposer=leaders.leader(1, EnteredBy.QC, ())))
+    assert set(votes_to(effects)) == ({1, 2, 3} if gone in collectors else collectors - {0})
+
+
+def relayed(effects: Iterable[Effect], vote: Vote) -> list[Send]:
+    """What a member sends besides its own vote, because it has got this one."""
+    own = [
+        effect
+        for effect in only(Send, effects)
+        if isinstance(effect.message, Vote) and effect.message != vote
+    ]
+    return [effect for effect in only(Send, effects) if effect not in own]
+
+
+def test_a_vote_that_others_collect_is_passed_on_to_them() -> None:
+    """Member 3 cannot reach member 2, who leads next."""
+    machine = Solo(COMMITTEE, 0)
+    machine.propose(B1)
+    vote = COMMITTEE.vote(B1, 3)
+    assert machine.receive(vote) == [Send(2, vote)]
+    assert only(Send, machine.receive(vote)) == []  # once is enough
+
+
+def test_the_proposers_vote_is_passed_on_with_its_proposal() -> None:
+    """Member 1 leads and cannot reach member 2, who collects the votes: that one has not got the block."""
+    vote, proposal = COMMITTEE.vote(B1, 1), COMMITTEE.proposal(B1)
+    for order in ((proposal, vote), (vote, proposal)):
+        machine = Solo(COMMITTEE, 3)
+        effects = [effect for message in order for effect in machine.receive(message)]
+        assert relayed(effects, vote) == [Send(2, proposal), Send(2, vote)]
+
+
+def test_one_more_than_the_faulty_pass_a_vote_on_and_no_one_else() -> None:
+    committee = Committee(7)
+    block = committee.block()
+    passing = []
+    for index in range(7):
+        machine = Solo(committee, index)
+        machine.propose(block)
+        vote = committee.vote(block, 1)
+        if relayed(machine.receive(vote), vote):
+            passing.append(index)
+    assert passing == [3, 4, 5], "member 1 has signed it and member 2 collects it"
+
+
+def test_votes_are_not_passed_on_to_who_cannot_be_reached_nor_after_their_view() -> None:
+    vote = COMMITTEE.vote(B1, 3)
+    machine = Solo(COMMITTEE, 0)
+    machine.propose(B1)
+    machine.feed(Connection(2, up=False))
+    assert only(Send, machine.receive(vote)) == []
+    early = Solo(COMMITTEE, 0)
+    assert only(Send, early.receive(COMMITTEE.vote(COMMITTEE.block(view=2, proposer=2), 3))) == []

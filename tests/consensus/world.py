@@ -12,12 +12,12 @@ from parley.consensus import events
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import Effect, Evidence, Input, Message, Refuse
 from parley.consensus.forest import Forest
-from parley.consensus.leader.protocol import LeaderScheme
+from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.leader.round_robin import RoundRobin
 from parley.consensus.machine import Config, Machine
 from parley.consensus.record import SLOTS, SafetyState, encode_record, recover_record
 from parley.consensus.safety import SafetyRules, initial_state
-from parley.consensus.types import Block, Certificates, Proposal, Roots, Timeout, Vote
+from parley.consensus.types import Block, Certificates, Header, Proposal, Roots, Timeout, Vote
 
 VIEW_TIMEOUT = 1_000
 LONGEST_TIMEOUT = 4_000
@@ -61,6 +61,16 @@ def build(
         roots=roots or {0: roots_at(0)},
     )
     return machine, safety
+
+
+class TwoLeaders:
+    """A view has one leader by QC and another by TC, as P8 allows."""
+
+    memory = 0
+
+    def leader(self, view: int, entered_by: EnteredBy, ancestry: Iterable[Header]) -> int:
+        del ancestry
+        return (view + (entered_by is EnteredBy.TC)) % 4
 
 
 def only(kind: type[E], effects: Iterable[Effect]) -> list[E]:

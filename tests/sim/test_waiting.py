@@ -1,6 +1,6 @@
 """What one cut link, a gap in a client's sequence or a batch kept from the leader may not cost: a view (P29)."""
 
-from itertools import permutations
+from itertools import combinations
 
 import pytest
 
@@ -20,29 +20,28 @@ def idle(nodes: int = 4, leaders: str = "round-robin") -> Simulation:
     return simulation
 
 
+@pytest.mark.parametrize("ends", list(combinations(range(3), 2)))
 @pytest.mark.parametrize(
-    ("nodes", "leaders"), [(4, "round-robin"), (7, "round-robin"), (7, "cwa+"), (10, "cwa+")]
+    ("nodes", "leaders"), [(4, "round-robin"), (4, "cwa+"), (7, "round-robin"), (7, "cwa+")]
 )
 @pytest.mark.parametrize("batches", [0, 1_000])
-def test_one_cut_link_and_hasty_liars_do_not_fail_the_views_of_an_honest_leader(
-    nodes: int, leaders: str, batches: int, monkeypatch: pytest.MonkeyPatch
+def test_one_cut_link_and_hasty_liars_do_not_fail_the_views_of_honest_leaders(
+    nodes: int, leaders: str, batches: int, ends: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does cwa+ charge it. The two are not neighbours in the round: one would miss what it has to collect votes for.
-
-    With four members under cwa+ the other one collects the votes alone in every twelfth view.
-    """
-    monkeypatch.setattr(scenario, "SHORTEST_TIMEOUT", 400)
+    """Nor does cwa+ charge them. What one end of the link should collect comes to it through the others."""
+    monkeypatch.setattr(scenario, "SHORTEST_TIMEOUT", 320)
     monkeypatch.setattr(scenario, "VIEW_TIMEOUT", 2_000)
     liars = faults(nodes)
     simulation = Simulation(nodes, liars, 3, actors=["hasty"] * liars, leaders=leaders, batches=batches)
     world = simulation.world
-    honest = [host.index for host in world.correct]
-    leader, other = next((a, b) for a, b in permutations(honest, 2) if (a - b) % nodes not in (1, nodes - 1))
+    one, other = (world.correct[end].index for end in ends)
     simulation.start()
-    world.network.cut([(leader, other), (other, leader)])
-    world.run(60 * SECONDS)
-    assert world.hosts[leader].committed > 100
-    assert leader not in world.failed_views.values()
+    world.network.cut([(one, other), (other, one)])
+    world.run(5 * SECONDS)  # it is noticed
+    world.failed_views.clear()
+    world.run(45 * SECONDS)
+    assert world.hosts[one].committed > 100
+    assert not world.failed_views
 
 
 @pytest.mark.parametrize(("nodes", "leaders"), [(4, "round-robin"), (4, "cwa+"), (7, "cwa+")])

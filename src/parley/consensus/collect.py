@@ -19,7 +19,7 @@ from parley.consensus.events import (
     VerifiedTimeout,
     VerifiedVote,
 )
-from parley.consensus.types import QC, TC, Instance, Proposal, Timeout, Vote
+from parley.consensus.types import QC, TC, Header, Instance, Proposal, Timeout, Vote
 from parley.crypto.qc import QCScheme
 
 
@@ -72,6 +72,11 @@ class Proposals:
         new = _accuse(self._accused, key)
         return ProposalResult(Outcome.EQUIVOCATION, DoubleProposal(first, proposal) if new else None)
 
+    def first(self, header: Header) -> Proposal | None:
+        """The proposal with this header, unless its proposer had proposed something else before."""
+        found = self._first.get((header.view, header.proposer))
+        return found if found is not None and found.header == header else None
+
     def forget_below(self, view: int) -> None:
         self._first = {key: proposal for key, proposal in self._first.items() if key[0] >= view}
         self._accused = {key for key in self._accused if key[0] >= view}
@@ -103,14 +108,17 @@ class Votes:
             return VoteResult(Outcome.QUORUM, qc=self._certificate(vote.view, vote.block, same))
         return VoteResult(Outcome.ENOUGH if len(same) == self._quorum else Outcome.ADDED)
 
+    def of(self, view: int, block: bytes) -> list[Vote]:
+        """Those that are here for this block."""
+        return [vote for vote in self._by_view.get(view, {}).values() if vote.block == block]
+
     def close(self, view: int, block: bytes) -> VerifiedQC | None:
         """The QC of all votes that are here for this block, if they are a quorum."""
         same = self._for(view, block)
         return None if len(same) < self._quorum else self._certificate(view, block, same)
 
     def _for(self, view: int, block: bytes) -> dict[int, bytes]:
-        votes = self._by_view.get(view, {})
-        return {vote.signer: vote.signature for vote in votes.values() if vote.block == block}
+        return {vote.signer: vote.signature for vote in self.of(view, block)}
 
     def _certificate(self, view: int, block: bytes, votes: dict[int, bytes]) -> VerifiedQC:
         return VerifiedQC(QC(self._instance.epoch, view, block, self._scheme.aggregate(votes)))

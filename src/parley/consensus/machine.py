@@ -306,6 +306,8 @@ class Machine:
             if block.batches:
                 self._effects.append(RequestBatches(block))
                 self._effects += self._waiting.proposed(self._now)
+            for vote in self._votes.of(block.view, block.id):  # which came before it
+                self._relay(vote)
             self._try_vote(block.id)
 
     def _extend(self, block: Block, *, sync: bool) -> None:
@@ -335,20 +337,50 @@ class Machine:
             self._send_vote(vote)
 
     def _send_vote(self, vote: Vote) -> None:
-        """To the next leader and, in case it keeps the QC, to who leads if the view fails: a faulty one can then neither
-        stop the chain nor have the proposer blamed for the view (R9). If neither can be reached, to all.
+        """To those who collect it; if one of them cannot be reached, to all, who pass it on."""
+        collectors = self._collectors(vote)
+        everyone = range(self._config.instance.size)
+        receivers = collectors if all(map(self._waiting.can_reach, collectors)) else everyone
+        self._effects += [Send(member, vote) for member in receivers if member != self._config.index]
+        if self._config.index in receivers:
+            self._on_vote(VerifiedVote(vote))
+
+    def _collectors(self, vote: Vote) -> tuple[int, ...]:
+        """The next leader and, in case it keeps the QC, who leads if the view fails: a faulty one can then neither stop
+        the chain nor have the proposer blamed for the view (R9).
         """
         leaders = [self._leader(vote.view + 1, vote.block, entered_by) for entered_by in EnteredBy]
-        if not any(map(self._waiting.can_reach, leaders)):
-            leaders = list(range(self._config.instance.size))
-        collectors = dict.fromkeys(leaders)
-        self._effects += [Send(member, vote) for member in collectors if member != self._config.index]
-        if self._config.index in collectors:
-            self._on_vote(VerifiedVote(vote))
+        return tuple(dict.fromkeys(leaders))
 
     def _on_vote(self, verified: VerifiedVote) -> None:
         self._require_window(verified.vote.view)
         self._collect(verified)
+        self._relay(verified.vote)
+
+    def _relay(self, vote: Vote) -> None:
+        """Pass on a vote that others collect: its signer cannot reach one of them, or it would not have come here.
+
+        If the signer is the proposer, that one has not got the block either. Of the f+1 members that pass it on one is
+        honest, so one cut link and f liars do not end the view of an honest leader (P29).
+        """
+        node = self._forest.get(vote.block)
+        if node is None or vote.view != self.view:
+            return
+        collectors, header = self._collectors(vote), node.block.header
+        if self._config.index not in self._relays(vote.signer, collectors):
+            return
+        proposal = self._proposals.first(header) if vote.signer == header.proposer else None
+        messages = [vote] if proposal is None else [proposal, vote]
+        receivers = [
+            member for member in collectors if member != vote.signer and self._waiting.can_reach(member)
+        ]
+        self._effects += [Send(member, message) for member in receivers for message in messages]
+
+    def _relays(self, signer: int, collectors: tuple[int, ...]) -> list[int]:
+        """The f+1 members after the signer, without those who collect."""
+        size = self._config.instance.size
+        following = ((signer + step) % size for step in range(1, size))
+        return [member for member in following if member not in collectors][: faults(size) + 1]
 
     def _collect(self, verified: VerifiedVote) -> None:
         vote = verified.vote
@@ -570,8 +602,7 @@ class Machine:
             self._try_vote(event.block)
 
     def _on_payload(self, payload: Payload) -> None:
-        formed_qc = self._formed_qc + 1 == self.view
-        match self._proposer.on_payload(payload, self._now, formed_qc=formed_qc):
+        match self._proposer.on_payload(payload, self._now):
             case Block() as block:
                 self._propose(block)
             case effects:

@@ -79,7 +79,7 @@ class Proposer:
         self._due = True
         return self._ask_again()
 
-    def on_payload(self, payload: Payload, now: int, *, formed_qc: bool) -> Block | list[Effect]:
+    def on_payload(self, payload: Payload, now: int) -> Block | list[Effect]:
         """The block to propose, or what to do while there is nothing to propose."""
         ground = self._ground()
         if payload.view != self._pacemaker.view or ground is None:
@@ -88,18 +88,20 @@ class Proposer:
         parent, roots = ground
         if payload.batches and not self._due and (early := self._early(parent, now)):
             self._waiting = False
-            return [SetTimer(PaceOver(payload.view), early), *self._news(formed_qc=formed_qc)]
+            return [SetTimer(PaceOver(payload.view), early), *self._news()]
         if payload.batches or parent.is_uncovered or self._due:
             self._waiting = False
             return Block(self._header(parent, roots, payload.batches, now), payload.batches)
         if self._waiting:
             return []
         self._waiting = True
-        return [SetTimer(Heartbeat(payload.view), self._heartbeat), *self._news(formed_qc=formed_qc)]
+        return [SetTimer(Heartbeat(payload.view), self._heartbeat), *self._news()]
 
-    def _news(self, *, formed_qc: bool) -> list[Effect]:
-        """What the others may go on from while this member waits: a QC that nobody else knows yet."""
-        return [Broadcast(Certificates(self._pacemaker.high_qc.qc, None))] if formed_qc else []
+    def _news(self) -> list[Effect]:
+        """What the others may go on from while this member waits: the QC of the view before, which few may know yet (P2)."""
+        pacemaker = self._pacemaker
+        is_new = pacemaker.entered_by is EnteredBy.QC
+        return [Broadcast(Certificates(pacemaker.high_qc.qc, None))] if is_new else []
 
     def _early(self, parent: Node, now: int) -> int:
         """How long to wait: in proportion to what the parent holds, as long as it is young by the clocks of both proposers."""
