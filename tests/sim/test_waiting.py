@@ -44,6 +44,26 @@ def test_one_cut_link_and_hasty_liars_do_not_fail_the_views_of_honest_leaders(
     assert not world.failed_views
 
 
+@pytest.mark.parametrize("unheard", [(0, 1), (0, 2), (1, 0)])
+@pytest.mark.parametrize("leaders", ["round-robin", "cwa+"])
+@pytest.mark.parametrize("batches", [0, 1_000])
+def test_a_member_to_whom_one_other_no_longer_listens_costs_no_view(
+    unheard: tuple[int, int], leaders: str, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As brokers do for half a minute with one that has sent garbage."""
+    monkeypatch.setattr(scenario, "SHORTEST_TIMEOUT", 320)
+    monkeypatch.setattr(scenario, "VIEW_TIMEOUT", 2_000)
+    simulation = Simulation(4, 0, 3, leaders=leaders, batches=batches)
+    world = simulation.world
+    simulation.start()
+    world.network.cut([unheard])
+    world.run(5 * SECONDS)  # it is noticed
+    world.failed_views.clear()
+    world.run(30 * SECONDS)
+    assert world.hosts[0].committed > 80
+    assert not world.failed_views
+
+
 @pytest.mark.parametrize(("nodes", "leaders"), [(4, "round-robin"), (4, "cwa+"), (7, "cwa+")])
 @pytest.mark.parametrize("every", [500, 1_500])
 def test_a_gap_in_a_clients_sequence_causes_no_view_changes(
