@@ -167,7 +167,7 @@ class _Play:
         match effect:
             case events.PersistSafety(state):
                 self._check_record(seat, state)
-            case events.Send(_, Vote() as vote):
+            case events.Send(_, Vote() as vote) if vote.signer == seat.member:  # others are passed on
                 self._sign(seat, "vote", vote.view, vote.block)
             case events.Broadcast(Timeout() as timeout):
                 self._sign(seat, "timeout", timeout.view, timeout.high_qc.view)
