@@ -124,8 +124,8 @@ async def test_a_broker_that_shows_no_receipt_where_others_do_is_named(stage: St
         assert [one.broker for one in client.doubts] == [FIRST]
         assert client.misbehaviour == ()
         assert str(client.doubts[0]) == (
-            f"Broker {FIRST} is in doubt: it has shown no receipt for a batch within 0.05 s, and others did better. It may be "
-            "cut off, slow, or hide something."
+            f"Broker {FIRST} is suspected: it has shown no receipt for a batch within 0.05 s, while others answered. It may be "
+            "cut off or slow, or hide something."
         )
 
 

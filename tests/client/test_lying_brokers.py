@@ -373,7 +373,7 @@ def test_the_other_brokers_hold_both_proposals_of_one_that_equivocates(
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("forge", "lies or is broken: "), ("lie", "lies or is broken: "), ("delay", "is in doubt: ")],
+    [("forge", "lies or is broken: "), ("lie", "lies or is broken: "), ("delay", "is suspected: ")],
 )
 def test_the_command_line_names_the_broker_and_what_it_did(
     network: LocalNetwork, tmp_path: Path, fault: str, words: str

@@ -295,7 +295,7 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         listener = listen(LOOPBACK, other.server, OpenDoor(), alone(serve))
         there = replace(config, addresses=(config.addresses[0], listener.address))
         peers = Peers(there, old, ClockWatch(2, 0), structlog.get_logger(), lambda: NOW)
-        tasks = peers.start(unheard)
+        tasks = peers.start(unheard, lambda _index, _up: None)
         first = await come.get()
         assert first.peer_certificate == old.certificate
         peers.present(new)

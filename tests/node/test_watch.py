@@ -136,7 +136,7 @@ def test_a_standstill_names_who_is_missing_and_its_end_says_how_long_it_took() -
     assert story.go_on(LOOK_MS) == ["stalled"]  # with another reason
     assert story.log[-1]["down"] == "none"
     story.driver.still_ms = 0
-    assert story.go_on(5 * LOOK_MS) == ["going_on"]
+    assert story.go_on(5 * LOOK_MS) == ["resumed"]
     story.driver.still_ms = 6_000
     assert story.go_on(LOOK_MS) == ["stalled"]
 
@@ -169,7 +169,7 @@ def test_without_a_quorum_a_broker_says_that_all_stands_still_and_who_is_away(tm
         assert away["peers_up"] == 1
         await logged(network, lambda line: line["event"] == "not_ready" and "gamma-1" in str(line["why"]))
         network.start("gamma-1")
-        await logged(network, lambda line: line["event"] == "going_on")
+        await logged(network, lambda line: line["event"] == "resumed")
         await logged(network, lambda line: line["event"] == "ready" and line["time"] > away["time"])  # type: ignore[operator]
         leaders = {line["leader"] for line in network.log("alpha-1") if line["event"] == "view_change"}
         assert leaders <= set(network.names)

@@ -115,7 +115,7 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
 
 
 class _Notes(logging.Handler):
-    """Tells the person at the command line what the client has to say: mostly which broker lies or is in doubt."""
+    """Tells the person at the command line what the client has to say: mostly which broker lies or is suspected."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(f"parley: {record.getMessage()}")

@@ -68,7 +68,7 @@ def status(
     who: As = None,
     json: output.Json = False,
 ) -> None:
-    """Show how the network is: view, height, leader, the state of every broker, and how many more may fail.
+    """Show the state of the network: view, height, leader, the state of every broker, and how many more may fail.
 
     Ends with 1 if too few brokers vote for a quorum; with 3 if none answers, or with --wait, if not all are ready in time.
     """

@@ -95,7 +95,7 @@ def summary(found: Sequence[BrokerStatus], pids: Mapping[str, int | None], genes
         _member(one, order[one.name], answers, pids.get(one.name), authorities[one.organisation])
         for one in found
     ]
-    voting, needed = sum(votes(one, len(order)) for one in members), quorum(len(order))
+    voting, needed = sum(_is_voting(one, len(order)) for one in members), quorum(len(order))
     f = faults(len(order))
     return Shard(
         epoch=_honest((one.epoch for one in answers.values()), f),
@@ -111,10 +111,10 @@ def summary(found: Sequence[BrokerStatus], pids: Mapping[str, int | None], genes
     )
 
 
-def votes(member: Member, brokers: int) -> bool:
-    """Whether a broker takes part in ordering: it says so, and not too many others miss it.
+def _is_voting(member: Member, brokers: int) -> bool:
+    """Whether a broker takes part in ordering: it says so, and enough others are connected to it.
 
-    One that so many miss reaches no quorum. They are more than may lie: a liar alone cannot make it look lost.
+    If more than f others are not, it cannot reach a quorum, and f liars alone cannot make it look so.
     """
     return member.state == READY and len(member.down_to) <= brokers - quorum(brokers)
 
@@ -169,7 +169,7 @@ def _median(numbers: Iterable[int]) -> int | None:
 
 
 def _honest(numbers: Iterable[int], f: int) -> int | None:
-    """The highest number that an honest broker has reached, if more than f answer: f may say what they like."""
+    """The (f+1)-th highest number: at least one honest broker has reached it, if more than f answer."""
     ordered = sorted(numbers, reverse=True)
     return ordered[min(f, len(ordered) - 1)] if ordered else None
 
@@ -179,8 +179,7 @@ def _leader(answers: Mapping[str, Status], f: int) -> str | None:
     newest = _honest((one.view for one in answers.values()), f)
     if newest is None:
         return None
-    ordered = sorted(answers.values(), key=lambda one: one.view)
-    said = Counter(one.leader for one in ordered if one.view >= newest)
+    said = Counter(one.leader for one in answers.values() if one.view >= newest)
     leader = said.most_common(1)[0][0]
     return leader if leader in answers else None
 

@@ -14,7 +14,7 @@ from parley.consensus.committee import faults
 MAX_SHOWN = 3  # proofs against one broker, or damages of one
 MAX_NAMED = 8  # brokers whose names head the columns of the matrix; of more, their numbers do
 UP, SLOW, LOST, UNKNOWN, ITSELF = "+", "~", "x", "?", "."
-LEGEND = f"Who reaches whom, by their own word ({UP} up, {SLOW} slow, {LOST} down, {UNKNOWN} no answer):"
+LEGEND = f"Connections, as each broker reports them ({UP} up, {SLOW} slow, {LOST} down, {UNKNOWN} no answer):"
 
 
 class Query(Struct):
@@ -59,23 +59,26 @@ def margin(shard: Shard) -> str:
     """How many more brokers may fail, in words."""
     if not shard.quorum:
         return f"too few vote: nothing is ordered. {missing(shard)}"
-    voters = f"{shard.voting} of {len(shard.brokers)} brokers vote, {shard.needed} are needed"
     match shard.tolerable_failures:
         case 0:
-            return f"no more broker may fail: {voters}"
+            return f"no more broker may fail: {_voters(shard)}"
         case 1:
-            return f"one more broker may fail: {voters}"
+            return f"one more broker may fail: {_voters(shard)}"
         case more:
-            return f"{more} more brokers may fail: {voters}"
+            return f"{more} more brokers may fail: {_voters(shard)}"
 
 
 def missing(shard: Shard) -> str:
     """Who does not vote, and why."""
-    said = [f"{shard.voting} of {len(shard.brokers)} brokers vote, {shard.needed} are needed"]
+    said = [_voters(shard)]
     for state, words in ((DOWN, "not answering"), (WAITING, "waiting for others")):
         if names := [one.name for one in shard.brokers if one.state == state]:
             said.append(f"{words}: {', '.join(names)}")
     return "; ".join(said)
+
+
+def _voters(shard: Shard) -> str:
+    return f"{shard.voting} of {len(shard.brokers)} brokers vote, {shard.needed} are needed"
 
 
 def _brokers(members: Sequence[Member]) -> RenderableType:

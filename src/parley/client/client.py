@@ -214,7 +214,7 @@ class Client(
 
     @property
     def doubts(self) -> tuple[DoubtfulBroker, ...]:
-        """The brokers that were left because others did better, oldest first; only the newest are kept."""
+        """The brokers that were silent or showed old results while others did not, oldest first; only the newest are kept."""
         return tuple(self._quorum.brokers.doubts)
 
     # -- publishing --------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ class DoubtfulBroker(ParleyError):  # noqa: N818 - it names the culprit
 
     def __init__(self, broker: str, problem: str) -> None:
         super().__init__(
-            f"Broker {broker} is in doubt: {problem}, and others did better. It may be cut off, slow, or hide something."
+            f"Broker {broker} is suspected: {problem}, while others answered. It may be cut off or slow, or hide something."
         )
         self.broker = broker
         self.problem = problem

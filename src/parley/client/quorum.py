@@ -209,7 +209,7 @@ class QuorumClient:
         noticed: bool = False,
     ) -> R:
         """Ask until enough agree, `more` at a time than it takes. With `trouble`, go on for ever, and say there what else
-        would be raised. `noticed`: a broker's silence was, and others are asked because of it.
+        would be raised. `noticed`: others are asked because a broker was silent, so the first wait is `ack`.
         """
         call = _QuorumCall(self, request, needed or self.needed, more, trouble, noticed=noticed)
         limit = asyncio.timeout(self.timeout if trouble is None else None)
@@ -359,7 +359,7 @@ class _QuorumCall(Generic[A, R]):
         return self._quorum.receipts if is_batch else self._quorum.answers
 
     def _blame(self, silent: Mapping[str, float]) -> None:
-        """Others had an answer, so that it was not the network. The next question should not wait like this one."""
+        """Prefer other brokers to those that were silent or stale, and record a doubt: others had an answer."""
         brokers, ack = self._quorum.brokers, self._quorum.timeouts.ack / 1_000
         for name, seconds in silent.items():
             brokers.failed(name)

@@ -109,7 +109,7 @@ class Votes:
         return VoteResult(Outcome.ENOUGH if len(same) == self._quorum else Outcome.ADDED)
 
     def of(self, view: int, block: bytes) -> list[Vote]:
-        """Those that are here for this block."""
+        """The votes for this block that have come."""
         return [vote for vote in self._by_view.get(view, {}).values() if vote.block == block]
 
     def close(self, view: int, block: bytes) -> VerifiedQC | None:

@@ -358,10 +358,10 @@ class Machine:
         self._relay(verified.vote)
 
     def _relay(self, vote: Vote) -> None:
-        """Pass on a vote that others collect: its signer cannot reach one of them, or it would not have come here.
+        """Pass on a vote to its collectors. It came here because its signer cannot reach one of them.
 
-        If the signer is the proposer, that one has not got the block either. Of the f+1 members that pass it on one is
-        honest, so one cut link and f liars do not end the view of an honest leader (P29).
+        If the signer is the proposer, that collector has not got the block either. Of the f+1 members that pass it on one
+        is honest, so that one cut link and f hasty liars do not end the view of an honest leader (P29).
         """
         node = self._forest.get(vote.block)
         if node is None or vote.view != self.view:
@@ -404,9 +404,9 @@ class Machine:
             self._pass_on(qc)
 
     def _pass_on(self, qc: VerifiedQC) -> None:
-        """A leader that did not get the block itself cannot form the QC: who collects votes in its place shows it (R9).
+        """Send a QC that was formed here to the leader of this view, which may not have got the block (R9).
 
-        If that leader is gone all get it, or they would wait in vain for its view, and for the one before as well.
+        If that leader cannot be reached all get it, or they would wait in vain for its view, and for the one before.
         """
         leader, message = self._waiting.leader(), Certificates(qc.qc, None)
         if qc.view + 1 != self.view or leader == self._config.index:

@@ -9,13 +9,13 @@ from collections import deque
 from dataclasses import dataclass
 
 MARGIN = 8  # times a typical view
-RECENT = 16  # views of which the typical one is that which a quarter do not exceed
+RECENT = 16  # views, whose first quartile is the typical one
 FEWEST = 5  # measured views before that is believed
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """In ms. No wait is shorter than `floor`: it covers a block that fills, travels and takes the longest to execute."""
+    """The limits of waits, in ms. No wait is shorter than `floor`: it covers a block that fills, travels and takes the longest to execute."""
 
     floor: int
     view_timeout: int  # without measurements; with them, `MARGIN` typical views are not waited for longer
@@ -75,7 +75,11 @@ class ViewTimes:
         return min(max(self._waits.floor, wait), self._waits.view_timeout)
 
     def _typical(self) -> int | None:
-        """A liar can slow down its own view and the one before, whose votes it collects: nearly two thirds with f of them."""
+        """The first quartile of the last view times, or None while too few are measured.
+
+        Not the median: a liar can slow down its own view and the one before, whose votes it collects, so that f of them
+        slow down nearly two thirds.
+        """
         return sorted(self._recent)[len(self._recent) // 4] if len(self._recent) >= FEWEST else None
 
 

@@ -24,7 +24,7 @@ from parley.consensus.view_times import ViewTimes, Waits
 
 
 class Waiting:
-    """Reads the chain and the view; changes neither. To give up is the machine's business."""
+    """The view timer of a member. It reads the chain and the view and changes neither; the machine decides to give up."""
 
     def __init__(
         self,

@@ -136,7 +136,7 @@ class Ranking:
 
     @property
     def largest(self) -> str:
-        """Only while there is one."""
+        """The key with the highest count; there must be one."""
         return next(iter(self._keys[self.most]))
 
     def add(self, key: str) -> None:

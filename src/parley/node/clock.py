@@ -1,8 +1,8 @@
 """How far this machine's clock is from the others': block times are judged by it, so a broker that is off must say so (P5).
 
-What another broker says it is may have waited for long before it is heard, so that it seems to be behind: only an answer
-to a question that was asked a moment ago says how late that may be. What seems to be ahead is ahead, though. The median over
-at least f+1 brokers is shown to an operator and used for nothing else. All in milliseconds.
+A time that another broker sends may arrive late, so that its clock seems to be behind: only the answer to a recent ping
+bounds that delay. A clock that seems to be ahead is ahead. The median over at least f+1 brokers is shown to an operator and
+used for nothing else. All in milliseconds.
 """
 
 from __future__ import annotations

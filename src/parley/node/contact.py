@@ -11,7 +11,7 @@ from enum import Enum
 from statistics import median_low
 
 SILENCE_MS = 3_000  # without a sign of life, after which a broker is down
-# A broker that has not answered for so long answers no more, as there was a ping every second.
+# Without an answer for this long a broker no longer answers: it gets a ping every second.
 DOUBT_MS = 2_000
 MAX_PINGS = 8  # unanswered ones that are remembered; a link without an answer ends before there are more
 ROUND_TRIPS = 5  # of which the middle one counts, so that one late answer changes nothing
@@ -106,7 +106,7 @@ class Contact:
         self.judge()
 
     def banned(self, milliseconds: int) -> None:
-        """It is not listened to for a while."""
+        """It is banned: for so long nothing is read from it."""
         self._banned_until = self._ticks() + milliseconds
         self.judge()
 

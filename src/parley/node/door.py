@@ -47,7 +47,7 @@ class Crowd:
         self.count += 1
 
     def remove(self, visit: Visit) -> bool:
-        """Whether it was there."""
+        """Remove a connection, and return whether it was there."""
         source, network = visit.source, network_of(visit.source)
         if visit not in self._visits.get(source, ()):
             return False
@@ -143,7 +143,9 @@ class Door:
         visit.end()
         self._tally.turned_away[DISPLACED] += 1
         self._say(
-            "connection_displaced", visit.source, "it has most of the places for newcomers, and all are taken"
+            "connection_displaced",
+            visit.source,
+            "its address has most of the places for handshakes, and all are taken",
         )
         return True
 

@@ -73,7 +73,7 @@ class Backoff:
 
 
 class Link:
-    """The connection on which this broker sends to another one. It receives there answers to pings, or why it is not wanted."""
+    """The connection on which this broker sends to another one. Only answers to pings, or a refusal, come back on it."""
 
     def __init__(
         self,

@@ -109,9 +109,7 @@ class Peers:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def start(
-        self, receive: Receive, changed: Callable[[int, bool], None] | None = None
-    ) -> list[asyncio.Task[None]]:
+    def start(self, receive: Receive, changed: Callable[[int, bool], None]) -> list[asyncio.Task[None]]:
         """Dial all other brokers. What arrives goes to `receive`; `changed` learns who has come up (True) or gone down.
 
         The tasks run until they are cancelled.
@@ -165,12 +163,11 @@ class Peers:
                         link.beat()
                 await asyncio.sleep(LOOK_MS / 1_000)
 
-    def _on_change(self, changed: Callable[[int, bool], None] | None, index: int, up: bool) -> None:  # noqa: FBT001
+    def _on_change(self, changed: Callable[[int, bool], None], index: int, up: bool) -> None:  # noqa: FBT001
         if not up:
             self._clock.forget(index)
         # Later, because a step of the replica may have caused it, and it is not over yet.
-        if changed is not None:
-            asyncio.get_running_loop().call_soon(changed, index, up)
+        asyncio.get_running_loop().call_soon(changed, index, up)
 
     def _told_time(self, index: int, theirs: int, round_trip: int) -> None:
         self._clock.answered(index, theirs, self._now(), round_trip)
@@ -225,7 +222,7 @@ class Peers:
             self._strike(index)
 
     def _strike(self, index: int) -> None:
-        """Count garbage. Who is cut off is not listened to for a while; what we have to say to it still goes out."""
+        """Count garbage. From a broker that is banned nothing is read for a while; messages to it still go out."""
         name = self._names[index]
         if self._strikes.banned(name, monotonic()) or not self._strikes.strike(name, monotonic()):
             return

@@ -12,7 +12,7 @@ class Arrivals:
         self._came: dict[bytes, int] = {}
 
     def came(self, batches: Iterable[bytes], now: int) -> None:
-        """Those that waited before a restart come when it starts: when they came first is not stored."""
+        """Note when batches came. Those that waited before a restart come when it starts: when they came first is not stored."""
         for batch in batches:
             self._came.setdefault(batch, now)
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def steadily(rate: float, act: Callable[[], object]) -> AsyncIterator[None]:
-    """What raises ends the block with its error."""
+    """Call `act` so many times a second while the context is open; an error of it is raised when the context ends."""
 
     async def again_and_again() -> None:
         due = time.monotonic()

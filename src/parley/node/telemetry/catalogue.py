@@ -182,13 +182,18 @@ CATALOGUE = (
         "parley_quorum_size", "gauge", "Brokers that a quorum needs, this one included.", _SHARD, public=True
     ),
     Entry("parley_committee_size", "gauge", "Brokers that the network has.", _SHARD, public=True),
-    Entry("parley_peers_connected", "gauge", "Other brokers that this one can send to now.", public=True),
+    Entry(
+        "parley_peers_connected",
+        "gauge",
+        "Other brokers that answer this one and are heard by it.",
+        public=True,
+    ),
     Entry("parley_mempool_batches", "gauge", "Batches that wait for order.", _SHARD),
     Entry("parley_mempool_bytes", "gauge", "Bytes of the batches that wait for order.", _SHARD),
     Entry(
         "parley_mempool_oldest_seconds",
         "gauge",
-        "For how long the oldest of them has waited here.",
+        "For how long the oldest batch has waited for order here.",
         _SHARD,
     ),
     Entry(

@@ -78,7 +78,7 @@ class Watch:
         still = status.driver.still_ms
         if still <= status.config.genesis.timeouts.freshness:
             if self._stalled is not None:
-                self._log.info("going_on", after_ms=now - still - self._stalled)
+                self._log.info("resumed", after_ms=now - still - self._stalled)
                 self._stalled = None
             return
         if self._stalled is None:

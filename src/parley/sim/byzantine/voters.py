@@ -59,7 +59,7 @@ class Hoarder(Actor):
 
 
 class Hasty(Actor):
-    """P29: with one honest member that gives up too early, it could end the views of honest leaders (f+1 timeouts)."""
+    """Votes and gives up on every view at once: with an honest member that gives up early it ends views (f+1, P29)."""
 
     name = "hasty"
     story = "votes as the rules say, and gives up on every view at once"
