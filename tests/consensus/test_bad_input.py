@@ -102,7 +102,7 @@ BAD: dict[str, tuple[Message, Reason]] = {
         Reason.WRONG_EPOCH,
     ),
     # stale
-    "proposal of a committed view": (C.proposal(B1), Reason.STALE),
+    "proposal of a committed view": (C.proposal(C.block(batches=(batch(9),))), Reason.STALE),
     "vote of an old view": (C.vote(B3, 1), Reason.STALE),
     "timeout of an old view": (C.timeout(3, 1, C.qc(B2)), Reason.STALE),
     "known certificates": (Certificates(C.qc(B3), None), Reason.STALE),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 from tests.consensus.chains import Committee, batch
 from tests.consensus.world import HEARTBEAT, VIEW_TIMEOUT, Cluster, Solo, TwoLeaders, kinds, only, sent
 
+from parley.consensus.errors import Reason, Refused
 from parley.consensus.events import (
     Broadcast,
     Connection,
@@ -18,6 +20,7 @@ from parley.consensus.events import (
     Send,
     SetTimer,
     TimerFired,
+    ViewFailed,
     ViewTimer,
     WorkPending,
 )
@@ -170,20 +173,28 @@ def test_a_healthy_network_gives_up_on_no_view_and_comes_to_wait_for_the_floor(p
 def test_who_collects_votes_in_the_place_of_the_next_leader_shows_it_the_certificate() -> None:
     """A leader to whom the proposer has no connection cannot vote, nor form the QC that it needs."""
     block = COMMITTEE.block()
-    machine = Solo(COMMITTEE, 3)  # member 2 leads next
+    machine = Solo(COMMITTEE, 3, leaders=TwoLeaders())  # member 2 leads next, or member 3 if the view fails
     machine.propose(block)
     effects = [effect for signer in (0, 1, 3) for effect in machine.receive(COMMITTEE.vote(block, signer))]
     qc = machine.machine.high_qc.qc
-    assert only(Send, effects)[-1] == Send(2, Certificates(qc, None))
+    assert only(Send, effects) == [Send(2, Certificates(qc, None))]
 
 
 def test_if_the_next_leader_is_gone_all_are_shown_the_certificate_and_enter_its_view() -> None:
     block = COMMITTEE.block()
-    machine = Solo(COMMITTEE, 3)
-    machine.feed(Connection(2, up=False))
-    machine.propose(block)
-    effects = [effect for signer in (0, 1, 3) for effect in machine.receive(COMMITTEE.vote(block, signer))]
-    assert only(Broadcast, effects) == [Broadcast(Certificates(machine.machine.high_qc.qc, None))]
+    shown = {}
+    for index in (0, 3):
+        machine = Solo(COMMITTEE, index, leaders=TwoLeaders())
+        machine.feed(Connection(2, up=False))
+        machine.propose(block)
+        effects = [
+            effect for signer in (0, 1, 3) for effect in machine.receive(COMMITTEE.vote(block, signer))
+        ]
+        assert machine.machine.view == 2
+        shown[index] = sent(Certificates, effects)
+    assert shown == {0: [], 3: [Certificates(COMMITTEE.qc(block, (0, 1, 3)), None)]}, (
+        "one that collects is enough"
+    )
 
 
 def votes_to(effects: Iterable[Effect]) -> list[int]:
@@ -249,3 +260,53 @@ def test_votes_are_not_passed_on_to_who_cannot_be_reached_nor_after_their_view()
     assert only(Send, machine.receive(vote)) == []
     early = Solo(COMMITTEE, 0)
     assert only(Send, early.receive(COMMITTEE.vote(COMMITTEE.block(view=2, proposer=2), 3))) == []
+
+
+def test_a_vote_for_a_block_of_another_view_is_not_passed_on() -> None:
+    """Or a liar could have its old proposal sent around in every view."""
+    machine = Solo(COMMITTEE, 3)
+    machine.propose(B1)
+    machine.receive(Certificates(COMMITTEE.qc(B1), None))
+    assert only(Send, machine.receive(COMMITTEE.vote(B1, 1, view=2))) == []
+
+
+def test_what_was_passed_on_twice_is_refused_before_its_signature_is_checked() -> None:
+    machine = Solo(COMMITTEE, 2)
+    vote, proposal = COMMITTEE.vote(B1, 0), COMMITTEE.proposal(B1)
+    for message in (proposal, vote):
+        machine.machine.screen(message)
+        machine.receive(message)
+        with pytest.raises(Refused) as refused:
+            machine.machine.screen(message)
+        assert refused.value.reason is Reason.REPLAYED
+        machine.machine.screen(
+            replace(message, signature=b"another")
+        )  # that is for the check of the signature
+
+
+class ByChain(TwoLeaders):
+    """Who leads after a QC depends on the chain, as in cwa+."""
+
+    memory = 1
+
+
+def test_a_leader_that_is_not_known_yet_is_neither_named_nor_given_up_early() -> None:
+    """The newest certified block has not come, and it decides who leads."""
+    machine = Solo(COMMITTEE, 0, leaders=ByChain())
+    for other in (1, 2, 3):
+        machine.feed(Connection(other, up=False))
+    effects = machine.receive(Certificates(COMMITTEE.qc(B1), None))
+    assert waits(effects) == [VIEW_TIMEOUT + HEARTBEAT]
+    effects = machine.receive(Certificates(COMMITTEE.qc(B1), COMMITTEE.tc(2, 1)))
+    assert machine.machine.view == 3
+    assert only(ViewFailed, effects) == []
+
+
+def test_who_cannot_know_the_next_leader_offers_and_shows_it_nothing() -> None:
+    machine = Solo(COMMITTEE, 3, leaders=ByChain())
+    votes = [COMMITTEE.vote(B1, signer) for signer in (0, 1, 2)]  # for a block that has not come
+    effects = [effect for vote in votes for effect in machine.receive(vote)]
+    assert machine.machine.view == 2
+    assert sent(Certificates, effects) == []
+    machine.feed(WorkPending(2))
+    assert only(OfferWork, machine.time_out()) == []

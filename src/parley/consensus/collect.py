@@ -108,6 +108,10 @@ class Votes:
             return VoteResult(Outcome.QUORUM, qc=self._certificate(vote.view, vote.block, same))
         return VoteResult(Outcome.ENOUGH if len(same) == self._quorum else Outcome.ADDED)
 
+    def has(self, vote: Vote) -> bool:
+        """Whether this very vote is here."""
+        return self._by_view.get(vote.view, {}).get(vote.signer) == vote
+
     def of(self, view: int, block: bytes) -> list[Vote]:
         """The votes for this block that have come."""
         return [vote for vote in self._by_view.get(view, {}).values() if vote.block == block]

@@ -320,7 +320,7 @@ class ReportMisbehaviour:
 
 @dataclass(frozen=True, slots=True)
 class ViewFailed:
-    """A view ended with a timeout certificate. `leader`: the member that should have proposed, as far as is known here."""
+    """A view ended with a timeout certificate. `leader` should have proposed in it; if that is not known, this is not said."""
 
     view: int
     leader: int

@@ -206,11 +206,13 @@ class Machine:
         match message:
             case Vote():
                 self._require_window(message.view)
+                self._require_unknown(self._votes.has(message), message.view)
             case Timeout():
                 if not self._is_late(message):
                     self._require_view(message.view)
             case Proposal():
                 self._require_recent(message)
+                self._require_unknown(self._proposals.first(message.header) == message, message.header.view)
             case Certificates():
                 self._require_news(message)
             case _:
@@ -338,18 +340,18 @@ class Machine:
 
     def _send_vote(self, vote: Vote) -> None:
         """To those who collect it; if one of them cannot be reached, to all, who pass it on."""
-        collectors = self._collectors(vote)
+        collectors = self._collectors(vote.view, vote.block)
         everyone = range(self._config.instance.size)
         receivers = collectors if all(map(self._waiting.can_reach, collectors)) else everyone
         self._effects += [Send(member, vote) for member in receivers if member != self._config.index]
         if self._config.index in receivers:
             self._on_vote(VerifiedVote(vote))
 
-    def _collectors(self, vote: Vote) -> tuple[int, ...]:
+    def _collectors(self, view: int, block: bytes) -> tuple[int, ...]:
         """The next leader and, in case it keeps the QC, who leads if the view fails: a faulty one can then neither stop
         the chain nor have the proposer blamed for the view (R9).
         """
-        leaders = [self._leader(vote.view + 1, vote.block, entered_by) for entered_by in EnteredBy]
+        leaders = [self._leader(view + 1, block, entered_by) for entered_by in EnteredBy]
         return tuple(dict.fromkeys(leaders))
 
     def _on_vote(self, verified: VerifiedVote) -> None:
@@ -364,9 +366,9 @@ class Machine:
         is honest, so that one cut link and f hasty liars do not end the view of an honest leader (P29).
         """
         node = self._forest.get(vote.block)
-        if node is None or vote.view != self.view:
+        if node is None or not node.block.view == vote.view == self.view:
             return
-        collectors, header = self._collectors(vote), node.block.header
+        collectors, header = self._collectors(vote.view, vote.block), node.block.header
         if self._config.index not in self._relays(vote.signer, collectors):
             return
         proposal = self._proposals.first(header) if vote.signer == header.proposer else None
@@ -409,7 +411,9 @@ class Machine:
         If that leader cannot be reached all get it, or they would wait in vain for its view, and for the one before.
         """
         leader, message = self._waiting.leader(), Certificates(qc.qc, None)
-        if qc.view + 1 != self.view or leader == self._config.index:
+        if qc.view + 1 != self.view or leader in (None, self._config.index):
+            return
+        if self._config.index not in self._collectors(qc.view, qc.block):  # others have the votes as well
             return
         reachable = self._waiting.can_reach(leader)
         self._effects.append(Send(leader, message) if reachable else Broadcast(message))
@@ -430,11 +434,12 @@ class Machine:
 
     def _observe_tc(self, tc: VerifiedTC) -> bool:
         """Whether a new view begins. If it ends the view that this member is in, that view's leader has failed."""
-        failed = ViewFailed(self.view, self._waiting.leader())
+        view, leader = self.view, self._waiting.leader()
         entered = self._pacemaker.on_tc(tc)
-        if entered and tc.view == failed.view:
-            self._effects.append(failed)
-            self._waiting.failed(failed.leader)
+        if entered and tc.view == view:
+            self._waiting.failed(leader)
+            if leader is not None:
+                self._effects.append(ViewFailed(view, leader))
         return entered
 
     def _observe_qc(self, qc: VerifiedQC) -> None:
@@ -644,6 +649,11 @@ class Machine:
     def _require_recent(self, proposal: Proposal) -> None:
         if proposal.header.view + WINDOW < self.view:
             raise Refused(Reason.STALE, f"view {proposal.header.view}, this is {self.view}")
+
+    def _require_unknown(self, known: bool, view: int) -> None:  # noqa: FBT001
+        """Members pass on votes and proposals, so that many come twice: that costs no check of a signature."""
+        if known:
+            raise Refused(Reason.REPLAYED, f"a message of view {view}")
 
     def _require_news(self, message: Certificates) -> None:
         if message.qc.view <= self.high_qc.view and (message.tc is None or message.tc.view < self.view):

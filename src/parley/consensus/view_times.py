@@ -34,8 +34,12 @@ class ViewTimes:
         self._most_failures = waits.tolerated + _doublings(waits.floor, waits.longest)
 
     def certified(self, took: int, *, has_work: bool) -> None:
-        """A view has ended with its certificate, `took` ms after it began or there was something to do in it."""
-        self._recent.append(max(0, took - self._idle(has_work=has_work)))
+        """A view has ended with its certificate, `took` ms after it began or there was something to do in it.
+
+        If it took less than a heartbeat and this member knows of no work, it says nothing about how long views take.
+        """
+        if (own := took - self._idle(has_work=has_work)) >= 0:
+            self._recent.append(own)
         self._failures = max(0, self._failures - 1)
 
     def failed(self) -> None:

@@ -17,7 +17,7 @@ from parley.consensus.events import (
     WorkPending,
 )
 from parley.consensus.forest import Forest
-from parley.consensus.leader.protocol import LeaderScheme
+from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.pacemaker import Pacemaker
 from parley.consensus.safety import SafetyRules
 from parley.consensus.view_times import ViewTimes, Waits
@@ -57,11 +57,18 @@ class Waiting:
     def can_reach(self, member: int) -> bool:
         return member not in self._unreachable
 
-    def leader(self) -> int:
-        """Who leads this view, as far as is known here."""
-        newest = self._pacemaker.high_qc.block
-        ancestry = self._forest.ancestry(newest) if self._forest.get(newest) is not None else ()
-        return self._leaders.leader(self._pacemaker.view, self._pacemaker.entered_by, ancestry)
+    def leader(self) -> int | None:
+        """Who leads this view; None: that depends on a certified block that is not here yet."""
+        view, entered_by, newest = (
+            self._pacemaker.view,
+            self._pacemaker.entered_by,
+            self._pacemaker.high_qc.block,
+        )
+        if self._forest.get(newest) is not None:
+            return self._leaders.leader(view, entered_by, self._forest.ancestry(newest))
+        if entered_by is EnteredBy.QC and self._leaders.memory:
+            return None
+        return self._leaders.leader(view, entered_by, ())
 
     # -- the view changes -----------------------------------------------------------------------------------------------
 
@@ -75,9 +82,9 @@ class Waiting:
         """The view that this member is in has got its certificate."""
         self._times.certified(now - self._since, has_work=self._has_work)
 
-    def failed(self, leader: int) -> None:
+    def failed(self, leader: int | None) -> None:
         """It has ended without one. If the leader could not be reached, longer waits would not have helped."""
-        if self.can_reach(leader):
+        if leader is None or self.can_reach(leader):
             self._times.failed()
 
     # -- something happens in it ----------------------------------------------------------------------------------------
@@ -134,7 +141,7 @@ class Waiting:
         leader = self.leader()
         offers: list[Effect] = (
             []
-            if leader == self._index
+            if leader in (None, self._index)
             else [OfferWork(leader, self._forest.ordered(self._pacemaker.high_qc.block))]
         )
         return [self._set(self._patience(), now), *offers]
@@ -145,7 +152,9 @@ class Waiting:
         return self._set(self._times.repeat(self._repeats - 1), now)
 
     def _patience(self) -> int:
-        return self._times.duration(has_work=self._has_work, reachable=self.can_reach(self.leader()))
+        leader = self.leader()
+        reachable = leader is None or self.can_reach(leader)
+        return self._times.duration(has_work=self._has_work, reachable=reachable)
 
     def _set(self, delay: int, now: int) -> Effect:
         self._attempt += 1
