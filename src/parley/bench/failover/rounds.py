@@ -50,10 +50,10 @@ class Result(Struct):
 
 
 async def failover(home: Path, plan: Plan, advance: Callable[[], None]) -> Result:
-    """Each kind of network once, with all its rounds; then the peers."""
+    """Without and with proxies, as far as there are cases for it; then the peers."""
     results: list[FailoverCase] = []
-    for number, (name, faults) in enumerate(plan.groups.items(), 1):
-        results += await _play_own(home / f"network-{number}", plan, name, faults, advance)
+    for prefix, faults in plan.groups.items():
+        results += await _play_own(home / (prefix.strip(": ") or "direct"), plan, prefix, faults, advance)
     skipped, versions = [], {}
     for name in plan.peers:
         system = PEERS[name]()
@@ -82,23 +82,24 @@ async def failover(home: Path, plan: Plan, advance: Callable[[], None]) -> Resul
 
 
 async def _play_own(
-    directory: Path, plan: Plan, prefix: str, faults: list[Fault], advance: Callable[[], None]
+    home: Path, plan: Plan, prefix: str, faults: list[Fault], advance: Callable[[], None]
 ) -> list[FailoverCase]:
-    """All rounds of one case after the other, on one network."""
-    network = FailingNetwork(directory, plan.brokers, plan.settings, proxies=bool(prefix))
+    """All rounds of one case after the other, on a network of its own: none has a longer chain to catch up with."""
     played: dict[str, list[Round]] = {}
-    try:
-        async with network.running(), network.watched() as watch:
-            await network.create_topics([TOPIC])
-            stage = Stage(network, watch, plan, await network.register("load", plan.brokers))
-            for name, fault, whom in cases(faults):
-                played[name] = []
-                for number in range(plan.rounds):
-                    played[name].append(await stage.play(fault, whom, number))
+    for number, (name, fault, whom) in enumerate(cases(faults), 1):
+        directory = home / f"{number}-{name.replace(' ', '-')}"
+        network = FailingNetwork(directory, plan.brokers, plan.settings, proxies=bool(prefix))
+        played[name] = []
+        try:
+            async with network.running(), network.watched() as watch:
+                await network.create_topics([TOPIC])
+                stage = Stage(network, watch, plan, await network.register("load", plan.brokers))
+                for turn in range(plan.rounds):
+                    played[name].append(await stage.play(fault, whom, turn))
                     advance()
-    finally:
-        if not plan.keep:
-            network.remove()
+        finally:
+            if not plan.keep:
+                network.remove()
     return summaries(prefix, played)
 
 
