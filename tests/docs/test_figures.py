@@ -12,12 +12,13 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 PAGE = (ROOT / "docs" / "performance.md").read_text()
 TOLD = {
-    "failover-kill.json": {"kill leader": "1.05 s", "kill other": "1.24 s"},
-    "failover-stop-cut.json": {
-        "stop leader": "1.85 s",
-        "stop other": "1.34 s",
-        "proxies: cut leader": "0.89 s",
-        "proxies: cut other": "0.83 s",
+    "failover.json": {
+        "kill leader": "1.04 s",
+        "kill other": "1.35 s",
+        "stop leader": "1.54 s",
+        "stop other": "1.36 s",
+        "proxies: cut leader": "0.79 s",
+        "proxies: cut other": "0.92 s",
     },
     "idle.json": {"median to the certified receipt": "34.8 ms", "99th percentile": "88.9 ms"},
     "latency.json": {"median to the certified receipt": "38.1 ms", "99th percentile": "82.3 ms"},
