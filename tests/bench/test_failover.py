@@ -1,4 +1,4 @@
-"""Who fails and how long others wait is told rightly, and brokers that fail come back. No test looks at how long it takes."""
+"""Gaps and failed views are computed rightly, and brokers that fail come back. No test looks at how long it takes."""
 
 from __future__ import annotations
 

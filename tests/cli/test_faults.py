@@ -177,7 +177,7 @@ def test_the_status_says_who_can_prove_what_of_whom() -> None:
         "alpha-1 signed two proposals in view 21 (proof held by charlie-1)",
     ]
     assert status_table.damage(members) == ["delta-1 found damage: b/00 is gone"]
-    assert status_table.proofs([member("bravo-1", 17)]) == []  # of whom nobody has heard
+    assert status_table.proofs([member("bravo-1", 17)]) == []  # there is no such broker
     many = status_table.proofs([member("alpha-1"), member("bravo-1", *range(9))])
     assert many[0] == "alpha-1 contradicted itself in 9 views; the last:"
     assert many[-1] == "alpha-1 signed two proposals in view 8 (proof held by bravo-1)"

@@ -97,7 +97,7 @@ async def listening(
 
 
 def alone(serve: Callable[[FrameStream], Awaitable[None]]) -> Serve:
-    """Something that serves a stream, whoever comes."""
+    """A handler that serves every stream."""
     return lambda stream, _: serve(stream)
 
 

@@ -1,4 +1,4 @@
-"""A ping is answered at once, also while the replica takes nothing, and costs nobody more than the one who sends it."""
+"""A ping is answered at once, also while the replica takes nothing, and costs others no more than its sender."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def play(run: Run, story: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
 
 
 async def full(incoming: Incoming) -> None:
-    while not incoming.full:  # noqa: ASYNC110 - it is known to nobody but the reader
+    while not incoming.full:  # noqa: ASYNC110 - only the reader knows it
         await asyncio.sleep(0)
 
 
