@@ -108,7 +108,9 @@ def test_rules_have_a_name_of_their_own_a_severity_and_words_for_whoever_is_woke
         summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
         assert summary.endswith("."), rule["alert"]
         assert description.endswith("."), rule["alert"]
-        assert re.search(r"\$labels\.(instance|peer|network)", summary), f"{rule['alert']} names nobody"
+        assert re.search(r"\$labels\.(instance|peer|network)", summary), (
+            f"{rule['alert']} names no broker or network"
+        )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ NOW = 1_000_000
 def test_without_a_quorum_a_broker_waits_and_names_those_it_cannot_reach(tmp_path: Path) -> None:
     async def story(net: LocalNetwork) -> None:
         async with asyncio.timeout(SECONDS), client(net, "alpha-1", "alpha", "admin") as admin:
-            while (await admin.status()).state != "ready":  # noqa: ASYNC110 - it tells nobody
+            while (await admin.status()).state != "ready":  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
             net.kill("gamma-1")
             net.kill("delta-1")
@@ -36,7 +36,7 @@ def test_without_a_quorum_a_broker_waits_and_names_those_it_cannot_reach(tmp_pat
             assert {one.state for one in said} <= {"ready", "waiting"}
             assert said[-1].note == "No quorum: cannot reach gamma-1 and delta-1; 3 of 4 brokers are needed."
             net.start("gamma-1")
-            while (status := await admin.status()).state != "ready":  # noqa: ASYNC110 - it tells nobody
+            while (status := await admin.status()).state != "ready":  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
             assert status.note == ""
 
