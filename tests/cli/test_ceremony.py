@@ -66,7 +66,9 @@ def test_four_machines_make_a_network_by_exchanging_public_files_only(tmp_path: 
         assert parley("fetch", "shared", home=bravo, code=0).out == "hello\n"
         refused = parley("pub", "shared", "me too", home=bravo, code=ExitCode.DOES_NOT_HOLD)
         assert "PermissionDenied" in refused.err
-        verdict = parley("verify", alpha / published["receipt"], "--json", home=bravo).json()
+        verdict = parley(
+            "verify", alpha / published["receipt"], "--dir", ".parley", "--json", home=bravo
+        ).json()
         assert verdict["publisher"] == "alpha/alice"
 
 

@@ -92,14 +92,11 @@ def find(directory: Path | None, name: str | None) -> Chosen:
         return Chosen(f"--dir {directory}", read_context(directory / FILE))
     if name is not None:
         return _saved(name, f"--context {name}")
-    if chosen := os.environ.get(VARIABLE):
-        return _saved(chosen, f"{VARIABLE}={chosen}")
-    if (DEFAULT_DIRECTORY / FILE).is_file():
+    if not os.environ.get(VARIABLE) and (DEFAULT_DIRECTORY / FILE).is_file():
         require_own(DEFAULT_DIRECTORY)
         return Chosen(f"./{DEFAULT_DIRECTORY}", read_context(DEFAULT_DIRECTORY / FILE))
-    current = current_context()
-    if current is not None:
-        return _saved(current, f"the current context, {current}")
+    if (before := _chosen_before()) is not None:
+        return before
     names = ", ".join(context_names()[:MAX_LISTED])
     saved = f"choose a saved one with `parley context use NAME` ({names}), or " if names else ""
     return fail(
@@ -107,6 +104,14 @@ def find(directory: Path | None, name: str | None) -> Chosen:
         "save one with `parley context add NAME --genesis FILE --identity FILE`",
         ExitCode.WRONG_USE,
     )
+
+
+def _chosen_before() -> Chosen | None:
+    """The context that the user chose for all commands, by a variable or by `parley context use`."""
+    if chosen := os.environ.get(VARIABLE):
+        return _saved(chosen, f"{VARIABLE}={chosen}")
+    current = current_context()
+    return None if current is None else _saved(current, f"the current context, {current}")
 
 
 def _without(directory: Path) -> str:
@@ -136,11 +141,23 @@ def dir_option(home: Path) -> str:
     return "" if home == DEFAULT_DIRECTORY else f" --dir {shlex.quote(str(home))}"
 
 
-def find_genesis(directory: Path | None, name: str | None) -> Path:
-    """The genesis file of a folder or context; a folder needs no identity for that."""
+def find_trust_root(directory: Path | None, name: str | None) -> tuple[Path, str]:
+    """The genesis file to judge proofs by, and who named it: never what lies in the working folder by chance (P28)."""
     if directory is not None and name is None and (directory / "genesis.json").is_file():
-        return directory / "genesis.json"
-    return find(directory, name).file.genesis
+        return directory / "genesis.json", f"--dir {directory}"  # a folder needs no identity for that
+    chosen = find(directory, name) if directory is not None or name is not None else _chosen_before()
+    if chosen is None:
+        there = (
+            " (./.parley is not taken unless it is named: --dir .parley)"
+            if DEFAULT_DIRECTORY.exists()
+            else ""
+        )
+        fail(
+            f"no trust root is named{there}: say --genesis FILE, --dir DIR or --context NAME, set {VARIABLE}, or choose a "
+            "context with `parley context use NAME`",
+            ExitCode.WRONG_USE,
+        )
+    return chosen.file.genesis, chosen.source
 
 
 def require_named(identity: Identity, path: Path, organisation: str, name: str) -> Identity:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +14,15 @@ from msgspec import Struct
 
 from parley.applications import application_of
 from parley.cli import output
-from parley.cli.contexts import ContextName, Directory, find_genesis
-from parley.cli.pubsub_format import visible
+from parley.cli.contexts import ContextName, Directory, find_trust_root
 from parley.client.contexts import read_genesis
 from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof
+from parley.consensus.committee import faults
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
-from parley.model.batches import decode_message_header
+from parley.model.batches import Message, decode_message_header
 from parley.model.genesis import Genesis
+from parley.model.names import Value
 from parley.model.refusals import DUPLICATE, is_final
 from parley.modules.publishing.proof import (
     MAX_PROOF,
@@ -28,6 +31,26 @@ from parley.modules.publishing.proof import (
 )
 
 MAX_SHOWN = 200  # bytes of a payload
+NOT_PROVED = (
+    "that the content is true; that a named person holds the key of the publisher; that nothing else was published; that "
+    "the time is exact; and nothing at all if more brokers lie than are allowed"
+)
+# Letters and marks that show nothing, besides what Python calls not printable.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_WORD = re.compile(r"(?!(?:true|false)\Z)[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+
+
+class Content(Struct):
+    """The message that a file holds. `encoding` is that of `value`; keys and headers of messages are base64."""
+
+    value: str
+    encoding: str
+    tags: dict[str, Value]
+    rule: str
+    key: bytes | None
+    headers: list[tuple[str, bytes]]
 
 
 class Verdict(Struct, omit_defaults=True):
@@ -52,13 +75,22 @@ class Verdict(Struct, omit_defaults=True):
     table: str | None = None
     key: list[object] | None = None
     found: bool | None = None
+    chain: str | None = None
+    brokers: int | None = None
+    allowed_faults: int | None = None
+    publisher_key: str | None = None
+    content: Content | None = None
+    content_absent: str | None = None
+    not_proved: str | None = None
 
 
 def verify(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A receipt or proof file; - reads stdin.")],
     genesis: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The genesis file to trust; if not said, the context's."),
+        typer.Option(
+            metavar="FILE", help="The genesis file to trust; if not said, that of the chosen context."
+        ),
     ] = None,
     directory: Directory = None,
     context: ContextName = None,
@@ -68,10 +100,10 @@ def verify(
 
     Ends with 0 if it proves what it says, with 1 if it does not.
     """
-    path = genesis or find_genesis(directory, context)
+    path, source = (genesis, "--genesis") if genesis is not None else find_trust_root(directory, context)
     trusted = read_genesis(path)
     verdict, proof = judge(_read(file), trusted, str(path))
-    output.emit(verdict, lambda: _tell(verdict, proof), as_json=json, holds=verdict.valid)
+    output.emit(verdict, lambda: _tell(verdict, proof, source), as_json=json, holds=verdict.valid)
 
 
 def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
@@ -100,6 +132,10 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
         signers=[genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()],
+        chain=genesis.chain.hex(),
+        brokers=len(genesis.brokers),
+        allowed_faults=faults(len(genesis.brokers)),
+        not_proved=NOT_PROVED,
     )
     return _with_summary(verdict, proof), proof
 
@@ -109,7 +145,15 @@ def _with_summary(verdict: Verdict, proof: Proof) -> Verdict:
         case PublicationProof():
             verdict.topic, verdict.partition = proof.topic, proof.partition
             verdict.offset, verdict.count, verdict.publisher = proof.offset, proof.count, proof.publisher
+            verdict.publisher_key = proof.batch.publisher.hex()
+            if proof.message is None:
+                verdict.content_absent = (
+                    "the file proves the batch by its hash and does not hold the messages"
+                )
+            else:
+                verdict.content = _content_of(proof.message.message)
         case OperationProof():
+            verdict.publisher_key = proof.batch.publisher.hex()
             verdict.operation, verdict.code, verdict.publisher = proof.operation, proof.code, proof.client
         case EntryProof():
             verdict.table, verdict.key, verdict.found = proof.table, list(proof.key), proof.found
@@ -124,17 +168,24 @@ def _read(file: str) -> bytes:
         return stream.read(MAX_PROOF + 1)
 
 
-def _tell(verdict: Verdict, proof: Proof | None) -> str:
-    used = f"Checked against {verdict.genesis}, the genesis file of network {verdict.network}."
+def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
+    used = _one_line(
+        f"Checked against {verdict.genesis} ({source}), the genesis file of network {verdict.network}."
+    )
     if proof is None or verdict.signers is None:
-        return f"NOT VALID: {verdict.reason}\n{used}"
-    certified = f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}."
+        return f"NOT VALID: {_one_line(str(verdict.reason))}\n{used}"
+    certified = (
+        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}; {len(verdict.signers)} of "
+        f"{verdict.brokers} brokers, of which {verdict.allowed_faults} may be faulty."
+    )
+    key = [] if verdict.publisher_key is None else [f"Key of the publisher: {verdict.publisher_key}"]
     content = _content(proof) if isinstance(proof, PublicationProof) else []
-    return "\n".join([*_said(proof), certified, *content, used])
+    chain = f"Fingerprint of the chain: {verdict.chain}"
+    return "\n".join([*_said(proof), *key, certified, *content, used, chain, f"Not proved: {NOT_PROVED}."])
 
 
 def _said(proof: Proof) -> list[str]:
-    moment = f"{datetime.fromtimestamp(proof.time / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    moment = _moment(proof.time)
     match proof:
         case PublicationProof():
             last = proof.offset + proof.count - 1
@@ -157,7 +208,7 @@ def _said(proof: Proof) -> list[str]:
             return said
         case EntryProof():
             there = "holds this entry" if proof.found else "has no such entry"
-            key = visible(" ".join(map(str, proof.key)).encode())
+            key = _one_line(" ".join(map(str, proof.key)))
             return [
                 f"Valid: table {proof.table} {there}: {key}.",
                 f"So it was at height {proof.height}, {moment}.",
@@ -171,9 +222,51 @@ def _content(proof: PublicationProof) -> list[str]:
     message = proof.message.message
     header = decode_message_header(message.header)
     more = " ..." if len(message.payload) > MAX_SHOWN else ""
-    lines = [f"Content ({len(message.payload)} bytes): {visible(message.payload[:MAX_SHOWN])}{more}"]
+    shown = _one_line(message.payload[:MAX_SHOWN].decode(errors="surrogateescape"))
+    lines = [f"Content ({len(message.payload)} bytes): {shown}{more}"]
     if header.tags:
-        lines.append("Tags: " + visible(", ".join(f"{name}={value}" for name, value in header.tags).encode()))
+        lines.append("Tags: " + ", ".join(f"{name}={_value(value)}" for name, value in header.tags))
     if message.rule:
-        lines.append(f"Access rule: {message.rule}")
+        lines.append(f"Access rule: {_one_line(message.rule)}")
     return lines
+
+
+def _content_of(message: Message) -> Content:
+    header = decode_message_header(message.header)
+    try:
+        value, encoding = message.payload.decode(), "utf-8"
+    except UnicodeDecodeError:
+        value, encoding = base64.b64encode(message.payload).decode(), "base64"
+    return Content(value, encoding, dict(header.tags), message.rule, header.key, list(header.headers))
+
+
+def _moment(time: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (
+        ValueError,
+        OverflowError,
+        OSError,
+    ):  # a calendar ends with the year 9999, a certified number need not
+        return f"{time} ms after 1970"
+
+
+def _value(value: Value) -> str:
+    """A tag's value; text that is more than a word stands in quotes, so that one value cannot look like two tags."""
+    if not isinstance(value, str):
+        return str(value).lower()
+    return value if _WORD.fullmatch(value) else '"' + _one_line(value).replace('"', '\\"') + '"'
+
+
+def _one_line(text: str) -> str:
+    """Text of others with all that breaks lines, turns them or cannot be seen made visible."""
+    return "".join(map(_shown, text))
+
+
+def _shown(letter: str) -> str:
+    if letter == "\\":
+        return letter * 2
+    if "\udc80" <= letter <= "\udcff":  # a byte that is no text
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    plain = letter.isprintable() and not _BLANK.match(letter)
+    return letter if plain else letter.encode("unicode_escape").decode()

@@ -20,7 +20,7 @@ from parley.application.tables import K, R, Table
 from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
 from parley.model import leaves
-from parley.model.batches import CONTROL, BatchHeader, Message, digest_of, is_signed
+from parley.model.batches import CONTROL, BatchHeader, Message, digest_of, is_signed, is_timely
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import U64, Signature
 from parley.model.receipts import BatchReceipt, receipt_of
@@ -85,6 +85,12 @@ class OperationProof(
             self.batch, receipt.digest, self.signature
         ):
             raise ProofError("the operation is not signed by the key that it names")
+        if not receipt.fits(self.batch):
+            raise ProofError(
+                "the receipt says another key, topic, partition or count than the operation's batch"
+            )
+        if receipt.is_done and not is_timely(self.batch, self.receipt.header.height):
+            raise ProofError(f"the operation may not be applied at height {self.receipt.header.height}")
         try:
             operation = application.decode_operation(self.message.payload)
         except Refused as refused:

@@ -161,6 +161,11 @@ def is_signed(header: BatchHeader, name: bytes, signature: bytes) -> bool:
     return ed25519.verify(header.publisher, _signed(header.chain, name), signature)
 
 
+def is_timely(header: BatchHeader, height: int) -> bool:
+    """Whether a batch may be applied at a height: not after its last one, and not much before it either (P3)."""
+    return height <= header.not_after <= height + MAX_NOT_AFTER
+
+
 def sign_batch(
     header: BatchHeader, messages: tuple[Message, ...], key: ed25519.SecretKey
 ) -> tuple[bytes, bytes]:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import TypeVar
 
+from parley.model.batches import BatchHeader
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import U32, U64, Hash, Key, Position, word_of
 from parley.model.refusals import DUPLICATE, OK, Fields, Refusal, Refused, Word, class_of
@@ -164,6 +165,11 @@ class BatchReceipt(
         """The outcome, if it is of this kind."""
         outcome: object = self.outcome
         return outcome if isinstance(outcome, kind) else None
+
+    def fits(self, batch: BatchHeader) -> bool:
+        """Whether it says of a batch what the batch's header says."""
+        said = (self.publisher, self.topic, self.partition, self.count)
+        return said == (batch.publisher, batch.topic, batch.partition, batch.count)
 
     def row(self) -> dict[str, object]:
         return {

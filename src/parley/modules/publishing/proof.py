@@ -13,7 +13,16 @@ from msgspec import Meta, Struct
 
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
 from parley.model import leaves
-from parley.model.batches import BatchHeader, Message, decode_message_header, digest_of, is_signed
+from parley.model.batches import (
+    PUBLISH,
+    STAGED,
+    BatchHeader,
+    Message,
+    decode_message_header,
+    digest_of,
+    is_signed,
+    is_timely,
+)
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import U32, U64, Hash, Signature
 from parley.model.receipts import BatchReceipt
@@ -116,6 +125,13 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
         raise ProofError("the batch is not the one that the receipt names")
     if proof.batch.chain != trust.genesis.chain or not is_signed(proof.batch, leaf.digest, proof.signature):
         raise ProofError("the batch is not signed by its publisher")
+    if proof.batch.kind not in (PUBLISH, STAGED):
+        raise ProofError("the batch holds an operation, and no messages")
+    if not leaf.fits(proof.batch):
+        raise ProofError("the receipt says another publisher, topic, partition or count than the batch")
+    # A staged batch is numbered when its stage is committed, which may take beyond the last height of the batch.
+    if proof.batch.kind == PUBLISH and not is_timely(proof.batch, proof.receipt.header.height):
+        raise ProofError(f"the batch may not be applied at height {proof.receipt.header.height}")
     if proof.message is not None:
         _check_message(proof)
     if proof != PublicationProof.of(
