@@ -20,7 +20,7 @@ from parley.client.contexts import read_genesis
 from parley.client.proofs import OperationProof, encode_proof
 from parley.ledger.proofs import ProofError, Trust
 from parley.model import leaves as leaf_tree
-from parley.model.batches import Batch, Message, sign_batch
+from parley.model.batches import CONTROL, Batch, Message, sign_batch
 from parley.model.receipts import encode_leaf, receipt_of
 from parley.modules.publishing.proof import (
     MessageProof,
@@ -169,7 +169,7 @@ def test_a_network_of_another_version_is_not_judged() -> None:
 def _published(
     said: Message,
     *,
-    late: bool = False,
+    signed: dict[str, object] | None = None,
     time: int | None = None,
     others: int = 4,
     forged: dict[str, object] | None = None,
@@ -188,8 +188,8 @@ def _published(
     receipt = receipt_of(DATA_SHARD.decode_leaf(leaves[others]))
     assert receipt is not None
     batch = ledger.body(name.digest)
-    if late:
-        header = replace(batch.header, not_after=ledger.height - 1)
+    if signed is not None:
+        header = replace(batch.header, **signed)
         digest, body = sign_batch(header, batch.messages, who.secret)
         batch, receipt = decode(body, type=Batch), replace(receipt, digest=digest)
     receipt = replace(receipt, **(forged or {}))
@@ -234,11 +234,22 @@ def test_a_receipt_that_says_something_else_than_the_signed_batch_proves_nothing
     assert "than the batch" in str(verdict.reason)
 
 
-def test_a_batch_that_had_expired_at_its_height_is_not_proved() -> None:
-    ledger, data = _published(note("hello"), late=True)
+@pytest.mark.parametrize(
+    ("signed", "reason"),
+    [
+        ({"not_after": 1}, "may not be applied at height"),
+        ({"not_after": 10**6}, "may not be applied at height"),
+        ({"kind": CONTROL}, "holds an operation"),
+    ],
+    ids=["expired", "too far ahead", "operation"],
+)
+def test_a_batch_that_could_not_be_published_there_is_not_proved(
+    signed: dict[str, object], reason: str
+) -> None:
+    ledger, data = _published(note("hello"), signed=signed)
     verdict, _ = judge(data, ledger.genesis, "genesis.json")
     assert not verdict.valid
-    assert "may not be applied at height" in str(verdict.reason)
+    assert reason in str(verdict.reason)
 
 
 @pytest.mark.parametrize("letter", "\n\r\t\x0b\x1b\x85\u200b\u200f\u202e\u2028\u2066\u3164\ufeff\u00ad")
