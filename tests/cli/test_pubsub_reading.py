@@ -28,8 +28,10 @@ class Topic:
         assert name == "notes"
         return SimpleNamespace(heads=[PartitionInfo(0, self.start, 6)])
 
-    async def fetch(self, name: str, *, partition: int, start: int) -> AsyncIterator[SimpleNamespace]:
-        assert (name, partition) == ("notes", 0)
+    async def fetch(
+        self, name: str, *, partition: int, start: int, withheld: str
+    ) -> AsyncIterator[SimpleNamespace]:
+        assert (name, partition, withheld) == ("notes", 0, "yield")
         self.asked.append(start)
         for offset in range(start, 6):
             if offset == 2 and self.start < 4:

@@ -18,6 +18,7 @@ import parley
 from parley.client.client import Client
 from parley.client.connection import CREDIT
 from parley.client.contexts import Context, resolve
+from parley.client.errors import Redacted
 from parley.client.quorum import Request
 from parley.crypto.ed25519 import SecretKey
 from parley.model.batches import (
@@ -148,13 +149,16 @@ def test_a_message_is_published_delivered_read_and_proved(network: LocalNetwork,
 def test_a_reader_that_a_rule_excludes_gets_empties(network: LocalNetwork) -> None:
     async def story() -> None:
         async with topic(network, "empties") as (_, alice, name), connected(network, "alpha", "bob") as bob:
-            async with bob.subscribe(name) as subscription:
+            async with bob.subscribe(name, withheld="yield") as subscription:
                 await alice.publish(name, "for nurses", rule='role == "nurse"')
                 await alice.publish(name, "for all")
                 hidden, shown = await anext(subscription), await anext(subscription)
-            assert (hidden.empty, hidden.value, hidden.rule) == (True, b"", 'role == "nurse"')
+            assert (hidden.empty, hidden.rule) == (True, 'role == "nurse"')
+            with pytest.raises(Redacted):
+                hidden.text()
             assert (shown.empty, shown.text()) == (False, "for all")
-            assert [m.empty async for m in bob.fetch(name)] == [True, False]
+            assert [m.empty async for m in bob.fetch(name, withheld="yield")] == [True, False]
+            assert [m.text() async for m in bob.fetch(name)] == ["for all"]
             assert (await bob.read(name, 0)).proof().message is None
             assert bob.misbehaviour == ()
 

@@ -111,11 +111,11 @@ def changed(delivery: Delivery, at: int, block: DeliveredBlock) -> Delivery:
 def test_an_honest_delivery_is_the_order_of_publication(story: Story) -> None:
     blocks = story.check(story.delivery)
     messages = _messages(blocks)
-    assert [(m.ps, m.offset, m.text(), m.publisher) for m in messages] == [
+    assert [(m.ps, m.offset, None if m.empty else m.text(), m.publisher) for m in messages] == [
         (0, 0, "one", "hospital-a/alice"),
         (1, 2, "two", "hospital-a/alice"),
         (2, 3, "three", "hospital-a/alice"),
-        (3, 4, "", "hospital-a/alice"),
+        (3, 4, None, "hospital-a/alice"),
         (4, 5, "four", "hospital-b/bob"),
         (5, 6, "six", "hospital-b/bob"),
     ]

@@ -21,6 +21,7 @@ from parley.client.errors import (
     NotFound,
     ParleyError,
     PermissionDenied,
+    Redacted,
     Stalled,
     UnknownTopic,
 )
@@ -180,16 +181,88 @@ async def test_a_start_that_does_not_exist_is_refused(stage: Stage) -> None:
     assert stage.ledger.entries(b"sub/") == {}
 
 
+DOCTORS = 'role == "doctor"'
+
+
 @on_stage
-async def test_what_a_rule_hides_comes_as_an_empty(stage: Stage) -> None:
-    async with following(stage) as (subscription, _):
-        publish(stage, "for doctors", rule='role == "doctor"')
+async def test_what_a_rule_hides_comes_redacted_and_is_not_taken_for_a_blank(stage: Stage) -> None:
+    async with following(stage, withheld="yield") as (subscription, _):
+        publish(stage, "for doctors", rule=DOCTORS)
         publish(stage, "for nurses", rule='role == "nurse"')
         hidden, shown = await take(subscription, 2)
-    assert (hidden.empty, hidden.ps, hidden.value, hidden.tags) == (True, 0, b"", {})
-    assert hidden.rule == 'role == "doctor"'
+    assert (hidden.empty, hidden.ps, hidden.offset, hidden.rule) == (True, 0, 0, DOCTORS)
+    for content in (
+        lambda: hidden.value,
+        hidden.text,
+        hidden.json,
+        lambda: hidden.key,
+        lambda: hidden.tags,
+        lambda: hidden.headers,
+    ):
+        with pytest.raises(Redacted, match=f"offset 0 of notes.*{DOCTORS}.*position goes on"):
+            content()
     assert (shown.empty, shown.ps, shown.text()) == (False, 1, "for nurses")
     assert stage.lies == ()
+
+
+@on_stage
+async def test_a_program_that_does_not_ask_for_redacted_messages_never_sees_a_blank(stage: Stage) -> None:
+    async with following(stage) as (subscription, _):
+        publish(stage, "for doctors", rule=DOCTORS)
+        publish(stage, "one")
+        publish(stage, "for doctors, too", rule=DOCTORS)
+        publish(stage, "two")
+        assert [(m.ps, m.text()) for m in await take(subscription, 2)] == [(1, "one"), (3, "two")]
+        taken = asyncio.create_task(subscription.take())
+        publish(stage, "again for doctors", rule=DOCTORS)
+        publish(stage, "three")
+        assert [(m.ps, m.text()) for m in await taken] == [(5, "three")]
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_a_position_lies_after_the_redacted_messages_that_were_skipped(stage: Stage) -> None:
+    async with following(stage, keep=True) as (subscription, alice):
+        publish(stage, "one")
+        publish(stage, "for doctors", rule=DOCTORS)
+        first = await take(subscription, 1)
+        waiting = asyncio.create_task(anext(subscription))
+        while subscription.position().partitions[0].offset < 2:  # noqa: ASYNC110 - nothing tells of a message that is skipped
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
+        assert not waiting.done(), "the redacted message was handed out"
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        position = subscription.position()
+    assert (position.partitions[0].offset, position.partitions[0].ps) == (2, 2)
+    publish(stage, "two")
+    async with (
+        stage.client(alice) as client,
+        client.subscribe("notes", WHERE, position, withheld="yield") as resumed,
+    ):
+        assert texts(first + await take(resumed, 1)) == ["one", "two"]
+
+
+@on_stage
+async def test_pulling_skips_redacted_messages_and_counts_those_that_it_hands_out(stage: Stage) -> None:
+    stage.registered("bob")
+    for text, rule in (("hidden", DOCTORS), ("one", ""), ("hidden", DOCTORS), ("two", ""), ("three", "")):
+        publish(stage, text, rule=rule)
+    alice = stage.registered("alice")
+    async with stage.client(alice) as client:
+        assert [(m.offset, m.text()) async for m in client.fetch("notes", count=2)] == [
+            (1, "one"),
+            (3, "two"),
+        ]
+        found = [(m.offset, m.empty) async for m in client.fetch("notes", count=2, withheld="yield")]
+        assert found == [(0, True), (1, False)]
+        hidden = await client.read("notes", 2)
+        with pytest.raises(Redacted, match="offset 2 of notes"):
+            hidden.text()
+        with pytest.raises(ParleyError, match="'skip' or 'yield', not 'show'"):
+            client.subscribe("notes", withheld="show")  # type: ignore[arg-type]
+        with pytest.raises(ParleyError, match="'skip' or 'yield', not 'show'"):
+            await anext(client.fetch("notes", withheld="show"))  # type: ignore[arg-type]
 
 
 @on_stage
@@ -199,9 +272,9 @@ async def test_empties_of_history_come_only_to_who_wants_everything(stage: Stage
     publish(stage, "shown")
     alice = stage.registered("alice")
     async with stage.client(alice) as client:
-        async with client.subscribe("notes", stage.watch(""), "earliest") as everything:
+        async with client.subscribe("notes", stage.watch(""), "earliest", withheld="yield") as everything:
             assert [m.empty for m in await take(everything, 2)] == [True, False]
-        async with client.subscribe("notes", stage.watch(WHERE), "earliest") as some:
+        async with client.subscribe("notes", stage.watch(WHERE), "earliest", withheld="yield") as some:
             assert texts(await take(some, 1)) == ["shown"]
 
 

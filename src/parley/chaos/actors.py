@@ -167,7 +167,9 @@ async def subscribe(
         try:
             async with asyncio.timeout(scene.chance.uniform(*WANDERING) if wanders else None):
                 start = {partition: positions.get(partition, 0) for partition in range(TOPICS[topic])}
-                async with client.subscribe(topic, where, start=start if session else "earliest") as messages:
+                async with client.subscribe(
+                    topic, where, start=start if session else "earliest", withheld="yield"
+                ) as messages:
                     if session:
                         history.add(Resumed(history.now, name))
                     async for message in messages:
@@ -210,7 +212,9 @@ async def read(scene: Scene, person: Person, client: Client, *, every: float) ->
         partition = scene.chance.randrange(TOPICS[topic])
         start = max(0, scene.highest[topic, partition] - scene.chance.randrange(BACK))
         try:
-            async for message in client.fetch(topic, partition=partition, start=start, count=PAGE):
+            async for message in client.fetch(
+                topic, partition=partition, start=start, count=PAGE, withheld="yield"
+            ):
                 seen(scene.history, person, message, final=False)
         except ParleyError as error:
             scene.history.trouble(person.title, error)

@@ -135,7 +135,7 @@ class Workload:
         rita = self._people["rita"]
         for topic, partitions in actors.TOPICS.items():
             for partition in range(partitions):
-                async for message in self._client("rita").fetch(topic, partition=partition):
+                async for message in self._client("rita").fetch(topic, partition=partition, withheld="yield"):
                     actors.seen(self._history, rita, message, final=True)
 
     async def hand_out(self, seconds: float) -> bool:

@@ -125,7 +125,7 @@ def _client(directory: Path, hospital: str) -> Client:
 
 
 async def _listen(client: Client, seen: list[Message], expected: int, ready: asyncio.Event) -> None:
-    async with client.subscribe(TOPIC, where=WARD) as subscription:
+    async with client.subscribe(TOPIC, where=WARD, withheld="yield") as subscription:
         ready.set()
         async for message in subscription:
             seen.append(message)

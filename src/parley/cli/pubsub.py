@@ -79,7 +79,9 @@ def sub(
             await printer.show(history(client, topic, position, constraint), count)
             return
         begin = position if resume is None else _saved(resume) or position
-        async with client.subscribe(topic, constraint, begin, keep=resume is not None) as subscription:
+        async with client.subscribe(
+            topic, constraint, begin, keep=resume is not None, withheld="yield"
+        ) as subscription:
 
             def note(*, last: bool = True) -> None:
                 if resume is not None and (last or not subscription.waiting):

@@ -25,8 +25,8 @@ Render = Callable[[Message], bytes]
 
 
 def as_json(message: Message) -> bytes:
-    """The keys of DESIGN 9 and some more, as one line."""
-    value, encoding = _text(message.value)
+    """The keys of DESIGN 9 and some more, as one line; a redacted message has them, too, without content."""
+    content = _NO_CONTENT if message.empty else _content(message)
     return (
         msgspec.json.encode(
             {
@@ -35,11 +35,7 @@ def as_json(message: Message) -> bytes:
                 "offset": message.offset,
                 "ps": message.ps,
                 "publisher": message.publisher,
-                "tags": message.tags,
-                "value": None if message.empty else value,
-                "encoding": encoding,
-                "key": None if message.key is None else _inline(message.key),
-                "headers": {name: _inline(value) for name, value in message.headers.items()},
+                **content,
                 "rule": message.rule,
                 "height": message.height,
                 "time": message.time,
@@ -50,6 +46,20 @@ def as_json(message: Message) -> bytes:
         )
         + b"\n"
     )
+
+
+_NO_CONTENT: dict[str, object] = {"tags": {}, "value": None, "encoding": "utf-8", "key": None, "headers": {}}
+
+
+def _content(message: Message) -> dict[str, object]:
+    value, encoding = _text(message.value)
+    return {
+        "tags": message.tags,
+        "value": value,
+        "encoding": encoding,
+        "key": None if message.key is None else _inline(message.key),
+        "headers": {name: _inline(data) for name, data in message.headers.items()},
+    }
 
 
 def compile_format(text: str) -> Render:

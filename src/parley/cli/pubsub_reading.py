@@ -43,7 +43,7 @@ async def history(
             messages = _from_earliest(client, topic, head)
         else:
             messages = client.fetch(
-                topic, partition=number, start=start if isinstance(start, int) else head.end
+                topic, partition=number, start=start if isinstance(start, int) else head.end, withheld="yield"
             )
         async for message in messages:
             if matches is None or (not message.empty and matches(message.tags)):
@@ -55,7 +55,9 @@ async def _from_earliest(client: Client, topic: str, head: PartitionInfo) -> Asy
     offset = head.start
     while True:
         try:
-            async for message in client.fetch(topic, partition=head.partition, start=offset):
+            async for message in client.fetch(
+                topic, partition=head.partition, start=offset, withheld="yield"
+            ):
                 yield message
                 offset = message.offset + 1
         except Pruned as lost:

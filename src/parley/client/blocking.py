@@ -25,7 +25,7 @@ from parley.application.application import Application
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
 from parley.client.errors import ClientClosed, DoubtfulBroker, LyingBroker, ParleyError
-from parley.client.messages import Level, Message, Receipt, Receipts
+from parley.client.messages import Level, Message, Receipt, Receipts, Withholding
 from parley.client.position import Position
 from parley.client.publisher import Pending, Publisher
 from parley.client.subscription import Start, Subscription
@@ -234,9 +234,16 @@ class BlockingClient:
         )
 
     def subscribe(
-        self, topic: str, where: str = "", start: Start = "latest", *, keep: bool = False
+        self,
+        topic: str,
+        where: str = "",
+        start: Start = "latest",
+        *,
+        keep: bool = False,
+        withheld: Withholding = "skip",
     ) -> BlockingSubscription:
-        return BlockingSubscription(self.thread, self.client.subscribe(topic, where, start, keep=keep))
+        subscription = self.client.subscribe(topic, where, start, keep=keep, withheld=withheld)
+        return BlockingSubscription(self.thread, subscription)
 
     def fetch(
         self,
@@ -246,8 +253,11 @@ class BlockingClient:
         start: Literal["earliest", "latest"] | int = "earliest",
         count: int | None = None,
         follow: bool = False,
+        withheld: Withholding = "skip",
     ) -> Iterator[Message]:
-        messages = self.client.fetch(topic, partition=partition, start=start, count=count, follow=follow)
+        messages = self.client.fetch(
+            topic, partition=partition, start=start, count=count, follow=follow, withheld=withheld
+        )
         return _iterate(self.thread, messages)
 
 

@@ -41,7 +41,14 @@ from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
 from parley.client.ledger import PAGE_BYTES, CertifiedHead, LedgerReader, VerifiedBlock
-from parley.client.messages import Level, Message, OperationReceipt, Receipt
+from parley.client.messages import (
+    Level,
+    Message,
+    OperationReceipt,
+    Receipt,
+    Withholding,
+    require_withholding,
+)
 from parley.client.observing import Observer
 from parley.client.operating import Operating
 from parley.client.position import Position
@@ -326,17 +333,28 @@ class Client(
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topic: str, where: str = "", start: Start = "latest", *, keep: bool = False
+        self,
+        topic: str,
+        where: str = "",
+        start: Start = "latest",
+        *,
+        keep: bool = False,
+        withheld: Withholding = "skip",
     ) -> Subscription:
         """Messages whose tags satisfy `where`, in order, as they come; from `start` on if that lies in the past.
 
         `start` may be the `position()` of an earlier subscription: then nothing is missed and nothing comes twice. With
         `keep` the order stays alive for its lease after this subscription was left, so that its numbers go on.
+        Messages that their rule hides from this client are checked and skipped; with `withheld="yield"` they come, too,
+        and their content raises `Redacted`.
         """
+        require_withholding(withheld)
         wanted = constraint(where)
         if isinstance(start, Position):
             start.require(self.genesis.chain, topic, wanted.text)
-        return Subscription(self._subscribing, Subject(self._quorum, topic, wanted), start, keep=keep)
+        return Subscription(
+            self._subscribing, Subject(self._quorum, topic, wanted), start, keep=keep, withheld=withheld
+        )
 
     async def fetch(
         self,
@@ -346,18 +364,25 @@ class Client(
         start: Literal["earliest", "latest"] | int = "earliest",
         count: int | None = None,
         follow: bool = False,
+        withheld: Withholding = "skip",
     ) -> AsyncGenerator[Message, None]:
-        """Messages of a partition by offset: `count` of them, up to the end, or, to `follow`, beyond it."""
+        """Messages of a partition by offset: `count` of them, up to the end, or, to `follow`, beyond it.
+
+        `withheld` is as in `subscribe`.
+        """
+        require_withholding(withheld)
         if isinstance(start, int):
             offset = start
         else:
             head = await self._history.head(topic, partition)
             offset = head.log_start_offset if start == "earliest" else head.next_offset
-        async for message in self._history.messages(topic, partition, offset, count, follow=follow):
+        async for message in self._history.messages(
+            topic, partition, offset, count, follow=follow, withheld=withheld
+        ):
             yield message
 
     async def read(self, topic: str, offset: int, *, partition: int = 0) -> Message:
-        """One publication with its proof; empty if its rule hides it from this client."""
+        """One publication with its proof; if its rule hides it from this client, its content raises `Redacted`."""
         page = await self._history.page(topic, partition, offset, max_bytes=1)
         if not page.messages:
             raise NotFound("offset", topic=topic, partition=partition, offset=offset)

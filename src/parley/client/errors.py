@@ -66,6 +66,7 @@ __all__ = [
     "PermissionDenied",
     "Pruned",
     "PutOff",
+    "Redacted",
     "Refused",
     "Revoked",
     "SequenceReused",
@@ -97,6 +98,21 @@ class ClientClosed(ParleyError):  # noqa: N818 - it names the condition
 
 class InvalidMessage(ParleyError, ValueError):  # noqa: N818 - it names the condition
     """A message that no broker would take: a tag, a key or a header is outside its limits."""
+
+
+class Redacted(ParleyError):  # noqa: N818 - it names the condition
+    """The content of a message that its rule hides from this reader was asked for; `rule` is that rule."""
+
+    def __init__(self, topic: str, partition: int, offset: int, rule: str) -> None:
+        super().__init__(
+            f"The message in partition {partition} at offset {offset} of {topic} is redacted: its rule {rule} does not let "
+            f"this client read it. The position goes on after it. Look at `message.empty` first, or leave out "
+            f'`withheld="yield"`, and ask its publisher if you should be able to read it.'
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.rule = rule
 
 
 class _TextError(ParleyError, ValueError):

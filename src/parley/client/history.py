@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import UnknownPartition
-from parley.client.messages import Message
+from parley.client.messages import Message, Withholding
 from parley.client.quorum import QuorumClient, Request
 from parley.client.verification import Page, Question, check_fetched
 from parley.modules.topics.tables import HEADS, PartitionRecord
@@ -81,7 +81,14 @@ class History:
         return tuple(record for record in found if record is not None)
 
     async def messages(
-        self, topic: str, partition: int, start: int, limit: int | None, *, follow: bool
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        limit: int | None,
+        *,
+        follow: bool,
+        withheld: Withholding,
     ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
         wait = self._quorum.timeouts.freshness if follow else 0
@@ -90,10 +97,11 @@ class History:
             page = await self.page(topic, partition, start, wait=wait)
             if not page.messages and not follow:
                 return
-            for message in page.messages[:left]:
+            shown = [one for one in page.messages if withheld == "yield" or not one.empty][:left]
+            for message in shown:
                 yield message
             start += len(page.messages)
-            left = None if left is None else left - len(page.messages)
+            left = None if left is None else left - len(shown)
 
 
 def _common(pages: Sequence[Page], needed: int) -> Page | None:

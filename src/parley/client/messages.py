@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import Struct
 
 from parley.application.operations import Operation
-from parley.client.errors import ParleyError
+from parley.client.errors import ParleyError, Redacted
 from parley.client.proofs import OperationProof, narrowed, save_proof
 from parley.consensus.types import Header
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
@@ -21,11 +21,22 @@ from parley.model.names import Value
 from parley.model.receipts import BatchReceipt, Outcome
 from parley.modules.publishing.proof import MessageProof, PublicationProof, check_publication
 
-__all__ = ["Evidence", "Level", "Message", "OperationReceipt", "Origin", "Receipt", "Receipts"]
+__all__ = [
+    "Evidence",
+    "Level",
+    "Message",
+    "OperationReceipt",
+    "Origin",
+    "Receipt",
+    "Receipts",
+    "Withholding",
+    "require_withholding",
+]
 
 T = TypeVar("T")
 
 Level = Literal["certified", "quorum", "trusted"]
+Withholding = Literal["skip", "yield"]  # what is done with messages that a rule hides from the reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +176,13 @@ class Origin(Struct, frozen=True):
 class Message(Struct, frozen=True, eq=False, gc=False):
     """One publication as its reader sees it. `digest` is its leaf, which covers key, value, tags, headers and rule.
 
-    `ps` is its place in the subscription's order, None if it was read by offset. An `empty` one is hidden from this
-    reader by `rule`: it has a place and a publisher, but neither key, value, tags nor headers.
+    `ps` is its place in the subscription's order, None if it was read by offset. An `empty` one is redacted: `rule` hides
+    it from this reader. It has a place and a publisher; to ask for its key, value, tags or headers raises `Redacted`.
     """
 
     offset: int
     ps: int | None
-    value: bytes
+    _value: bytes
     digest: bytes
     # Small, because there are so many: what is read rarely, or is the same for others, stands behind these.
     _origin: Origin
@@ -205,15 +216,23 @@ class Message(Struct, frozen=True, eq=False, gc=False):
         return self._origin.verified
 
     @property
+    def value(self) -> bytes:
+        self._require_shown()
+        return self._value
+
+    @property
     def key(self) -> bytes | None:
+        self._require_shown()
         return self._header.key
 
     @property
     def tags(self) -> Mapping[str, Value]:
+        self._require_shown()
         return dict(self._header.tags)
 
     @property
     def headers(self) -> Mapping[str, bytes]:
+        self._require_shown()
         return dict(self._header.headers)
 
     @property
@@ -252,7 +271,16 @@ class Message(Struct, frozen=True, eq=False, gc=False):
         what = "empty" if self.empty else f"key={self.key!r}, value={self.value!r}"
         return f"Message({where}, {what}, publisher={self.publisher!r})"
 
+    def _require_shown(self) -> None:
+        if isinstance(self._content, Withheld):
+            raise Redacted(self.topic, self.partition, self.offset, self.rule)
+
     def _identity(self) -> tuple[object, ...]:
         origin = self._origin
         place = (origin.topic, origin.partition, self.offset, self.ps)
         return (*place, origin.publisher, origin.height, origin.time, self.empty, self.digest)
+
+
+def require_withholding(given: str) -> None:
+    if given not in get_args(Withholding):
+        raise ParleyError(f"withheld is 'skip' or 'yield', not {given!r}.")

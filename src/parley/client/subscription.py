@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Literal, Self
 from parley.client.errors import ClientClosed, Invalid, ParleyError, Pruned, Refused, Stalled, Unreachable
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
-from parley.client.messages import Message
+from parley.client.messages import Message, Withholding
 from parley.client.position import Position
 from parley.client.quorum import pause, swallow_result
 from parley.client.reading import Bridge, ReadingState
@@ -65,12 +65,19 @@ class Subscription:
     """
 
     def __init__(
-        self, subscribing: Subscribing, subject: Subject, start: Start, *, keep: bool = False
+        self,
+        subscribing: Subscribing,
+        subject: Subject,
+        start: Start,
+        *,
+        keep: bool = False,
+        withheld: Withholding = "skip",
     ) -> None:
         self._subscribing = subscribing
         self._subject = subject
         self._start = start
         self._keep = keep
+        self._withheld = withheld
         self._reading = ReadingState()
         self._feed: Feed | None = None
         self._news: tuple[PartitionStart, ...] | None = None  # of a renewal that changed something
@@ -234,7 +241,7 @@ class Subscription:
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # A redacted message shows no tags either: it may concern only a subscription to everything.
-        self._reading.waiting.extend(
+        self._hold(
             message
             for message in messages
             if (constraint.text == EVERYTHING if message.empty else constraint.matches(message.tags))
@@ -252,7 +259,13 @@ class Subscription:
             await self._go_on(feed, over)
         else:
             self._reading.places = dict(feed.places)
-            self._reading.waiting.extend(messages)
+            self._hold(messages)
+
+    def _hold(self, messages: Iterable[Message]) -> None:
+        """Have them wait to be handed out. They are checked already, so a redacted one can be skipped."""
+        self._reading.waiting.extend(
+            message for message in messages if self._withheld == "yield" or not message.empty
+        )
 
     async def _go_on(self, feed: Feed, over: Over) -> None:
         """The order has ended, or a broker says so, or a renewal brought news."""
