@@ -32,6 +32,7 @@ from tests.application.codes import (
     RevokeClient,
     RevokeRight,
     Said,
+    Source,
     Story,
     Subscribe,
     Unsubscribe,
@@ -477,6 +478,9 @@ def lists() -> list[Said]:
         made += [Advertise("open", "x" * size), Advertise("open", "é" * size)]
     for count in (16_384, 16_385):
         made += [CommitStage("open", WRITER, 0, tuple(n.to_bytes(32, "big") for n in range(count)))]
+    for size in (0, 31, 32, 33):
+        some = bytes(size)
+        made += [CommitStage("open", WRITER, 0, (), Source(*one)) for one in ((some, None), (None, some))]
     for name in ("a" * 32, "a" * 33, "a-b", "a-", "-a", "A", "a.b", "a\n", "", "é", "a b", "a/b"):
         made += [RevokeClient(name), GrantRight(name, "auditor"), registration(world.chain, ALICE, name=name)]
     for name in ("a" * 128, "a" * 129, "A/b.c-d_e", "a/", "/a", "a//b", "a\n", "", "é", "a b", "_a"):

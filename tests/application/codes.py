@@ -48,7 +48,7 @@ from parley.modules.retention.tables import AGES
 from parley.modules.staging import numbering, staged
 from parley.modules.staging import rules as staging
 from parley.modules.staging import tables as stages
-from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.operations import CommitStage, Source
 from parley.modules.subscriptions import matching
 from parley.modules.subscriptions import rules as subscriptions
 from parley.modules.subscriptions.matching import HEAD
@@ -93,6 +93,7 @@ __all__ = [
     "RevokeClient",
     "RevokeRight",
     "Said",
+    "Source",
     "Story",
     "Stream",
     "Subscribe",

@@ -25,6 +25,7 @@ from tests.application.codes import (
     RevokeClient,
     RevokeRight,
     Said,
+    Source,
     Story,
     Subscribe,
     Unsubscribe,
@@ -160,7 +161,10 @@ class Crowd:
             batches.append(self.random.choice(self._staged)[-1].digest)
         if self.random.random() < 0.05:
             writer = self.random.randbytes(16)
-        return self._control(who, CommitStage(topic, writer, stage, tuple(batches)))
+        source = Source(
+            self.random.choice((None, bytes(32))), self.random.choice((None, bytes(32), b"1" * 32))
+        )
+        return self._control(who, CommitStage(topic, writer, stage, tuple(batches), source))
 
     def _control(self, author: Actor, operation: Operation) -> Signed:
         return self.world.control(

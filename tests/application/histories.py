@@ -14,7 +14,7 @@ from parley.model.batches import Message
 from parley.model.genesis import Limits, Timeouts
 from parley.model.names import Value, sorted_pairs
 from parley.modules.registry.operations import AlterClient, RegisterClient, RevokeClient
-from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.operations import CommitStage, Source
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 
@@ -155,7 +155,12 @@ class History:
             batches += self.random.choice(list(self._staged.values()))
         self._stages[author, topic, writer] = max(self._stages[author, topic, writer], stage + 1)
         named = tuple(batch.digest for batch in batches)
-        return self._control(author, CommitStage(topic, writer, stage, named))
+        return self._control(author, CommitStage(topic, writer, stage, named, self._source()))
+
+    def _source(self) -> Source:
+        """Of few, so that many commits have the same; mostly of none."""
+        plan, rows = (self.random.choice((None, None, bytes(32), b"1" * 32)) for _ in range(2))
+        return Source(plan, rows)
 
     def _message(self) -> Message:
         tags: dict[str, Value] = {}

@@ -30,7 +30,7 @@ from parley.model.refusals import (
 )
 from parley.modules.registry.operations import AlterClient, RegisterClient, RevokeClient
 from parley.modules.registry.refusals import ClientExists
-from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.operations import CommitStage, Source
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.refusals import NotSubscribed
@@ -78,6 +78,16 @@ class Commit:
     stage: int
     digests: tuple[bytes, ...]
     at: Position
+    source: Source
+
+    def is_said_again(self, by: CommitStage) -> bool:
+        both_plan = by.source.plan is not None and self.source.plan is not None
+        both_rows = by.source.rows is not None and self.source.rows is not None
+        if both_plan:
+            return by.source.plan == self.source.plan
+        if both_rows:
+            return by.source.rows == self.source.rows
+        return (by.source, by.digests) == (self.source, self.digests)
 
 
 OrderName = tuple[str, int, bytes, Position]
@@ -237,7 +247,7 @@ class Reference:
         client, writer = self.client(key), (key, operation.topic, operation.writer)
         last = self.stages.get(writer)
         if last is not None and operation.stage <= last.stage:
-            if (last.stage, last.digests) == (operation.stage, operation.digests):
+            if last.stage == operation.stage and last.is_said_again(operation):
                 self.original[digest] = last.at
                 raise No(DUPLICATE)
             raise No(StageOver.code)
@@ -250,7 +260,7 @@ class Reference:
                 raise No(NotStaged.code)
             if found.header.partition >= self.topic(operation.topic).partitions:
                 raise No(UnknownPartition.code)
-        self.stages[writer] = Commit(operation.stage, operation.digests, at)
+        self.stages[writer] = Commit(operation.stage, operation.digests, at, operation.source)
         self.queue += [(name, self.staged.pop(name), at) for name in operation.digests]
         if operation.digests:
             self.wait(key)

@@ -31,6 +31,7 @@ from tests.application.codes import (
     RevokeClient,
     RevokeRight,
     Said,
+    Source,
     Story,
     Subscribe,
     Unsubscribe,
@@ -486,6 +487,7 @@ def examples(made: bytes) -> list[Operation]:
         RevokeRight("anna", "auditor"),
         RevokeRight("carol", "auditor"),
         CommitStage("open", WRITER, 1, ()),
+        CommitStage("open", WRITER, 1, (), Source(bytes(32), b"1" * 32)),
         CommitStage("theirs", WRITER, 2, (bytes(32), b"1" * 32)),
     ]
 

@@ -27,7 +27,7 @@ from parley.application.strangers import REMEMBERED, STRANGERS
 from parley.model.batches import CONTROL, PUBLISH, STAGED, Message, MessageHeader, encode
 from parley.model.refusals import OK, Refused
 from parley.modules.registry.operations import AlterClient, RevokeClient
-from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.operations import CommitStage, Source
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 
@@ -49,6 +49,7 @@ OPERATIONS: list[Operation] = [
     Subscribe("orders", "a = 1 and b != 'x'"),
     Unsubscribe("orders", "a in [1, 2]"),
     CommitStage("orders", b"w" * 16, 1, ()),
+    CommitStage("orders", b"w" * 16, 1, (), Source(bytes(32), b"1" * 32)),
     CommitStage("orders", b"w" * 16, 2, (bytes(32), b"1" * 32)),
 ]
 

@@ -145,7 +145,7 @@ def _compare_stages(world: World, reference: Reference) -> None:
     pending = Counter(stage_of(batch)[:3] for _, batch, _ in reference.queue)
     assert world.table(STAGES) == {
         (topic, publisher, writer): StageRecord(
-            one.stage, one.at, digests_hash(one.digests), pending[publisher, topic, writer]
+            one.stage, one.at, digests_hash(one.digests), pending[publisher, topic, writer], one.source
         )
         for (publisher, topic, writer), one in reference.stages.items()
     }

@@ -36,7 +36,7 @@ from parley.model.names import Pairs, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.model.refusals import DUPLICATE, OK
 from parley.modules.registry.operations import RegisterClient
-from parley.modules.staging.operations import CommitStage
+from parley.modules.staging.operations import CommitStage, Source
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.operations import CreateTopic, Policy
 
@@ -47,6 +47,7 @@ ORGANISATIONS = ("hospital-a", "hospital-b", "insurer", "laboratory")
 START = 1_700_000_000_000
 SESSION = bytes(16)
 WRITER = b"w" * 16
+UNNAMED = Source()
 VALID = 1_000  # heights for which batches are made to be valid
 
 
@@ -258,11 +259,16 @@ class World:
         )
 
     def commit(
-        self, author: Actor, topic: str, stage: int, *batches: Signed, writer: bytes = WRITER
+        self,
+        author: Actor,
+        topic: str,
+        stage: int,
+        *batches: Signed,
+        writer: bytes = WRITER,
+        source: Source = UNNAMED,
     ) -> Signed:
-        return self.control(
-            author, CommitStage(topic, writer, stage, tuple(batch.digest for batch in batches))
-        )
+        named = tuple(batch.digest for batch in batches)
+        return self.control(author, CommitStage(topic, writer, stage, named, source))
 
     # -- what the chain does -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from parley.applications import DATA_SHARD
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Leaf, Rejected, encode_leaf
 from parley.model.refusals import OK, Refused, classes
 from parley.modules.publishing.receipts import Published
-from parley.modules.staging.operations import MAX_STAGED_BATCHES, CommitStage, digests_hash
+from parley.modules.staging.operations import MAX_STAGED_BATCHES, CommitStage, Source, digests_hash
 from parley.modules.staging.receipts import Staged
 from parley.modules.staging.tables import STAGES, StageRecord
 from parley.modules.subscriptions.receipts import Closed, Match, PartitionStart, Subscribed
@@ -38,6 +38,7 @@ outcomes = st.one_of(
         numbers,
     ),
 )
+sources = st.builds(Source, st.none() | hashes, st.none() | hashes)
 leaves = st.one_of(
     st.builds(BatchReceipt, hashes, hashes, st.text(), st.text(), small, small, outcomes),
     st.builds(
@@ -57,6 +58,7 @@ commits = st.builds(
     st.binary(min_size=16, max_size=16),
     numbers,
     st.lists(hashes, max_size=4).map(tuple),
+    sources,
 )
 
 
@@ -105,11 +107,11 @@ def test_staging_and_numbering_are_acceptances() -> None:
         assert BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, outcome).code == OK
 
 
-@given(numbers, places, hashes, small)
+@given(numbers, places, hashes, small, sources)
 def test_the_record_of_a_writer_is_read_as_it_was_written(
-    stage: int, at: tuple[int, int], named: bytes, pending: int
+    stage: int, at: tuple[int, int], named: bytes, pending: int, source: Source
 ) -> None:
-    record = StageRecord(stage, at, named, pending)
+    record = StageRecord(stage, at, named, pending, source)
     assert STAGES.decode(encode_value(record)) == record
 
 

@@ -14,6 +14,7 @@ from parley.application.work import Budget
 from parley.applications import DATA_SHARD, data_shard
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Rejected
 from parley.model.refusals import (
+    DUPLICATE,
     OK,
     Busy,
     Expired,
@@ -28,7 +29,7 @@ from parley.modules.publishing.receipts import Published, first_offset
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.staging import numbering, staged
 from parley.modules.staging import rules as staging
-from parley.modules.staging.operations import CommitStage, digests_hash
+from parley.modules.staging.operations import CommitStage, Source, digests_hash
 from parley.modules.staging.receipts import Staged, is_staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
@@ -252,6 +253,66 @@ def test_a_stage_is_committed_once(world: World) -> None:
         assert "committed stage 4" in refused(receipt).detail
     assert ends(world) == [1, 0]
     assert outcomes(world.order(world.commit(ALICE, "orders", 7, *unused))) == [Done(), Published(1)]
+
+
+A, B = b"a" * 32, b"b" * 32
+REPETITIONS = [
+    # what the first commit was made of, what the second one, and whether it is the same stage
+    (Source(A, A), Source(A, A), True),
+    (Source(A, A), Source(A, B), True),  # other rows of the same plan: the upstream gives others each time
+    (
+        Source(A, A),
+        Source(B, A),
+        False,
+    ),  # the same rows of another plan: what else it holds may have gone elsewhere
+    (Source(A, A), Source(B, B), False),
+    (Source(None, A), Source(None, A), True),
+    (Source(None, A), Source(None, B), False),
+    (Source(A, A), Source(None, A), True),  # the plan could be read only once
+    (Source(None, A), Source(A, A), True),
+    (Source(A, A), Source(None, B), False),
+    (Source(None, A), Source(A, B), False),
+    (Source(A, None), Source(None, A), False),  # a hash of one kind is none of another
+    (Source(None, A), Source(A, None), False),
+    (Source(A, A), Source(), False),
+    (Source(), Source(A, A), False),
+]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize(("first", "second", "same"), REPETITIONS)
+def test_a_stage_that_is_committed_again_is_the_first_one_only_if_it_was_made_of_the_same(
+    world: World, first: Source, second: Source, *, same: bool, number: int
+) -> None:
+    """Else a checkpoint that is one batch old would lose rows without a word."""
+    batches, others = stage(world, 1, 1), stage(world, *[2] * number)
+    world.order(world.commit(ALICE, "orders", 0, *batches, source=first))
+    place, record = (world.height, 0), writer(world)
+    receipt = world.order_one(world.commit(ALICE, "orders", 0, *others, source=second))
+    if same:
+        assert receipt.outcome == Duplicate(place)
+    else:
+        assert receipt.code == StageOver.code
+        assert f"committed stage 0 at height {place[0]}" in refused(receipt).detail
+        assert "what was committed first stands" in refused(receipt).detail
+    assert writer(world) == record
+    assert ends(world) == [2, 0]
+
+
+def test_without_a_source_a_commit_is_known_by_the_batches_that_it_names(world: World) -> None:
+    batches = stage(world, 1, 1)
+    world.order(world.commit(ALICE, "orders", 0, *batches))
+    place = (world.height, 0)
+    assert world.order_one(world.commit(ALICE, "orders", 0, *batches)).outcome == Duplicate(place)
+    assert world.order_one(world.commit(ALICE, "orders", 0, *reversed(batches))).code == StageOver.code
+
+
+def test_a_stage_below_the_last_one_is_over_whatever_it_was_made_of(world: World) -> None:
+    source = Source(A, A)
+    for number in (0, 1):
+        world.order(world.commit(ALICE, "orders", number, *stage(world, 1, number=number), source=source))
+    assert world.order_one(world.commit(ALICE, "orders", 0, source=source)).code == StageOver.code
+    assert world.order_one(world.commit(ALICE, "orders", 1, source=source)).code == DUPLICATE
 
 
 def test_a_replay_of_a_commit_says_where_it_was(world: World) -> None:

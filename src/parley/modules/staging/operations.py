@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from parley.application.operations import Operation
 from parley.crypto.hashing import digest
 from parley.model.names import U64, Hash, Session, TopicName
 
 MAX_STAGED_BATCHES = 16_384  # that one commit names: half a control batch
+
+
+class Source(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a stage was made of, as far as its writer can tell: so that a repetition of it is known, and nothing else (P23).
+
+    Two fields, because the two hashes are never to be compared with each other. A writer that draws other rows at every
+    attempt is known by its plan only; one that cannot read its plan, by its rows only.
+    """
+
+    plan: Hash | None = None  # of what says which input the stage takes
+    rows: Hash | None = None  # of all that the stage publishes, in whatever order
 
 
 class CommitStage(Operation, frozen=True):
@@ -21,11 +32,26 @@ class CommitStage(Operation, frozen=True):
     writer: Session
     stage: U64
     digests: Annotated[tuple[Hash, ...], Meta(max_length=MAX_STAGED_BATCHES)]
+    source: Source = Source()
 
 
 def digests_hash(digests: Sequence[bytes]) -> bytes:
     """The hash by which a commit is recognised when it comes again."""
     return digest("stage/digests", *digests)
+
+
+def is_repetition(commit: tuple[Source, bytes], first: tuple[Source, bytes]) -> bool:
+    """Whether a commit says again what the first one of its stage said; of each, its source and its `digests_hash`.
+
+    The first way of telling that both know decides alone. Equal rows are no excuse for another plan: the rest of that plan
+    may have gone elsewhere, and would come again.
+    """
+    (one, _), (other, _) = commit, first
+    if one.plan is not None and other.plan is not None:
+        return one.plan == other.plan
+    if one.rows is not None and other.rows is not None:
+        return one.rows == other.rows
+    return commit == first
 
 
 def commit_of(operation: Operation) -> CommitStage | None:

@@ -26,7 +26,7 @@ from parley.modules.publishing import budget
 from parley.modules.publishing.rules import require_publishing
 from parley.modules.staging import checking, pending, staged, turns
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES, number, reserve
-from parley.modules.staging.operations import CommitStage, digests_hash
+from parley.modules.staging.operations import CommitStage, digests_hash, is_repetition
 from parley.modules.staging.receipts import Staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.staging.tables import (
@@ -121,15 +121,18 @@ def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posi
     state, key = block.state, (operation.topic, client.key, operation.writer)
     last, named = STAGES.get(state, *key), digests_hash(operation.digests)
     if last is not None and operation.stage <= last.stage:
-        if (operation.stage, named) == (last.stage, last.digests):
+        if operation.stage < last.stage:
+            raise _over(operation.stage, last)
+        if is_repetition((operation.source, named), (last.source, last.digests)):
             return Duplicate(last.at)
-        raise _over(operation.stage, last)
+        raise _over(operation.stage, last, "repeated")
     topic = require(block, by, Action.PUBLISH, operation.topic)
     room = checking.check(block, client.key, topic, operation)
     if last is None:
         _begin(block, client, key)
     waiting = (0 if last is None else last.pending) + len(operation.digests)
-    STAGES.put(state, *key, record=StageRecord(operation.stage, at, named, waiting))
+    record = StageRecord(operation.stage, at, named, waiting, operation.source)
+    STAGES.put(state, *key, record=record)
     if operation.digests:
         _enqueue(block, client, operation, at, room)
     if not waiting:
@@ -181,8 +184,8 @@ def is_dropped(receipt: BatchReceipt, _place: int | None, store: KeyValue) -> bo
     return store.get(STAGED.place(receipt.digest)) is None
 
 
-def _over(stage: int, last: StageRecord) -> StageOver:
-    return StageOver(stage=stage, last=last.stage, height=last.at[0])
+def _over(stage: int, last: StageRecord, reason: str = "") -> StageOver:
+    return StageOver(reason, stage=stage, last=last.stage, height=last.at[0])
 
 
 def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, bytes]) -> None:

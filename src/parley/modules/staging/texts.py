@@ -46,5 +46,9 @@ TEXTS: Texts = {
     ),
     "NotStaged.other": "batch {digest} is not staged for stage {stage} of this writer of {topic}",
     "StageOver": "stage {stage} is over: this writer has committed stage {last} at height {height}",
+    "StageOver.repeated": (
+        "stage {stage} is over: this writer has committed stage {last} at height {height}, from another source or with "
+        "other rows, and what was committed first stands"
+    ),
     "Staged": "to be committed up to height {until}",
 }
