@@ -36,7 +36,7 @@ from parley.model.names import Pairs, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.model.refusals import DUPLICATE, OK
 from parley.modules.registry.operations import RegisterClient
-from parley.modules.staging.operations import CommitStage, Source
+from parley.modules.staging.operations import UNNAMED, CommitStage, Source
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.operations import CreateTopic, Policy
 
@@ -47,7 +47,6 @@ ORGANISATIONS = ("hospital-a", "hospital-b", "insurer", "laboratory")
 START = 1_700_000_000_000
 SESSION = bytes(16)
 WRITER = b"w" * 16
-UNNAMED = Source()
 VALID = 1_000  # heights for which batches are made to be valid
 
 

@@ -14,6 +14,7 @@ from tests.client.stage import TIMEOUTS, Lie, Stage, StagedBroker, on_stage, on_
 from parley.application import sequences as kept_sequences
 from parley.applications import DATA_SHARD
 from parley.client import sequences
+from parley.client.compose import partition_of
 from parley.client.errors import (
     Busy,
     ClientClosed,
@@ -42,7 +43,7 @@ from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
 from parley.modules.subscriptions.matching import HEAD, LEAST
-from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.net.messages import Answer, Failure, Question, Receipted, Submit
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -815,3 +816,50 @@ async def test_what_brokers_say_of_a_client_now_does_not_get_its_open_batches_si
     sent = {body for broker in stage.brokers for body in broker.batches}
     assert len(set(sessions(list(sent)))) == 1
     assert len(sent) == 2
+
+
+def made_anew(stage: Stage, topic: str, partitions: int) -> None:
+    stage.ledger.do(ADMIN, DeleteTopic(topic))
+    stage.ledger.do(ADMIN, CreateTopic(topic, partitions, Policy(), "", ""))
+
+
+# Of three partitions each goes to the first; of two, one goes to the first and one to the second.
+MOVING = [
+    key
+    for key in map(str, range(100))
+    if partition_of(key.encode(), 3) == 0 and partition_of(key.encode(), 2) == 1
+][:2]
+LAST = next(key for key in map(str, count()) if partition_of(key.encode(), 3) == 2)
+
+
+@on_stage
+async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_anew_with_fewer(stage: Stage) -> None:
+    """The client learns of it by a refusal; what it remembered would serve for a minute, and send keys elsewhere."""
+    async with stage.client(stage.registered("alice")) as client:
+        assert (await client.publish("notes", "before", key=MOVING[0])).partition == 0
+        made_anew(stage, "notes", 2)
+        with pytest.raises(UnknownPartition):
+            await client.publish("notes", "beyond", partition=2)
+        for key in MOVING:
+            assert (await client.publish("notes", "after", key=key)).partition == 1
+
+
+@on_stage
+async def test_a_message_whose_partition_is_gone_goes_to_the_one_that_its_key_has_now(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        await client.publish("notes", "before", key=LAST)
+        made_anew(stage, "notes", 2)
+        assert (await client.publish("notes", "after", key=LAST)).partition == partition_of(LAST.encode(), 2)
+    assert published(stage, partitions=2).count(b"after") == 1
+
+
+@on_stage
+async def test_a_publisher_forgets_the_number_of_partitions_with_the_first_refusal(stage: Stage) -> None:
+    alice = stage.registered("alice")
+    async with stage.client(alice) as client, client.publisher("notes", batch_size=1) as publisher:
+        await (await publisher.send("before", key=MOVING[0]))
+        made_anew(stage, "notes", 2)
+        with pytest.raises(UnknownPartition):
+            await (await publisher.send("beyond", key=LAST))
+        for key in MOVING:
+            assert (await (await publisher.send("after", key=key))).partition == 1

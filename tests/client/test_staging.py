@@ -20,6 +20,7 @@ from parley.client.errors import (
     Unreachable,
 )
 from parley.client.staging import MAX_VALID, writer_id
+from parley.modules.staging.operations import UNNAMED
 from parley.net.messages import Answer, Question, Submit
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -111,6 +112,41 @@ async def test_the_first_commit_of_a_stage_stands(stage: Stage) -> None:
                 await staged(restarted, writer, late, "late")
         await restarted.commit_stage("notes", writer, 6, [await staged(restarted, writer, 6, "next")])
     assert published(stage)[0] == ["mine", "next"]
+
+
+@on_stage
+async def test_a_repetition_of_other_batches_is_the_first_commit_if_its_source_is_the_same(
+    stage: Stage,
+) -> None:
+    """A driver that was killed after its commit stages all of it again, and cannot know that it had come so far."""
+    alice = stage.registered("alice")
+    async with stage.client(alice) as client, stage.client(alice) as restarted:
+        writer = client.writer("notes", "query")
+        digests = [await staged(client, writer, 1, "first")]
+        other = [await staged(restarted, writer, 1, "second")]
+        source = client.stage_source(plan=b"plan", rows=b"first")
+        height = await client.commit_stage("notes", writer, 1, digests, source)
+        stage.ledger.wait(3)
+        again = restarted.stage_source(plan=b"plan", rows=b"second")
+        assert await restarted.commit_stage("notes", writer, 1, other, again) == height
+        for wrong in (
+            restarted.stage_source(plan=b"another plan", rows=b"first"),
+            restarted.stage_source(rows=b"second"),
+            restarted.stage_source(rows=b"plan"),
+        ):
+            with pytest.raises(StageOver, match="what was committed first stands"):
+                await restarted.commit_stage("notes", writer, 1, other, wrong)
+    assert published(stage)[0] == ["first"]
+
+
+@on_stage
+async def test_the_source_of_a_stage_tells_nobody_what_its_rows_are(stage: Stage) -> None:
+    """A message that a rule withholds is salted, so that it cannot be guessed from its leaf; nor from this."""
+    async with stage.client(stage.registered("alice")) as alice, stage.client(stage.registered("bob")) as bob:
+        mine, other = (one.stage_source(plan=b"yes", rows=b"yes") for one in (alice, bob))
+        assert len({mine.plan, mine.rows, other.plan, other.rows}) == 4
+        assert alice.stage_source(plan=b"yes", rows=b"yes") == mine
+        assert alice.stage_source() == UNNAMED
 
 
 @on_stage

@@ -108,11 +108,11 @@ class Records:
     async def topics(self) -> list[TopicInfo]:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
 
-    async def partitions(self, topic: str) -> int:
-        """How many there are, as of not long ago; they only grow."""
+    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
+        """How many there are, as of not long ago. They only grow, unless the topic is made anew (`forget_partitions`)."""
         now = asyncio.get_running_loop().time()
         known = self._partitions.get(topic)
-        if known is not None and now - known[1] < PARTITIONS_SECONDS:
+        if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:
             return known[0]
         try:
             found = (await self._topic(topic)).partitions
@@ -123,6 +123,10 @@ class Records:
             self._partitions.clear()
         self._partitions[topic] = (found, now)
         return found
+
+    def forget_partitions(self, topic: str) -> None:
+        """There is none of that number any more: with what is remembered, keys would go to the wrong ones for a while."""
+        self._partitions.pop(topic, None)
 
     async def _topic(self, name: str) -> TopicRecord:
         # Brokers prove nothing of a key that no topic can have, such as one with a zero byte in the name.

@@ -36,7 +36,14 @@ from parley.client.compose import (
 )
 from parley.client.connection import Dialler
 from parley.client.contexts import Context, renewed, resolve
-from parley.client.errors import ContextError, DoubtfulBroker, LyingBroker, NotFound, ParleyError
+from parley.client.errors import (
+    ContextError,
+    DoubtfulBroker,
+    LyingBroker,
+    NotFound,
+    ParleyError,
+    UnknownPartition,
+)
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
 from parley.client.history import History
@@ -77,6 +84,7 @@ from parley.modules.registry.operations import (
     RevokeRight,
 )
 from parley.modules.registry.tables import CLIENTS
+from parley.modules.staging.operations import UNNAMED, Source
 from parley.modules.staging.tables import StageRecord
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 
@@ -173,7 +181,9 @@ class Client(
         self._columns = Columns(self._quorum)
         self.observer = Observer(self._quorum)
         self._control = ProducerSequence(self._quorum, self._author, CONTROL)
-        self._publishing = Publishing(self._quorum, rng, self._sequence, self._records.partitions)
+        self._publishing = Publishing(
+            self._quorum, rng, self._sequence, self._records.partitions, self._records.forget_partitions
+        )
         self._staging = Staging(self._quorum, self._author, self._state, self._operate)
         self._subscribing = Subscribing(self._history, self._operate)
 
@@ -244,13 +254,30 @@ class Client(
         """
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
         message = composer.message(value)
-        if partition is None:
-            partitions = await self._records.partitions(topic)
-            if key is None:
-                partition, self._turn = self._turn % partitions, self._turn + 1
-            else:
-                partition = partition_of(key.encode() if isinstance(key, str) else key, partitions)
-        return await publish_one(self._quorum, self._sequence(topic, partition), message)
+        if partition is not None:
+            return await self._publish_to(topic, partition, message)
+        partitions = await self._records.partitions(topic)
+        try:
+            return await self._publish_to(topic, self._place(composer.key, partitions), message)
+        except UnknownPartition:
+            now = await self._records.partitions(topic)
+            if now == partitions:
+                raise
+        # The topic was made anew with fewer. What was refused in order took no place, so it may be sent once more.
+        return await self._publish_to(topic, self._place(composer.key, now), message)
+
+    def _place(self, key: bytes | None, partitions: int) -> int:
+        if key is not None:
+            return partition_of(key, partitions)
+        partition, self._turn = self._turn % partitions, self._turn + 1
+        return partition
+
+    async def _publish_to(self, topic: str, partition: int, message: BatchMessage) -> Receipt:
+        try:
+            return await publish_one(self._quorum, self._sequence(topic, partition), message)
+        except UnknownPartition:
+            self._records.forget_partitions(topic)
+            raise
 
     async def publish_json(
         self,
@@ -295,9 +322,9 @@ class Client(
 
     # -- staging: for jobs that publish all of a stage, once, or nothing (P23) -----------------------------------------
 
-    async def partitions(self, topic: str) -> int:
-        """How many a topic has, as of not long ago; they only grow."""
-        return await self._records.partitions(topic)
+    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
+        """How many a topic has, as of not long ago, or as of now. They only grow, unless the topic is made anew."""
+        return await self._records.partitions(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
@@ -322,9 +349,18 @@ class Client(
         """For many batches of one stage."""
         return Stager(self._staging, topic, writer, stage, in_flight=in_flight, valid=valid)
 
-    async def commit_stage(self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes]) -> int:
-        """Publish these staged batches, all or none, and nothing else under this stage: the height of the decision."""
-        return await self._staging.commit(topic, writer, stage, digests)
+    def stage_source(self, *, plan: bytes | None = None, rows: bytes | None = None) -> Source:
+        """What a stage was made of, for its commit. `plan` names the input it takes, `rows` all that it publishes."""
+        return self._staging.source(plan=plan, rows=rows)
+
+    async def commit_stage(
+        self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes], source: Source = UNNAMED
+    ) -> int:
+        """Publish these staged batches, all or none, and nothing else under this stage: the height of the decision.
+
+        A repetition is known by its source, or, if it names none, by its batches. Any other raises `StageOver`.
+        """
+        return await self._staging.commit(topic, writer, stage, digests, source)
 
     async def stage_record(self, topic: str, writer: bytes) -> StageRecord | None:
         """The last stage that a writer committed, None if there is none."""

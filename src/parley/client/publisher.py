@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
-from parley.client.errors import ClientClosed, LimitExceeded
+from parley.client.errors import ClientClosed, LimitExceeded, UnknownPartition
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
@@ -31,6 +31,7 @@ class Publishing:
     rng: Callable[[int], bytes]
     sequence: Callable[[str, int], ProducerSequence]
     partitions: Callable[[str], Awaitable[int]]
+    forget_partitions: Callable[[str], None]
 
 
 @dataclass(eq=False, repr=False)
@@ -291,6 +292,8 @@ class Publisher:
         del self._unsettled[done]
         self._room.release()
         failure = done.exception()
+        if isinstance(failure, UnknownPartition):
+            self._publishing.forget_partitions(self.topic)
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.

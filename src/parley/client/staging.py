@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.errors import NotStaged, Stalled
+from parley.client.errors import NotStaged, StageOver, Stalled
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
-from parley.modules.staging.operations import CommitStage, digests_hash
+from parley.modules.staging.operations import CommitStage, Source, digests_hash, is_repetition
 from parley.modules.staging.tables import STAGES, StageRecord
 
 WRITER_SIZE = 16
@@ -53,6 +53,18 @@ class Staging:
     _author: Author
     _state: StateReader
     _operate: _Operate
+
+    def source(self, *, plan: bytes | None = None, rows: bytes | None = None) -> Source:
+        """What a commit says that its stage was made of: of hashes of both, as far as they are known.
+
+        The ledger gets them under a secret of this client. Rows may be few and short, and messages are salted so that
+        those who must not read them cannot guess them either.
+        """
+        secret = self._author.key.sign(digest("stage/secret", self._author.chain))
+        return Source(
+            None if plan is None else digest("stage/plan", secret, plan),
+            None if rows is None else digest("stage/rows", secret, rows),
+        )
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""
@@ -93,19 +105,24 @@ class Staging:
             await asyncio.sleep(pause(number))
         raise AssertionError("counting does not end")
 
-    async def commit(self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes]) -> int:
+    async def commit(
+        self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes], source: Source
+    ) -> int:
         """Number these batches, in this order, all or none: the height at which that was decided.
 
-        Saying it again is no second commit: then the height is that of the first.
+        Saying it again, or of other batches from the same source, is no second commit: then the height is that of the first.
         """
-        operation = CommitStage(topic, writer, stage, tuple(digests))
+        operation = CommitStage(topic, writer, stage, tuple(digests), source)
         applied = await self._operate(operation, repeats=True)
         if applied.ordered.receipt.code != DUPLICATE:
             return applied.ordered.height
         # This operation was ordered twice, or repeats one that was: the record says whether the first was accepted.
         record = await self.record(topic, writer)
-        if record is None or (record.stage, record.digests) != (stage, digests_hash(operation.digests)):
+        if record is None or record.stage < stage:
             raise NotStaged("stage", topic=topic, stage=stage)
+        said = (source, digests_hash(operation.digests))
+        if record.stage > stage or not is_repetition(said, (record.source, record.digests)):
+            raise StageOver(stage=stage, last=record.stage, height=record.at[0])
         return record.at[0]
 
 

@@ -25,6 +25,9 @@ class Source(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     rows: Hash | None = None  # of all that the stage publishes, in whatever order
 
 
+UNNAMED = Source()  # of a writer that knows its commits by the batches alone
+
+
 class CommitStage(Operation, frozen=True):
     """Number these staged batches of the asking client's writer: all of them or none, and each stage once (P23)."""
 
@@ -32,7 +35,7 @@ class CommitStage(Operation, frozen=True):
     writer: Session
     stage: U64
     digests: Annotated[tuple[Hash, ...], Meta(max_length=MAX_STAGED_BATCHES)]
-    source: Source = Source()
+    source: Source = UNNAMED
 
 
 def digests_hash(digests: Sequence[bytes]) -> bytes:

@@ -22,7 +22,7 @@ from parley.model.names import U32, U64, Hash, Key, Pairs, Position, Session
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.registry.tables import CLIENTS
-from parley.modules.staging.operations import Source
+from parley.modules.staging.operations import UNNAMED, Source
 from parley.modules.topics.tables import TOPICS
 
 MAX_WRITERS = 131_072  # that the network remembers
@@ -66,7 +66,7 @@ class StageRecord(Record, frozen=True):
     at: Position  # the receipt of the commit
     digests: Hash  # of what it named, in its order: `digests_hash`
     pending: U32  # batches of this stage and earlier ones that wait to be numbered
-    source: Source = Source()  # what it was made of
+    source: Source = UNNAMED  # what it was made of
 
 
 class Room(Record, frozen=True):
