@@ -14,7 +14,17 @@ import parley
 from parley.node.provision import identity_path
 from parley.spark.options import WriteOptions, write_options
 
-__all__ = ["Held", "WriteOptions", "create_topic", "held", "options", "rows", "texts", "topic_options"]
+__all__ = [
+    "Held",
+    "WriteOptions",
+    "add_partitions",
+    "create_topic",
+    "held",
+    "options",
+    "rows",
+    "texts",
+    "topic_options",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,18 @@ def create_topic(network: LocalNetwork, name: str, *, partitions: int = 2, publi
 
     asyncio.run(story())
     return name
+
+
+def add_partitions(network: LocalNetwork, topic: str, partitions: int) -> None:
+    """Until all of them are there: a topic grows over some blocks."""
+
+    async def story() -> None:
+        async with asyncio.timeout(SECONDS), client(network, "admin") as admin:
+            await admin.alter_topic(topic, partitions=partitions)
+            while await admin.partitions(topic, fresh=True) < partitions:
+                pass  # each look is a question of its own
+
+    asyncio.run(story())
 
 
 async def _register(network: LocalNetwork, admin: parley.Client) -> None:

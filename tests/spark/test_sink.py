@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.node.network import LocalNetwork
-from tests.spark.sinks import create_topic, held, options, rows, texts, topic_options
+from tests.spark.sinks import add_partitions, create_topic, held, options, rows, texts, topic_options
 
 from parley.client.compose import partition_of
 from parley.model.batches import decode_message_header
@@ -38,8 +39,9 @@ from parley.spark.errors import (
 )
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options
+from parley.spark.repeating import Plan, RowSum, plan_of, rows_of
 from parley.spark.rows import Faulty, Publication, Rows
-from parley.spark.sink import BatchWriter, StreamWriter, batch_writer, stage_of, stream_writer
+from parley.spark.sink import BatchWriter, StreamWriter, batch_writer, query_run, stage_of, stream_writer
 from parley.spark.writing import TaskMessage, write_rows
 
 if TYPE_CHECKING:
@@ -246,7 +248,7 @@ def test_a_batch_is_published_when_it_is_committed_and_not_before(network: Local
         if one.key is not None:
             assert one.partition == partition_of(one.key, 3)
             assert one.text == f"value of {one.key.decode()}"
-    assert sum(part.rows for one in (message, other) for part in one.parts) == 8
+    assert sum(part.rows.count for one in (message, other) for part in one.parts) == 8
 
 
 def test_the_partition_of_a_row_is_its_column_or_one_after_the_other(network: LocalNetwork) -> None:
@@ -262,14 +264,169 @@ def test_the_partition_of_a_row_is_its_column_or_one_after_the_other(network: Lo
         attempt(chosen, "q", 2, "far", partition=[4])
 
 
-def test_a_repeated_batch_publishes_nothing_even_with_other_rows(network: LocalNetwork) -> None:
+def test_a_repeated_batch_publishes_nothing(network: LocalNetwork) -> None:
     """Spark died between the commit on the ledger and its own note of it."""
     topic = create_topic(network, "sink/repeated")
     chosen = topic_options(network, topic)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "first", "other")], 0)
+    again = attempt(chosen, "q", 0, "other"), attempt(chosen, "q", 0, "first", task=1)
+    assert [(part.over, part.digests) for one in again for part in one.parts] == [(True, ())] * 2
+    StreamWriter(chosen).commit([*again], 0)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, "next")], 1)
+    assert texts(network, topic) == ["first", "next", "other"]
+
+
+def checkpoint(folder: Path, query: str, *batches: str) -> str:
+    """As Spark writes it, as far as the sink reads it."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": query}))
+    for number, offsets in enumerate(batches):
+        (folder / "offsets" / str(number)).write_text(offsets)
+    return str(folder)
+
+
+@pytest.mark.parametrize("staged_first", [False, True])
+def test_other_rows_under_the_number_of_a_committed_batch_are_an_error(
+    network: LocalNetwork, *, staged_first: bool
+) -> None:
+    """A checkpoint that is one batch old plans other rows, which were lost without a word."""
+    topic = create_topic(network, f"sink/other-rows-{staged_first}")
+    chosen = topic_options(network, topic)
+    early = attempt(chosen, "q", 0, "second")  # also one that staged before the other committed
     StreamWriter(chosen).commit([attempt(chosen, "q", 0, "first")], 0)
-    again = attempt(chosen, "q", 0, "second", "third")
-    assert [(part.over, part.digests, part.rows) for part in again.parts] == [(True, (), 0)]
-    StreamWriter(chosen).commit([again], 0)
+    other = early if staged_first else attempt(chosen, "q", 0, "second")
+    with pytest.raises(StageFailed, match=r"Batch 0 of this query.*with other rows.*onRepeat=keepFirst"):
+        StreamWriter(chosen).commit([other], 0)
+    keeping = topic_options(network, topic, onRepeat="keepFirst")
+    StreamWriter(keeping).commit([other], 0)
+    StreamWriter(keeping).commit([attempt(keeping, "q", 1, "next")], 1)
+    assert texts(network, topic) == ["first", "next"]
+    with pytest.raises(StageFailed, match="committed up to batch 1"):  # older still: not even with the option
+        StreamWriter(keeping).commit([attempt(keeping, "q", 0, "third")], 0)
+
+
+def test_other_rows_of_the_same_plan_are_a_repetition_and_the_same_rows_of_another_are_not(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    topic, run = create_topic(network, "sink/planned"), query_run("id")
+    folder = checkpoint(tmp_path / "mine", "id", "offsets 0")
+    chosen = topic_options(network, topic, checkpointLocation=folder)
+    StreamWriter(chosen).commit([attempt(chosen, run, 0, "first")], 0)
+    StreamWriter(chosen).commit([attempt(chosen, run, 0, "drawn anew")], 0)
+    checkpoint(tmp_path / "mine", "id", "other offsets 0")
+    with pytest.raises(StageFailed, match=r"Batch 0 of this query.*from other offsets.*onRepeat=keepFirst"):
+        StreamWriter(chosen).commit([attempt(chosen, run, 0, "first")], 0)
+    keeping = topic_options(network, topic, checkpointLocation=folder, onRepeat="keepfirst")
+    StreamWriter(keeping).commit([attempt(keeping, run, 0, "first")], 0)
+    assert texts(network, topic) == ["first"]
+
+
+def test_where_one_attempt_cannot_read_the_plan_the_rows_decide(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    topic, run = create_topic(network, "sink/two-ways"), query_run("id")
+    folder = checkpoint(tmp_path / "mine", "id", "offsets 0", "offsets 1")
+    of_another = checkpoint(tmp_path / "another", "another id", "offsets 0", "offsets 1")
+    reading = topic_options(network, topic, checkpointLocation=f"file://{folder}")
+    blind = [
+        topic_options(network, topic),
+        topic_options(network, topic, checkpointLocation="s3a://bucket/checkpoint"),
+        topic_options(network, topic, checkpointLocation=of_another),
+    ]
+    for batch, (first, second) in enumerate([(reading, blind), (blind[0], [reading])]):
+        StreamWriter(first).commit([attempt(first, run, batch, f"row {batch}")], batch)
+        for chosen in second:
+            StreamWriter(chosen).commit([attempt(chosen, run, batch, f"row {batch}")], batch)
+            with pytest.raises(StageFailed, match=r"with other rows.*checkpointLocation as an option"):
+                StreamWriter(chosen).commit([attempt(chosen, run, batch, "another row")], batch)
+    assert texts(network, topic) == ["row 0", "row 1"]
+
+
+def test_a_topic_that_is_no_repetition_keeps_all_others_of_the_batch_back(network: LocalNetwork) -> None:
+    one, two = create_topic(network, "sink/first-of-two"), create_topic(network, "sink/second-of-two")
+    chosen = write_options(options(network))
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "a", topic=[two])], 0)
+    with pytest.raises(StageFailed, match="with other rows for sink/second-of-two") as error:
+        StreamWriter(chosen).commit([attempt(chosen, "q", 0, "b", "c", topic=[one, two])], 0)
+    assert "Committed before that" not in str(error.value)
+    assert (texts(network, one), texts(network, two)) == ([], ["a"])
+
+
+def row_sum(*batches: pa.RecordBatch, rule: str = "") -> bytes:
+    """Of the rows of some tasks."""
+    sums = []
+    for batch in batches:
+        sums.append(RowSum())
+        for row in made(*Rows("notes", rule).of(batch)):
+            sums[-1].add(row)
+    return rows_of(sums)
+
+
+def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_tasks_and_salts() -> None:
+    tagged = {"tags": [{"a": 1}, {"a": 2}], "key": ["k", None], "partition": [None, 1]}
+    there = row_sum(rows("x", "y", **tagged))
+    back = {name: column[::-1] for name, column in tagged.items()}
+    assert there == row_sum(rows("y", "x", **back))
+    assert row_sum(rows("x", "y", "x")) == row_sum(rows("x"), rows("x", "y")) == row_sum(rows("x", "x", "y"))
+    different = [
+        there,
+        row_sum(),
+        row_sum(rows("x", "y")),
+        row_sum(rows("x")),
+        row_sum(rows("x", "x")),
+        row_sum(rows("y", "y")),  # pairs cancel each other where hashes are combined by XOR
+        row_sum(rows("x", "x", "y")),
+        row_sum(rows("x", "y", **{**tagged, "tags": [{"a": 1}, {"a": 3}]})),
+        row_sum(rows("x", "y", **{**tagged, "tags": [{"a": "1"}, {"a": "2"}]})),
+        row_sum(rows("x", "y", **{**tagged, "key": ["l", None]})),
+        row_sum(rows("x", "y", **{**tagged, "partition": [None, 0]})),
+        row_sum(rows("x", "y", **{**tagged, "partition": [0, 1]})),
+        row_sum(rows("x", "y", **tagged), rule='role == "nurse"'),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_a_plan_is_read_from_local_folders_only(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "a", "id", "offsets 0", "offsets 1")
+    plans = [plan_of(folder, batch) for batch in (0, 1)]
+    assert plans[0] == plan_of(f"file:{folder}", 0) == plan_of(f"file://{folder}", 0)
+    assert plans[0] == Plan("id", hashlib.sha256(b"offsets 0").digest())
+    assert plans[1] is not None
+    assert plans[1] != plans[0]
+    (tmp_path / "a" / "metadata").write_text("[]")
+    missing = [(folder, 0), (str(tmp_path), 0), (f"hdfs://host{folder}", 1), ("s3a://bucket/a", 1), (None, 0)]
+    assert [plan_of(*one) for one in missing] == [None] * len(missing)
+
+
+def test_one_key_of_a_batch_goes_to_one_partition_even_if_the_topic_grows_meanwhile(
+    network: LocalNetwork,
+) -> None:
+    topic = create_topic(network, "sink/growing", partitions=2)
+    chosen, keys = topic_options(network, topic), [f"key {number}" for number in range(20)]
+    early = attempt(chosen, "q", 0, *keys, key=list(keys))
+    add_partitions(network, topic, 3)
+    late = attempt(chosen, "q", 0, *keys, task=1, key=list(keys))
+    with pytest.raises(StageFailed, match="tasks found 2 and 3"):
+        StreamWriter(chosen).commit([early, late], 0)
+    assert texts(network, topic) == []
+    again = attempt(chosen, "q", 0, *keys, key=list(keys))
+    unkeyed = attempt(chosen, "q", 0, "any", task=1, partition=[2])
+    StreamWriter(chosen).commit([again, unkeyed, late], 0)
+    for one in held(network, topic):
+        assert one.key is None or one.partition == partition_of(one.key, 3)
+
+
+def test_repetitions_are_asked_for_by_other_words_in_vain() -> None:
+    for word, keeps in (("fail", False), (" KEEPFIRST ", True)):
+        assert write_options({**NETWORK, "onRepeat": word}).keep_first is keeps
+    with pytest.raises(BadOption, match="onRepeat is fail or keepFirst, not 'ignore'"):
+        write_options({**NETWORK, "onRepeat": "ignore"})
+
+
+def test_a_query_of_another_name_is_another_writer(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/writers")
+    chosen = topic_options(network, topic)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "first")], 0)
     StreamWriter(chosen).commit([attempt(chosen, "q", 1, "next")], 1)
     assert texts(network, topic) == ["first", "next"]
     StreamWriter(chosen).commit([attempt(chosen, "another query", 0, "its own")], 0)
@@ -285,9 +442,8 @@ def test_what_an_attempt_staged_and_never_committed_is_never_seen(network: Local
     StreamWriter(chosen).abort([lost], 0)
     StreamWriter(chosen).commit([kept], 0)
     assert texts(network, topic) == ["kept"]
-    StreamWriter(chosen).commit(
-        [speculative], 0
-    )  # of a driver that does not know it is dead: the first stands
+    with pytest.raises(StageFailed, match="with other rows"):  # of a driver that does not know it is dead
+        StreamWriter(chosen).commit([speculative], 0)
     assert texts(network, topic) == ["kept"]
 
 

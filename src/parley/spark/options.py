@@ -58,6 +58,7 @@ WRITE = (
     "topic",
     "rule",
     "runId",
+    "onRepeat",
     "deadLetterTopic",
     "batchSize",
     "batchBytes",
@@ -74,9 +75,9 @@ TABLE = (
     "verify",
     "queryName",
 )
-SPARKS = frozenset(
-    {"path", "checkpointlocation", "recursivefilelookup"}
-)  # Spark hands these on to every format
+CHECKPOINT = "checkpointlocation"
+SPARKS = frozenset({"path", CHECKPOINT, "recursivefilelookup"})  # Spark hands these on to every format
+REPEATS: Mapping[str, bool] = {"fail": False, "keepFirst": True}  # what `onRepeat` may be
 
 T = TypeVar("T")
 
@@ -147,7 +148,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`topic` is where rows go that name none. `run` names a job's one run, so that its repetition is not a second one."""
+    """`topic` is where all rows go. `run` names a job's one run, so that its repetition is not a second one.
+
+    `keep_first`: a repetition that differs from what was committed is done all the same, and what was committed stands.
+    """
 
     network: Network
     topic: str | None = None
@@ -160,6 +164,8 @@ class WriteOptions:
     batch_bytes: int = BATCH_BYTES
     in_flight: int = IN_FLIGHT  # batches of one task that wait for their receipts
     stage_blocks: int = VALID  # for so many blocks what was staged waits for its commit
+    keep_first: bool = False
+    checkpoint: str | None = None  # a folder or URL; None if it is not among the options
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +233,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         given.number("batchBytes", most=MAX_CONTENT) or BATCH_BYTES,
         given.number("batchesInFlight", most=MAX_IN_FLIGHT) or IN_FLIGHT,
         given.number("stageBlocks", most=MAX_VALID) or VALID,
+        given.keeps_first(),
+        next((value for key, value in options.items() if key.lower() == CHECKPOINT), None),
     )
 
 
@@ -302,6 +310,13 @@ class _Given:
         if value.strip().lower() not in {"true", "false"}:
             raise BadOption(f"Option {name} is true or false, not {value!r}.")
         return value.strip().lower() == "true"
+
+    def keeps_first(self) -> bool:
+        value = (self.text("onRepeat") or "fail").strip()
+        found = {word.lower(): keeps for word, keeps in REPEATS.items()}.get(value.lower())
+        if found is None:
+            raise BadOption(f"Option onRepeat is {' or '.join(REPEATS)}, not {value[:200]!r}.")
+        return found
 
     def level(self) -> Level:
         value = (self.text("verify") or "certified").strip().lower()

@@ -2,7 +2,9 @@
 
 The writer of a stream is named by its query, and the stage by the number of its batch: a batch that Spark repeats, because
 it died before it noted the end of it, finds its stage committed and publishes nothing. So the first attempt that was
-committed stands, even if the repetition has other rows. A job with `df.write` has a writer for itself alone.
+committed stands, even if the repetition has other rows. That it is a repetition is seen by the plan in the checkpoint or,
+where that cannot be read, by the rows (`repeating`): a checkpoint that is one batch old would give other rows under the same
+number, and they would be lost. A job with `df.write` has a writer for itself alone.
 
 Each topic is committed for itself. With several topics, a repetition finds some of them committed and commits the rest;
 that is exactly once as long as the repetition sends a row to the same topic.
@@ -21,10 +23,17 @@ from pyspark.sql.types import StructType
 
 from parley.client.client import Client
 from parley.client.errors import NotStaged, StageOver
-from parley.modules.staging.operations import MAX_STAGED_BATCHES, digests_hash
+from parley.modules.staging.operations import (
+    MAX_STAGED_BATCHES,
+    Source,
+    digests_hash,
+    is_repetition,
+)
+from parley.modules.staging.tables import StageRecord
 from parley.spark.errors import BadOption, ParleySparkError, StageFailed
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options
+from parley.spark.repeating import Plan, plan_of, rows_of
 from parley.spark.rows import require_columns
 from parley.spark.writing import TaskMessage, TopicPart, write_rows
 
@@ -57,6 +66,11 @@ def stage_of(batch: int) -> int:
     return batch + 1
 
 
+def query_run(query: str) -> str:
+    """The name of the writer of a stream."""
+    return f"query {query}"
+
+
 class StreamWriter(DataSourceStreamArrowWriter):
     """Pickled for every task, and made anew for every commit: all that ties them together is in the messages."""
 
@@ -71,14 +85,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not query or batch is None:
             raise StageFailed("Spark does not say which query and batch this task belongs to.")
         return write_rows(
-            self._options, f"query {query}", stage_of(int(batch)), context.partitionId(), iterator
+            self._options, query_run(query), stage_of(int(batch)), context.partitionId(), iterator
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         parts = _parts(messages)
         if any(part.stage != stage_of(batchId) for part in parts):
             raise StageFailed(f"Tasks staged for another batch than {batchId}, which is to be committed.")
-        _commit(self._options, parts)
+        _commit(self._options, parts, plan_of(self._options.checkpoint, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: the batch will be repeated under this stage, and its commit drops what this attempt has staged."""
@@ -125,7 +139,7 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TopicPart]:
     return [part for message in sorted(found, key=lambda one: one.task) for part in message.parts]
 
 
-def _commit(options: WriteOptions, parts: Sequence[TopicPart]) -> None:
+def _commit(options: WriteOptions, parts: Sequence[TopicPart], plan: Plan | None = None) -> None:
     """One commit per topic. What failed before its commit is dropped or expires, and nobody ever sees it."""
     topics: dict[str, list[TopicPart]] = {}
     for part in parts:
@@ -135,56 +149,110 @@ def _commit(options: WriteOptions, parts: Sequence[TopicPart]) -> None:
     done: list[str] = []
     try:
         network = gateway(options.network)
-        for topic in sorted(topics):
-            network.run(_commit_topic(network.client, topics[topic]))
-            done.append(topic)
+        commits = [_Commit(network.client, options, topics[topic], plan) for topic in sorted(topics)]
+        # Those that others have committed come first: if one of them shows that this is no repetition, nothing is.
+        for commit in sorted(commits, key=lambda one: not one.over):
+            network.run(commit.make())
+            done.append(commit.topic)
     except ParleySparkError as error:
         if done:
             raise type(error)(
-                f"{error.message} Committed before that: {', '.join(done)}. A stream that is run again commits the rest only."
+                f"{error.message} Committed before that: {', '.join(sorted(done))}. A stream that is run again commits the "
+                f"rest only."
             ) from error
         raise
 
 
-async def _commit_topic(client: Client, parts: Sequence[TopicPart]) -> None:
-    first = parts[0]
-    topic, writer, stage = first.topic, first.writer, first.stage
-    if any(part.over for part in parts):
-        await _require_over(client, parts)
-        return
-    digests = [digest for part in parts for digest in part.digests]
-    if len(digests) > MAX_STAGED_BATCHES:
-        raise StageFailed(
-            f"One commit takes {MAX_STAGED_BATCHES} batches, and {len(digests)} were staged for {topic}. Nothing was "
-            f"published. Give a stream a lower maxOffsetsPerTrigger, or batches of more rows: options batchSize, batchBytes."
+class _Commit:
+    """What all tasks staged for one topic."""
+
+    def __init__(
+        self, client: Client, options: WriteOptions, parts: Sequence[TopicPart], plan: Plan | None
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._parts = parts
+        self.topic, self._writer, self._stage = parts[0].topic, parts[0].writer, parts[0].stage
+        self.over = any(part.over for part in parts)
+        self._digests = [digest for part in parts for digest in part.digests]
+        # A folder of that name may hold the checkpoint of another query, here or on another file system.
+        mine = plan is not None and client.writer(self.topic, query_run(plan.query)) == self._writer
+        self._source = client.stage_source(
+            plan=plan.offsets if plan is not None and mine else None,
+            rows=rows_of(part.rows for part in parts),
         )
-    try:
-        await client.commit_stage(topic, writer, stage, digests)
-    except StageOver:
-        await _require_over(client, parts)
-    except NotStaged as error:
-        raise StageFailed(
-            f"What was staged for {topic} had expired, or was dropped, before its commit: {error.detail}. Nothing was "
-            f"published. Run the query again, which stages the rows anew; if it happens often, take fewer rows at a time "
-            f"(maxOffsetsPerTrigger) or let them wait longer (option stageBlocks)."
-        ) from error
+
+    async def make(self) -> None:
+        if self.over:
+            await self._require_first()
+            return
+        self._require_one_number_of_partitions()
+        if len(self._digests) > MAX_STAGED_BATCHES:
+            raise StageFailed(
+                f"One commit takes {MAX_STAGED_BATCHES} batches, and {len(self._digests)} were staged for {self.topic}. "
+                f"Nothing was published. Give a stream a lower maxOffsetsPerTrigger, or batches of more rows: options "
+                f"batchSize, batchBytes."
+            )
+        try:
+            await self._client.commit_stage(
+                self.topic, self._writer, self._stage, self._digests, self._source
+            )
+        except StageOver:
+            await self._require_first()
+        except NotStaged as error:
+            raise StageFailed(
+                f"What was staged for {self.topic} had expired, or was dropped, before its commit: {error.detail}. Nothing "
+                f"was published. Run the query again, which stages the rows anew; if it happens often, take fewer rows at a "
+                f"time (maxOffsetsPerTrigger) or let them wait longer (option stageBlocks)."
+            ) from error
+
+    def _require_one_number_of_partitions(self) -> None:
+        """Tasks begin at different times. If the topic grew in between, a key would go to two partitions in one batch."""
+        numbers = {part.partitions for part in self._parts if part.partitions is not None}
+        if len(numbers) > 1:
+            told = " and ".join(map(str, sorted(numbers)))
+            raise StageFailed(
+                f"The number of partitions of {self.topic} changed while rows were staged: tasks found {told}. Nothing was "
+                f"published, because a key could have gone to two partitions. Run the query again."
+            )
+
+    async def _require_first(self) -> None:
+        """That this stage was committed by an earlier attempt: its rows stand, and those of this attempt are dropped."""
+        record = await self._client.stage_record(self.topic, self._writer)
+        if record is None or record.stage < self._stage:
+            raise StageFailed(
+                f"The network says that stage {self._stage} of {self.topic} is over, and that it was never committed."
+            )
+        if record.stage == self._stage and (record.source, record.digests) == _GIVEN_UP:
+            raise StageFailed(f"The run was given up before: what it staged for {self.topic} was dropped.")
+        if record.stage > self._stage:
+            # Spark repeats its last batch and none before it. A query that is further back has planned other rows under this
+            # number, which would be lost without a word.
+            raise StageFailed(
+                f"Another run of this query has committed up to batch {record.stage - 1}, while this one is at batch "
+                f"{self._stage - 1} of {self.topic}. Two queries must not share a checkpoint: stop one of them. If the "
+                f"checkpoint was restored from an older copy, begin with a new one."
+            )
+        said = (self._source, digests_hash(self._digests))
+        if not self._options.keep_first and not is_repetition(said, (record.source, record.digests)):
+            raise StageFailed(self._other(record))
+
+    def _other(self, record: StageRecord) -> str:
+        by_plan = self._source.plan is not None and record.source.plan is not None
+        before = f"was committed at height {record.at[0]} of the network"
+        if self._options.run is not None:
+            return (
+                f"The run {self._options.run!r} {before} with other rows for {self.topic}. What was published stands, and these "
+                f"rows are not published. If they are new, give them another runId; if the job gives other rows each time and "
+                f"the first are to stand, set the option onRepeat=keepFirst."
+            )
+        return (
+            f"Batch {self._stage - 1} of this query {before} {'from other offsets' if by_plan else 'with other rows'} for "
+            f"{self.topic}, so this is no repetition of it. What was published stands, and these rows are not published. If the "
+            f"checkpoint was restored from an older copy, begin with a new one. If the upstream gives other rows each time and "
+            f"the first are to stand, set the option onRepeat=keepFirst"
+            f"{'' if by_plan else ', or give the query its checkpointLocation as an option, in a folder of the driver'}."
+        )
 
 
-async def _require_over(client: Client, parts: Sequence[TopicPart]) -> None:
-    """That this stage was committed by an earlier attempt: its rows stand, and those of this attempt are dropped."""
-    part = parts[0]
-    record = await client.stage_record(part.topic, part.writer)
-    if record is None or record.stage < part.stage:
-        raise StageFailed(
-            f"The network says that stage {part.stage} of {part.topic} is over, and that it was never committed."
-        )
-    if record.stage == part.stage and record.digests == digests_hash(()):
-        raise StageFailed(f"The run was given up before: what it staged for {part.topic} was dropped.")
-    if record.stage > part.stage:
-        # Spark repeats its last batch and none before it. Whoever is further back has planned other rows under this number,
-        # which would be lost without a word.
-        raise StageFailed(
-            f"Another run of this query has committed up to batch {record.stage - 1}, while this one is at batch "
-            f"{part.stage - 1} of {part.topic}. Two queries must not share a checkpoint: stop one of them. If the checkpoint "
-            f"was restored from an older copy, begin with a new one."
-        )
+_GIVEN_UP = (Source(), digests_hash(()))  # what `abort` commits

@@ -93,8 +93,9 @@ class _RangeReader:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return read(self._options, partition)
+        if isinstance(partition, Range):
+            return read(self._options, partition)
+        return iter(())  # Spark also reads once if there is nothing to read, with a partition of its own
 
 
 class ParleyBatchReader(_RangeReader, DataSourceReader):

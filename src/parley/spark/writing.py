@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -18,6 +19,7 @@ from parley.model.batches import MAX_RULES, Message
 from parley.spark.errors import StageFailed
 from parley.spark.gateway import Gateway, gateway
 from parley.spark.options import T, WriteOptions
+from parley.spark.repeating import RowSum
 from parley.spark.rows import Faulty, Publication, Rows
 
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
@@ -25,14 +27,19 @@ MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one tas
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """What a task staged for one topic: the digests of its batches, in their order. Nothing if the stage is `over`."""
+    """What a task staged for one topic: the digests of its batches, in their order. Nothing if the stage is `over`.
+
+    `rows` are those that it was given, also if the stage is over. `partitions`: how many the topic had, if that decided
+    where a key goes.
+    """
 
     topic: str
     writer: bytes
     stage: int
     digests: tuple[bytes, ...]
-    rows: int
+    rows: RowSum
     over: bool = False
+    partitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,6 @@ class _Task:
 
     def _add(self, row: Publication) -> None:
         topic = self._topic(row.topic)
-        if topic.over:
-            return
         if row.partition is not None and not 0 <= row.partition < topic.partitions:
             there = f"{row.topic} has partitions 0 to {topic.partitions - 1}"
             self._set_aside(Faulty(row.topic, row.key, f"there is no partition {row.partition}: {there}"))
@@ -106,11 +111,12 @@ class _Task:
 
     def _set_aside(self, row: Faulty) -> None:
         known = self._topics.get(row.topic)
-        if known is not None and known.over:
-            return  # another attempt has decided what this stage holds
-        if self._options.dead_letters is None:
+        if self._options.dead_letters is not None:
+            self._add(row.letter(self._options.dead_letters))
+        elif known is not None and known.over:
+            known.rows.add(row.letter(row.topic))  # the attempt that stands had no such row
+        else:
             raise row.error()
-        self._add(row.letter(self._options.dead_letters))
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
@@ -130,16 +136,24 @@ class _Topic:
         self._stage = stage
         self._open: dict[int, _Open] = {}
         self._turn = int.from_bytes(os.urandom(2), "big")
-        self._rows = 0
+        self.rows = RowSum()
+        self._by_key = False
         record = network.run(client.stage_record(topic, self._writer))
         self.over = record is not None and record.stage >= stage
-        self.partitions = 0 if self.over else network.run(client.partitions(topic))
         self._stager = client.stager(
             topic, self._writer, stage, in_flight=options.in_flight, valid=options.stage_blocks
         )
 
+    @cached_property
+    def partitions(self) -> int:
+        """As of now: with what this process remembers, one key of a batch could go to two partitions."""
+        return self._network.run(self._network.client.partitions(self._topic, fresh=True))
+
     def add(self, row: Publication) -> int:
         """By how many bytes there is more to be sent."""
+        self.rows.add(row)
+        if self.over:
+            return 0
         partition = self._partition(row)
         batch = self._open.get(partition)
         sent = 0
@@ -151,7 +165,6 @@ class _Topic:
         batch.messages.append(row.message)
         batch.size += row.size
         batch.rules.add(row.message.rule)
-        self._rows += 1
         if len(batch.messages) >= self._options.batch_size:
             sent += self._send(partition)
         return row.size - sent
@@ -166,14 +179,16 @@ class _Topic:
         self.flush()
         staged = None if self.over else self._run(self._stager.finish())
         if staged is None:
-            return TopicPart(self._topic, self._writer, self._stage, (), 0, over=True)
+            return TopicPart(self._topic, self._writer, self._stage, (), self.rows, over=True)
         digests = tuple(one.digest for one in staged)
-        return TopicPart(self._topic, self._writer, self._stage, digests, self._rows)
+        partitions = self.partitions if self._by_key else None
+        return TopicPart(self._topic, self._writer, self._stage, digests, self.rows, partitions=partitions)
 
     def _partition(self, row: Publication) -> int:
         if row.partition is not None:
             return row.partition
         if row.key is not None:
+            self._by_key = True
             return partition_of(row.key, self.partitions)
         return self._turn % self.partitions  # one batch at a time
 

@@ -1,0 +1,74 @@
+"""How a repetition of a batch is known: by what the checkpoint says of its input, and by its rows (P23).
+
+The first is exact, also if the upstream gives other rows at every attempt; but it can be read only if the checkpoint is an
+option of the query and lies in a folder of the driver's machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.crypto.hashing import DIGEST_SIZE, digest
+from parley.spark.rows import Publication
+
+MAX_METADATA = 64 * 1024  # bytes of the file that names the query
+_MODULUS = 2 ** (8 * DIGEST_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a checkpoint says of one batch: whose checkpoint it is, and the hash of the offsets that the batch takes."""
+
+    query: str
+    offsets: bytes
+
+
+def plan_of(checkpoint: str | None, batch: int) -> Plan | None:
+    """The plan of a batch, None if it cannot be read here. Spark writes it before the batch begins, and never again."""
+    if checkpoint is None or (folder := _local(checkpoint)) is None:
+        return None
+    try:
+        with (folder / "metadata").open("rb") as file:
+            query = json.loads(file.read(MAX_METADATA))["id"]
+        with (folder / "offsets" / str(batch)).open("rb") as file:
+            return Plan(str(query), hashlib.file_digest(file, "sha256").digest())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _local(checkpoint: str) -> Path | None:
+    """A path, or a URL of a file; None for other file systems."""
+    scheme, colon, rest = checkpoint.partition(":")
+    if not colon or "/" in scheme:
+        return Path(checkpoint)
+    if scheme != "file":
+        return None
+    return Path("/" + rest.lstrip("/"))
+
+
+@dataclass(slots=True)
+class RowSum:
+    """A digest of rows in any order, which tasks can add up. Its hashes are summed: with XOR, equal rows would cancel."""
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, row: Publication) -> None:
+        """What is published of a row, without the salt, which is drawn at every attempt, and the partition of its key."""
+        message = row.message
+        place = b"" if row.partition is None else str(row.partition).encode()
+        hashed = digest("stage/row", place, message.header, message.rule.encode(), message.payload)
+        self.count += 1
+        self.total = (self.total + int.from_bytes(hashed, "big")) % _MODULUS
+
+
+def rows_of(sums: Iterable[RowSum]) -> bytes:
+    """What stands for all rows of a stage, of all tasks together."""
+    count = total = 0
+    for one in sums:
+        count, total = count + one.count, (total + one.total) % _MODULUS
+    return count.to_bytes(8, "big") + total.to_bytes(DIGEST_SIZE, "big")
