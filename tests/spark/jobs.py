@@ -39,6 +39,8 @@ def through_connect(job: Job) -> None:
     spark = builder.getOrCreate()
     rows = spark.read.format("parley").options(**job.options).load()
     _say(f"{type(spark).__module__} {sorted(bytes(row.value).decode() for row in rows.collect())}")
+    nothing = spark.read.format("parley").options(**job.options, startingTimestamp="9000000000000").load()
+    _say(f"nothing {nothing.collect()}")
     _stream(spark, job, "parquet")
     read = spark.read.parquet(f"{job.folder}/table")
     _say(f"streamed {sorted(bytes(row.value).decode() for row in read.collect())}")

@@ -17,5 +17,6 @@ def test_a_connect_session_reads_and_streams_with_no_register_call(
     said = run_job("through_connect", job)
     assert said.stdout.splitlines() == [
         "pyspark.sql.connect.session ['one', 'three', 'two']",
+        "nothing []",
         "streamed ['one', 'three', 'two']",
     ], said.stderr

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -546,6 +547,12 @@ def test_a_data_frame_is_published_once_per_run(spark: SparkSession, network: Lo
     for _ in range(2):  # a run with a name is one run, however often it is begun
         write.options(**options(network, topic=topic, runId="monday")).mode("append").save()
         assert texts(network, topic) == sorted(value.upper() for value in values)
+    other = frame(spark, "other").write.format("parley").mode("append")
+    repeated = options(network, topic=topic, runId="monday")
+    with pytest.raises(Exception, match=r"\[PARLEY_STAGE\] The run 'monday'.*other rows.*onRepeat=keepFirst"):
+        other.options(**repeated).save()
+    other.options(**repeated, onRepeat="keepFirst").save()
+    assert texts(network, topic) == sorted(value.upper() for value in values)
     without_spark = BatchWriter(topic_options(network, topic)), BatchWriter(topic_options(network, topic))
     for writer in without_spark:  # one without a name is another one each time
         writer.commit([writer.write(iter([rows("again")]))])
@@ -591,40 +598,93 @@ def test_abort_drops_what_was_staged_and_ends_the_run(network: LocalNetwork) -> 
     assert texts(network, topic) == []
 
 
-def test_a_stream_whose_last_batch_spark_forgot_publishes_it_once(
-    spark: SparkSession, network: LocalNetwork, tmp_path: Path
-) -> None:
-    topic = create_topic(network, "sink/stream")
-    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    folder.mkdir()
+class Streaming:
+    """A stream of a folder's files into a topic, which may be run again and again.
 
-    def run() -> None:
-        # Other bytes, in another order, each time: a repetition would be seen.
+    Its checkpoint is an option, which the sink sees, or a setting of the session, of which it does not know.
+    """
+
+    def __init__(
+        self, spark: SparkSession, network: LocalNetwork, topic: str, folder: Path, way: str
+    ) -> None:
+        self._spark = spark.newSession()
+        self._options = options(network, topic=topic)
+        self._files, self._way = folder / "in", way
+        self._files.mkdir()
+        self.checkpoint = folder / "checkpoints" / "ours"
+        if way == "setting":
+            self._spark.conf.set("spark.sql.streaming.checkpointLocation", str(self.checkpoint.parent))
+
+    def add(self, name: str, *lines: str) -> None:
+        (self._files / name).write_text("\n".join(lines))
+
+    def run(self, value: str = "value", **more: str) -> None:
+        """All that has come, in an order of chance."""
         query = (
-            spark.readStream.text(str(folder))
+            self._spark.readStream.text(str(self._files))
             .repartition(2)
-            .selectExpr("value as key", "concat(value, ' ', cast(rand() as string)) as value")
+            .selectExpr("value as key", f"{value} as value")
             .writeStream.format("parley")
-            .options(**options(network, topic=topic))
-            .option("checkpointLocation", str(checkpoint))
+            .options(**self._options, **more)
+            .queryName("ours")
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
+        if self._way == "option":
+            query = query.option("checkpointLocation", str(self.checkpoint))
+        assert query.start().awaitTermination(120)
 
-    (folder / "1.txt").write_text("\n".join(f"row {number}" for number in range(20)))
-    run()
+    def forget_last(self) -> None:
+        """Spark's note of the end of its last batch, and the checksum of that."""
+        last = max(int(note.name) for note in self.checkpoint.glob("commits/[0-9]*") if note.name.isdigit())
+        for note in self.checkpoint.glob(f"commits/*{last}*"):
+            note.unlink()
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    # Other bytes each time, by which a repetition would be seen; but then only the plan can show what it is.
+    [("option", "concat(value, ' ', cast(rand() as string))"), ("setting", "concat(value, ' once')")],
+)
+def test_a_stream_whose_last_batch_spark_forgot_publishes_it_once(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path, way: str, value: str
+) -> None:
+    topic = create_topic(network, f"sink/stream-{way}")
+    stream = Streaming(spark, network, topic, tmp_path, way)
+    stream.add("1.txt", *(f"row {number}" for number in range(20)))
+    stream.run(value)
     first = texts(network, topic)
     assert len(first) == 20
-    for note in checkpoint.glob("commits/*0*"):  # its note of the end, and the checksum of that
-        note.unlink()
-    run()
+    stream.forget_last()
+    stream.run(value)
     assert texts(network, topic) == first
-    (folder / "2.txt").write_text("one more")
-    run()
+    stream.add("2.txt", "one more")
+    stream.run(value)
     later = texts(network, topic)
     assert set(first) < set(later)
     assert len(later) == 21
+
+
+@pytest.mark.parametrize("way", ["option", "setting"])
+def test_a_checkpoint_that_is_one_batch_old_loses_no_row_without_a_word(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path, way: str
+) -> None:
+    topic = create_topic(network, f"sink/one-batch-old-{way}")
+    stream = Streaming(spark, network, topic, tmp_path, way)
+    stream.add("1.txt", "a")
+    stream.run()
+    copytree(stream.checkpoint, tmp_path / "copy")
+    stream.add("2.txt", "b")
+    stream.run()
+    rmtree(stream.checkpoint)
+    copytree(tmp_path / "copy", stream.checkpoint)
+    stream.add("3.txt", "c")  # it comes under the number that b had
+    with pytest.raises(Exception, match=r"\[PARLEY_STAGE\] Batch 1 of this query.*onRepeat=keepFirst"):
+        stream.run()
+    assert texts(network, topic) == ["a", "b"]
+    stream.run(onRepeat="keepFirst")  # by the will of a person, who has read what it means
+    stream.add("4.txt", "d")
+    stream.run()
+    assert texts(network, topic) == ["a", "b", "d"]
 
 
 def test_what_went_wrong_in_a_stream_can_be_read_in_its_error(

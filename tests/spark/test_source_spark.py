@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.node.network import LocalNetwork
-from tests.spark.sources import options, publish, topic
+from tests.spark.sources import admin, options, publish, topic
+
+import parley
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,3 +60,63 @@ def test_columns_and_batches_are_as_documented_and_a_wrong_option_is_told_apart(
     assert [(one.key, bytes(one.value)) for one in row.headers] == [("h", b"1")]
     with pytest.raises(Exception, match=r"PARLEY_OPTION.*did you mean 'subscribe'"):
         spark.read.format("parley").options(**options(network, subscribed=name)).load()
+
+
+def test_there_is_nothing_to_read_and_the_frame_is_empty(network: LocalNetwork, spark: SparkSession) -> None:
+    """Spark reads once even where nothing is planned, which ended in a bare AssertionError."""
+    name = topic(network, "spark-empty", partitions=1)
+
+    def count(**more: str) -> int:
+        return spark.read.format("parley").options(**options(network, **more)).load().count()
+
+    assert count(subscribe=name) == 0
+    assert count(subscribePattern="nothing-is-called-so") == 0
+    publish(network, name, ["x", "y"])
+    assert count(subscribe=name) == 2
+    turned = {"startingOffsets": f'{{"{name}": {{"0": 2}}}}', "endingOffsets": f'{{"{name}": {{"0": 1}}}}'}
+    assert count(subscribe=name, **turned) == 0
+    assert count(subscribe=name, startingTimestamp="9000000000000") == 0
+    assert count(subscribe=name, minPartitions="4", startingTimestamp="9000000000000") == 0
+
+
+def test_a_topic_whose_retention_took_everything_is_an_empty_frame(
+    network: LocalNetwork, spark: SparkSession
+) -> None:
+    name = topic(network, "spark-emptied", partitions=1)
+    other = topic(network, "spark-clock", partitions=1)
+    publish(network, name, ["x"])
+    admin(network, lambda client: client.alter_topic(name, retention=1))
+    while not pruned(network, name):
+        publish(network, other, ["time passes"])
+    frame = spark.read.format("parley").options(**options(network, subscribe=name)).load()
+    assert frame.collect() == []
+    assert "value" in frame.columns
+
+
+def pruned(network: LocalNetwork, name: str) -> bool:
+    chosen = options(network)
+    with parley.connect_blocking(directory=chosen["directory"], identity=chosen["identity"]) as client:
+        head = client.topic(name).heads[0]
+        return head.start == head.end > 0
+
+
+def test_a_table_of_the_catalog_is_refused_with_the_way_that_works(
+    network: LocalNetwork, spark: SparkSession
+) -> None:
+    name = topic(network, "spark-catalog", partitions=1)
+    publish(network, name, ["x"])
+    words = ", ".join(f"`{option}` '{value}'" for option, value in options(network, subscribe=name).items())
+    for more in ("", f"OPTIONS ({words})"):
+        with pytest.raises(Exception, match=r"PARLEY_OPTION.*CREATE TEMPORARY VIEW"):
+            spark.sql(f"CREATE TABLE catalogued USING parley {more}")
+    # With columns, Spark does not ask; the table then has no options when it is read, unless the query brings them.
+    columns = spark.read.format("parley").options(**options(network, subscribe=name)).load().schema
+    spark.sql(f"CREATE TABLE catalogued ({columns.toDDL()}) USING parley OPTIONS ({words})")
+    try:
+        with pytest.raises(Exception, match=r"PARLEY_OPTION.*none is given.*CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM catalogued").collect()
+        assert spark.sql(f"SELECT * FROM catalogued WITH ({words})").count() == 1
+    finally:
+        spark.sql("DROP TABLE catalogued")
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING parley OPTIONS ({words})")
+    assert spark.sql("SELECT CAST(value AS STRING) AS text FROM viewed").collect()[0].text == "x"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.ledger.shard import ALICE, GENESIS, staged
 from tests.node.network import SECONDS, LocalNetwork
@@ -27,9 +28,10 @@ from parley.model.receipts import BatchReceipt, Rejected, encode_leaf
 from parley.model.refusals import Invalid
 from parley.node.provision import identity_path
 from parley.spark import ledger_columns, tables
+from parley.spark.arrow import columns_of
 from parley.spark.errors import BackwardOffset, BadOption, NotAllowed
 from parley.spark.ledger_columns import ledger_tables, record_batches
-from parley.spark.options import table_options
+from parley.spark.options import read_options, table_options
 from parley.spark.tables import Heights, TableStreamReader, split
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def test_operations_have_the_receipts_that_the_ledger_gave() -> None:
     assert [row["first_offset"] for row in found[3:]] == [0, 3, 6, 9, 12]
     assert {row["code"] for row in found} == {"Ok"}
     assert [row["outcome"] for row in found[:4]] == ["done", "done", "subscribed", "published"]
-    assert found[3]["publisher"] == ALICE.key
+    assert found[3]["publisher"] == "hospital-a/alice"
+    assert found[3]["publisher_key"] == ALICE.key
     assert sum(row["publications"] for row in rows("blocks", verified())) == 15
 
 
@@ -121,6 +124,32 @@ def test_what_changed_clients_and_topics_is_told_with_what_it_changed() -> None:
     assert registered["organisation"] == GENESIS.organisations[0].name
     (created,) = rows("topics", verified())
     assert (created["change"], created["topic"], created["partitions"]) == ("create_topic", "wards", 1)
+
+
+def test_changes_name_the_administrator_that_made_them() -> None:
+    """Its receipt names no client; an empty column said that nobody had done it."""
+    for table in ("clients", "topics"):
+        (changed,) = rows(table, verified())
+        assert changed["by"] == f"administrator of {GENESIS.organisations[0].name}"
+        assert changed["by_key"] in GENESIS.organisations[0].admins
+
+
+def test_a_publisher_is_the_same_text_in_all_tables() -> None:
+    kinds = {
+        field.name: {found.field(field.name).type for found in schemas() if field.name in found.names}
+        for schema in schemas()
+        for field in schema
+        if field.name.startswith("publisher")
+    }
+    assert kinds == {"publisher": {pa.string()}, "publisher_key": {pa.binary()}}
+    for table in ("operations", "receipts"):
+        assert {row["publisher"] for row in rows(table, verified())} >= {"hospital-a/alice"}
+
+
+def schemas() -> list[pa.Schema]:
+    """Of the ledger and of topics."""
+    topics = columns_of(read_options({"directory": "/nowhere", "subscribe": "notes"}, stream=None))
+    return [*(table.schema for table in TABLES.values()), to_arrow_schema(topics)]
 
 
 def test_an_erased_body_leaves_its_receipt() -> None:

@@ -83,7 +83,7 @@ def _operations(operations: DataFrame) -> DataFrame:
         # long as nobody does wrong.
         .where(f.col("code").isin(sorted(counted())) | (time < f.lit("1970-01-01")))
         .select(
-            f.concat(f.lit(CLIENT), f.coalesce("client", f.lit(""))).alias("watched"),
+            f.concat(f.lit(CLIENT), f.coalesce("publisher", f.lit(""))).alias("watched"),
             "height",
             f.col("position").cast("int").alias("position"),
             f.unix_millis(time).alias("at"),

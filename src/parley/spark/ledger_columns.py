@@ -107,7 +107,13 @@ def evidence_batches(proofs: Sequence[ProvenMisbehaviour], genesis: Genesis) -> 
 
 # What a leaf says of itself.
 _OF_LEAF = [
-    *[("topic", _TEXT), ("partition", _LONG), ("digest", _BYTES), ("publisher", _BYTES), ("client", _TEXT)],
+    *[
+        ("topic", _TEXT),
+        ("partition", _LONG),
+        ("digest", _BYTES),
+        ("publisher", _TEXT),
+        ("publisher_key", _BYTES),
+    ],
     *[("count", _INT), ("code", _TEXT), ("detail", _TEXT), ("first_offset", _LONG)],
     *[("constraint", _BYTES), ("ps", _LONG), ("offsets", pa.list_(_LONG))],
 ]
@@ -137,7 +143,7 @@ _TABLES: Mapping[str, Table] = {
         pa.schema(
             [
                 *_LEAF,
-                *[("operation", _TEXT), ("client", _TEXT), ("publisher", _BYTES), ("topic", _TEXT)],
+                *[("operation", _TEXT), ("publisher", _TEXT), ("publisher_key", _BYTES), ("topic", _TEXT)],
                 *[("partition", _LONG), ("count", _INT), ("digest", _BYTES), ("session", _BYTES)],
                 *[("sequence", _LONG), ("not_after", _LONG), ("outcome", _TEXT), ("code", _TEXT)],
                 *[("detail", _TEXT), ("first_offset", _LONG), ("arguments", _TEXT)],

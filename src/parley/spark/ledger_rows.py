@@ -173,7 +173,7 @@ def _plain(value: object) -> object:
 def change_rows(
     table: ChangeTable, block: VerifiedBlock, genesis: Genesis, application: Application
 ) -> Iterator[Row]:
-    """Operations that took effect and changed what the table is about, with the client that asked for them.
+    """Operations that took effect and changed what the table is about, with the client or administrator that asked for them.
 
     The organisation is the one that an administrator acts for, or else the client's own.
     """
@@ -182,11 +182,12 @@ def change_rows(
         operation, receipt = one.operation, one.receipt
         if operation is None or not receipt.is_done or (values := table.row(operation)) is None:
             continue
-        organisation = administrators.organisation_of(receipt.publisher)
-        if organisation is None:
-            organisation, _, _ = receipt.client.partition("/")
+        administered = administrators.organisation_of(receipt.publisher)
+        organisation = administered or receipt.client.partition("/")[0]
+        # No client can have a name with blanks in it.
+        by = receipt.client or (f"administrator of {administered}" if administered else "")
         yield (
-            *(block.height, one.position, _time(block), receipt.client, receipt.publisher),
+            *(block.height, one.position, _time(block), by, receipt.publisher),
             *(operation.name_of(), organisation),
             *map(values.get, table.columns),
         )

@@ -76,8 +76,17 @@ TABLE = (
     "queryName",
 )
 CHECKPOINT = "checkpointlocation"
-SPARKS = frozenset({"path", CHECKPOINT, "recursivefilelookup"})  # Spark hands these on to every format
+# Spark hands these on to every format, the name of a query to sinks only.
+SPARKS = frozenset({"path", CHECKPOINT, "queryname", "recursivefilelookup"})
 REPEATS: Mapping[str, bool] = {"fail": False, "keepFirst": True}  # what `onRepeat` may be
+
+_OF_TABLES = frozenset(
+    {"owner", "provider"}
+)  # what Spark adds to the options of CREATE TABLE, and only there
+_NO_TABLE = (
+    "Spark keeps the options of CREATE TABLE and does not hand them on when the table is read: use CREATE TEMPORARY VIEW ... "
+    "USING parley OPTIONS (...), or the options of spark.read."
+)
 
 T = TypeVar("T")
 
@@ -280,6 +289,8 @@ class _Given:
         self._known = tuple(known)
         names = {name.lower(): name for name in self._known}
         self._values: dict[str, str] = {}
+        if any(key.lower() in _OF_TABLES or key.lower().startswith("option.") for key in options):
+            raise BadOption(f"The source cannot be a table of the catalog. {_NO_TABLE}")
         for key, value in options.items():
             name = names.get(key.lower())
             if name is None:
@@ -360,8 +371,8 @@ class _Given:
         names = ("subscribe", "subscribePattern", "assign")
         chosen = [name for name in names if self.text(name) is not None]
         if len(chosen) != 1:
-            problem = " and ".join(chosen) + " are given" if chosen else "none is given"
-            raise BadOption(f"Give exactly one of {', '.join(names)}; {problem}.")
+            problem = " and ".join(chosen) + " are given." if chosen else f"none is given. {_NO_TABLE}"
+            raise BadOption(f"Give exactly one of {', '.join(names)}; {problem}")
         text = self._values[chosen[0]]
         match chosen[0]:
             case "subscribe":
