@@ -50,6 +50,10 @@ class Client:
     attributes: dict[str, Value]
     revoked: bool = False
 
+    def satisfies(self, rule: str) -> bool:
+        sees = {**self.attributes, "org": self.organisation, "client": self.name}
+        return not self.revoked and parse_rule(rule).allows(sees)
+
 
 @dataclass
 class Topic:
@@ -251,7 +255,7 @@ class Reference:
                 self.original[digest] = last.at
                 raise No(DUPLICATE)
             raise No(StageOver.code)
-        self.allow(self.topic(operation.topic).publish, client)
+        self.allow(self.topic(operation.topic), "publish", client)
         if len(set(operation.digests)) < len(operation.digests):
             raise No(Invalid.code)
         for name in operation.digests:
@@ -277,17 +281,25 @@ class Reference:
             raise No(UnknownTopic.code)
         return self.topics[name]
 
-    def allow(self, rule: str, client: Client) -> None:
-        sees = {**client.attributes, "org": client.organisation, "client": client.name}
-        if not parse_rule(rule).allows(sees):
+    def allow(self, topic: Topic, what: str, client: Client) -> None:
+        self.describe(topic, client)
+        if not client.satisfies(getattr(topic, what)):
             raise No(PermissionDenied.code)
+
+    def describe(self, topic: Topic, client: Client | None, administers: str | None = None) -> None:
+        """There is no topic for those who may not know of it."""
+        rules = (topic.publish, topic.subscribe)
+        if administers == topic.organisation or (client is not None and any(map(client.satisfies, rules))):
+            return
+        raise No(UnknownTopic.code)
 
     def require_publishing(self, batch: Batch) -> None:
         client = self.client(batch.header.publisher)
         topic = self.topic(batch.header.topic)
+        self.describe(topic, client)
         if batch.header.partition >= topic.partitions:
             raise No(UnknownPartition.code)
-        self.allow(topic.publish, client)
+        self.allow(topic, "publish", client)
 
     def append(self, batch: Batch) -> None:
         header, topic = batch.header, self.topics[batch.header.topic]
@@ -317,10 +329,11 @@ class Reference:
         raise No(UnknownClient.code)
 
     def owned(self, key: bytes, name: str) -> Topic:
+        if key not in self.admins:
+            self.client(key)
         topic = self.topic(name)
+        self.describe(topic, self.clients.get(key), self.admins.get(key))
         if self.admins.get(key) != topic.organisation:
-            if key not in self.admins:
-                self.client(key)
             raise No(PermissionDenied.code)
         return topic
 
@@ -349,7 +362,7 @@ class Reference:
                 self.clients[revoked].revoked = True
                 self.leaving.add(revoked)
             case CreateTopic():
-                self.create(self.administrator(key), operation, at)
+                self.create(key, self.administrator(key), operation, at)
             case AlterTopic():
                 topic = self.owned(key, operation.name)
                 if operation.partitions is not None:
@@ -376,10 +389,10 @@ class Reference:
             case Subscribe():
                 self.subscribe(key, operation, at)
             case Unsubscribe():
-                self.client(key)
-                self.topic(operation.topic)
+                client, topic = self.client(key), self.topic(operation.topic)
                 held = (operation.topic, parse_constraint(operation.constraint).id, key)
                 if held not in self.subscriptions:
+                    self.describe(topic, client)
                     raise No(NotSubscribed.code)
                 self.end(held)
             case _:
@@ -387,8 +400,13 @@ class Reference:
                     f"no history has {operation}"
                 )
 
-    def create(self, organisation: str, operation: CreateTopic, at: Position) -> None:
+    def create(self, key: bytes, organisation: str, operation: CreateTopic, at: Position) -> None:
         before = self.topics.get(operation.name)
+        if before is not None:
+            try:
+                self.describe(before, self.clients.get(key), organisation)
+            except No:
+                raise No(TopicExists.code) from None
         if before is not None and not before.deleted:
             raise No(TopicExists.code)
         if before is not None and before.organisation != organisation:
@@ -422,7 +440,7 @@ class Reference:
 
     def subscribe(self, key: bytes, operation: Subscribe, at: Position) -> None:
         client, topic = self.client(key), self.topic(operation.topic)
-        self.allow(topic.subscribe, client)
+        self.allow(topic, "subscribe", client)
         constraint = parse_constraint(operation.constraint)
         held = (operation.topic, constraint.id, key)
         if held not in self.subscriptions:

@@ -120,6 +120,7 @@ class Feed:
         if suspect is not None:
             self._subject.quorum.brokers.distrust(suspect, lie)
             self._failed[suspect] = lie
+        self.floor = max(self.floor, self._subject.quorum.height)  # what ended before has begun again
         self._over = None
 
     async def close(self) -> None:
@@ -207,6 +208,10 @@ class Feed:
         quorum, name = self._subject.quorum, source.name
         try:
             source.task.result()
+        except Over:
+            if quorum.reader.level != "certified":
+                self._failed[name] = "it says that the subscription has ended"
+            raise
         except FAILURES as error:
             self._failed[name] = self._known[name] = quorum.brokers.note(name, error)
             self._spoke[name] = source.spoke or isinstance(error, Declined | ProofError)
@@ -218,7 +223,7 @@ class Feed:
                 return
             if error.kind in _ENDS:
                 raise Over(name, pruned=error.kind is Pruned) from None
-            if not error.kind.passing:
+            if not error.kind.passing and not quorum.is_old(error.refusal):
                 said = self._denials[error.refusal.code]
                 said[name] = error.refusal
                 if len(said) >= quorum.enough_to_refuse:
@@ -351,6 +356,8 @@ class _Source:
                 state = order.completeness(view, piece)
                 if state is Completeness.ENDED:
                     raise Declined(NotSubscribed("ended").data)
+                if state is Completeness.LAPSED and is_fresh(view, arrived, quorum.timeouts.freshness):
+                    raise Over  # nobody is suspected: it is so, or, where answers are compared, one of them says so
                 if state is Completeness.COMPLETE and is_fresh(view, arrived, quorum.timeouts.freshness):
                     self._feed.show_fresh()
                     self._lags.clear()

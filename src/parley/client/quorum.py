@@ -186,6 +186,11 @@ class QuorumClient:
         ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1)
         return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
 
+    def is_old(self, refusal: Refusal) -> bool:
+        """Whether a broker judged by an earlier state than one that was seen: there may be by now what it says there is not."""
+        height = dict(refusal.fields).get("judged", self.height)
+        return isinstance(height, int) and height < self.height
+
     def saw(self, height: int) -> None:
         """A broker has shown this certified height."""
         if height >= self.height:
@@ -400,7 +405,7 @@ class _QuorumCall(Generic[A, R]):
             if isinstance(error, Declined):
                 if error.kind is Busy:
                     self._busy.add(name)
-                if not error.kind.passing:
+                if not error.kind.passing and not self._quorum.is_old(error.refusal):
                     self._denials[error.refusal.code][name] = error.refusal
 
     def _found(self) -> R | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from parley.application.tables import K, R, Table
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.connection import Declined, Gone
-from parley.client.errors import Unreachable
+from parley.client.errors import PermissionDenied, UnknownTopic, Unreachable
 from parley.client.proofs import EntryProof
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request
 from parley.ledger.proofs import ProofError
@@ -36,7 +36,7 @@ class StateReader:
     async def entries(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
         """All entries of a table whose key begins with these values, in the order of their keys."""
         keys = await self._list(table, table.prefix(*leading))
-        found = zip(keys, await self._prove(keys), strict=True)
+        found = zip(keys, await self._prove_shown(keys), strict=True)
         records = ((key, record_of(table, value)) for key, value in found)
         return [(table.unpack(key), record) for key, record in records if record is not None]
 
@@ -76,6 +76,25 @@ class StateReader:
         for first in range(0, len(keys), MAX_KEYS):
             found = await self._quorum.ask(self._request(keys[first : first + MAX_KEYS], fresh=True))
             values += found
+        return values
+
+    async def _prove_shown(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The same; None as well for those that brokers do not show, of which a liar may have listed some.
+
+        One such key has all that are asked for with it refused, so they are asked for in ever smaller groups.
+        """
+        values: list[bytes | None] = []
+        for first in range(0, len(keys), MAX_KEYS):
+            group = keys[first : first + MAX_KEYS]
+            try:
+                values += await self._prove(group)
+            except (PermissionDenied, UnknownTopic):
+                half = len(group) // 2
+                values += (
+                    [*await self._prove_shown(group[:half]), *await self._prove_shown(group[half:])]
+                    if half
+                    else [None]
+                )
         return values
 
     async def _list(self, table: Table[R, *K], prefix: bytes) -> list[bytes]:

@@ -35,7 +35,7 @@ from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.modules.publishing.receipts import published
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
-from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, PackedBatch, Skipped
 
@@ -232,6 +232,7 @@ class Completeness(Enum):
     BEHIND = "the head is older than what it holds"
     MISSING = "there is more than it was shown"
     ENDED = "the order was closed"
+    LAPSED = "the reader's own subscription has ended"
 
 
 class Order:
@@ -262,12 +263,25 @@ class Order:
         return shown
 
     def completeness(self, view: VerifiedView, head: Head) -> Completeness:
-        """Whether the head of every partition is what was delivered."""
+        """Whether the head of every partition is what was delivered, or the reader's own subscription has ended."""
         entries = {entry.key: entry for entry in head.entries}
+        own = SUBSCRIPTIONS.key(self._topic, self._constraint.id, self._reader.key)
+        if own in entries:
+            return self._lapsed(view, entries[own])
         found = {self._head(view, entries, place) for place in self._places.values()}
         self.floor = max(self.floor, view.height)
         worst_first = (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED)
         return next((one for one in worst_first if one in found), Completeness.COMPLETE)
+
+    def _lapsed(self, view: VerifiedView, own: StateEntry) -> Completeness:
+        """The order may go on for others: it is not shown to those whose lease has ended."""
+        if view.value(own, own.key) is not None:
+            raise ProofError("it shows a subscription that lives in place of its order")
+        began = max(height for height, _ in (place.incarnation for place in self._places.values()))
+        floor = max(self.floor, began)
+        self.floor = max(self.floor, view.height)
+        # The receipt of the subscription was certified before: below that there was none yet.
+        return Completeness.BEHIND if view.height < floor else Completeness.LAPSED
 
     def _head(self, view: VerifiedView, entries: Mapping[bytes, StateEntry], place: Place) -> Completeness:
         key = ORDER_HEADS.key(self._topic, place.partition, self._constraint.id)

@@ -11,9 +11,10 @@ from parley.model.credentials import Credential
 from parley.model.genesis import Genesis
 from parley.model.names import is_topic
 from parley.model.principals import AUDITOR, Principal
-from parley.model.refusals import PermissionDenied
+from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.access import Action, authorise
+from parley.modules.topics.refusals import UnknownTopic
 from parley.modules.topics.tables import TOPICS, TopicRecord
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def require_readable(
     topic = view.read(TOPICS, name) if is_topic(name) else None
     why = authorise(principal, Action.SUBSCRIBE, name, topic, partition, even_deleted=even_deleted)
     if why is not None:
-        raise why
+        raise _as_of(view, why)
     assert topic is not None, "nothing is allowed on a topic that does not exist"
     return topic
 
@@ -86,7 +87,7 @@ def require_provable(view: View, key: bytes, principal: Principal) -> None:
     if rest or len(parts) < len(table.parts):
         raise PermissionDenied("hidden")
     if (why := table.visible.check(view, principal, parts)) is not None:
-        raise why
+        raise _as_of(view, why)
 
 
 def require_listable(view: View, prefix: bytes, principal: Principal) -> Callable[[bytes], bool]:
@@ -100,7 +101,7 @@ def require_listable(view: View, prefix: bytes, principal: Principal) -> Callabl
     visible = table.visible
     if len(bound) >= visible.parts:  # the same holds for all of them
         if (why := visible.check(view, principal, bound[: visible.parts])) is not None:
-            raise why
+            raise _as_of(view, why)
         return lambda _key: True
     # By the newest state, as the list is made: an entry that is not certified yet may be hidden as well.
     return lambda key: visible.check(view.archive, principal, table.unpack(key)) is None
@@ -110,6 +111,16 @@ def _table_of(view: View, key: bytes) -> AnyTable | None:
     """The table of the certified state to which a key or a prefix belongs."""
     table = view.archive.application.table_of(key)
     return None if table is None or table.index else table
+
+
+def _as_of(view: View, why: Refused) -> Refused:
+    """That there is no topic cannot be proved to those who may not know whether there is one.
+
+    So it names the height by which it was judged: a client that knows of a later one asks others.
+    """
+    if not isinstance(why, UnknownTopic):
+        return why
+    return UnknownTopic(topic=why.fields["topic"], judged=view.height)
 
 
 def _no_list(view: View) -> PermissionDenied:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -288,12 +288,14 @@ class Session:
         ledger, advisories = self._services.ledger, self._services.advisories
         match question:
             case Prove():
-                return answers.proven(ledger.view(), self._caller, question)
+                with self._refusing_freshly():
+                    return answers.proven(ledger.view(), self._caller, question)
             case ReadHeader():
                 ledger.require_whole()
                 return answers.block_name(self._fresh_view(), self._caller, question, self._charge)
             case ListKeys():
-                return answers.listed(ledger.view(), self._caller, question, self._charge)
+                with self._refusing_freshly():
+                    return answers.listed(ledger.view(), self._caller, question, self._charge)
             case ReadBlocks() | ReadBodies() | ReadEvidence():
                 ledger.require_whole()
                 return blocks.audited(self._fresh_view(), self._caller, question)
@@ -328,6 +330,15 @@ class Session:
         stream.open(self._fresh_view())
         self._streams[question.id] = stream
         self._wake.set()
+
+    @contextmanager
+    def _refusing_freshly(self) -> Iterator[None]:
+        """An answer shows by its header how old it is, and a refusal has none: raises `NotReady` instead of an old one."""
+        try:
+            yield
+        except Refused:
+            self._fresh_view()
+            raise
 
     def _fresh_view(self) -> View:
         """A broker that is cut off must not serve readers who may have lost their rights since (P18)."""

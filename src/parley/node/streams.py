@@ -8,13 +8,14 @@ leaf covers it; a large piece is put together over several turns, so that nobody
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from parley.ledger.proofs import Anchor
 from parley.model.names import Position
 from parley.model.refusals import Invalid, NotFound, NotReady
 from parley.modules.subscriptions.receipts import closed_of, match_of
 from parley.modules.subscriptions.refusals import NotSubscribed
-from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import TopicRecord
 from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
 from parley.node.access import Caller, require_readable
@@ -42,6 +43,14 @@ class _Order:
     incarnation: Position
     next_ps: int
     closed: bool = False
+
+
+class _Subscription(Enum):
+    """The reader's own, with the constraint. Without one it is shown that there is none, and nothing of the order."""
+
+    NONE = "there is none"
+    LIVE = "its lease is not over"
+    ENDED = "it ended together with the order, the rest of which is shown"
 
 
 class Unfinished:
@@ -72,6 +81,7 @@ class Stream:
         self._head_interval = head_interval
         self._shelf = shelf
         self._credit = question.credit
+        self._subscription = _Subscription.NONE
         self._orders = [_Order(one.partition, one.incarnation, one.next_ps) for one in question.positions]
         self._judged: Anchor | None = None  # the header under which the reader's right was looked at last
         self._shown: Anchor | None = None  # the header of the last head
@@ -95,16 +105,24 @@ class Stream:
             raise Invalid("partition_twice")
         for order in self._orders:
             require_readable(view, reading.principal, self._topic, order.partition, even_deleted=True)
-            self._require_known(view, order)
+        self._look(view)
 
     def has_news(self, view: View, ticks: int) -> bool:
         """Whether there is anything to look at: mostly there is not, and this is cheap."""
+        if self._subscription is _Subscription.NONE:
+            return view.anchor is not self._judged or self._owes_head(view, ticks)
         if self._unfinished is not None or self._owes_head(view, ticks):
             return True
         return any(order.closed or not self._is_current(view, order) for order in self._orders)
 
     def next(self, view: View, ticks: int) -> Pushed | Unfinished | None:
+        is_new = view.anchor is not self._judged
         reading = self._reading(view)
+        if is_new:
+            self._look(view)
+        if self._subscription is _Subscription.NONE:  # what the order does now concerns others only
+            key = SUBSCRIPTIONS.key(self._topic, self._constraint, self._caller.key)
+            return self._head(view, [key], ticks)
         try:
             delivery = self._delivery(reading, ticks)
         except NotFound:  # what this broker does not hold is no end of the order: others have it
@@ -113,10 +131,15 @@ class Stream:
             return delivery
         if all(order.closed for order in self._orders):
             raise NotSubscribed("ended")
+        if self._subscription is _Subscription.ENDED:
+            return None
+        keys = [ORDER_HEADS.key(self._topic, order.partition, self._constraint) for order in self._orders]
+        return self._head(view, keys, ticks)
+
+    def _head(self, view: View, keys: list[bytes], ticks: int) -> Pushed | None:
         if not self._owes_head(view, ticks):
             return None
         self._shown, self._head_due = view.anchor, ticks + self._head_interval
-        keys = [ORDER_HEADS.key(self._topic, order.partition, self._constraint) for order in self._orders]
         return Pushed(
             Head(self.id, view.anchor, tuple(map(view.entry, keys))), KEY_WORK * len(keys), 0, more=False
         )
@@ -225,12 +248,28 @@ class Stream:
         if not topic.deleted and any(order.incarnation < topic.created for order in self._orders):
             raise NotFound("topic_again", topic=topic.name)
 
+    def _look(self, view: View) -> None:
+        """Whether the reader subscribes with the constraint now. Raises `Refused` if it does, and an order is not known."""
+        before = self._subscription
+        if view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key) is not None:
+            if before is not _Subscription.LIVE:
+                for order in self._orders:
+                    self._require_known(view, order)
+            self._subscription = _Subscription.LIVE
+        elif before is _Subscription.NONE or any(self._goes_on(view, order) for order in self._orders):
+            self._subscription, self._unfinished = _Subscription.NONE, None
+        else:
+            self._subscription = _Subscription.ENDED
+
+    def _goes_on(self, view: View, order: _Order) -> bool:
+        head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
+        return head is not None and head.incarnation == order.incarnation
+
     def _require_known(self, view: View, order: _Order) -> None:
         height, _ = order.incarnation
         if height > view.height:
             raise NotReady("order_ahead", height=view.height, began=height)
-        head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
-        if head is not None and head.incarnation == order.incarnation:
+        if self._goes_on(view, order):
             return
         where = (self._topic, order.partition, self._constraint, order.incarnation)
         if view.archive.order_at(*where, ps=2**64 - 1) is None:

@@ -107,7 +107,7 @@ class Watch:
                 floor,
                 skip=self._looks,
             )
-        except PermissionDenied:
+        except (PermissionDenied, UnknownTopic):
             await self._require_live()
             raise
         values = list(first.values[: len(keys)])

@@ -39,10 +39,10 @@ class Model:
             return False
         client, topic = self._reference.client(key), self._reference.topic(operation.topic)
         if operation.text:
-            self._reference.allow(topic.publish, client)
+            self._reference.allow(topic, "publish", client)
             self.texts[operation.topic, key] = operation.text
-        else:
-            self.texts.pop((operation.topic, key), None)
+        elif self.texts.pop((operation.topic, key), None) is None:
+            self._reference.describe(topic, client)
         return True
 
     def compare(self, world: World) -> None:

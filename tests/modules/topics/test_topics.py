@@ -100,6 +100,8 @@ def test_clients_do_not_change_topics(operation: Operation) -> None:
 def test_only_its_own_organisation_changes_a_topic(operation: Operation) -> None:
     world = World()
     world.topic("orders")
+    assert world.do(OTHER, operation).code == UnknownTopic.code  # a key that is no client's describes nothing
+    world.client(OTHER.name, OTHER.organisation)
     receipt = world.do(OTHER, operation)
     assert receipt.code == PermissionDenied.code
     assert "only an administrator of hospital-a may" in detail(receipt)
@@ -194,6 +196,8 @@ def test_the_name_of_a_deleted_topic_stays_its_organisations() -> None:
     world.topic("orders")
     world.do(ADMIN, DeleteTopic("orders"))
     world.wait(1)
+    assert world.do(OTHER, create()).code == TopicExists.code
+    world.client(OTHER.name, OTHER.organisation)
     assert world.do(OTHER, create()).code == PermissionDenied.code
     assert world.do(ADMIN, create()).code == OK
 

@@ -27,7 +27,11 @@ from parley.modules.topics.tables import TopicRecord
 def advertise(block: BlockContext, by: Principal, operation: Advertise, _at: Position) -> Done:
     state, client = block.state, by.require_client()
     if not operation.text:
-        _withdraw(state, require_topic(state, operation.topic).name, client.key)
+        if operation.topic in _advertised(state, client.key):
+            require_topic(state, operation.topic)
+        else:
+            require(block, by, Action.DESCRIBE, operation.topic)
+        _withdraw(state, operation.topic, client.key)
         return Done()
     topic = require(block, by, Action.PUBLISH, operation.topic)
     topics = _advertised(state, client.key)

@@ -6,6 +6,7 @@ from parley.model.texts import Texts
 
 TEXTS: Texts = {
     "LimitExceeded.comparisons": (
-        "its messages take {compared} comparisons with what subscribers ask for; {limit} are allowed, so split the batch"
+        "its messages take more than the {limit} comparisons with what subscribers ask for that are allowed, so split the "
+        "batch"
     ),
 }

@@ -79,11 +79,12 @@ def subscribe(block: BlockContext, by: Principal, operation: Subscribe, at: Posi
 
 def unsubscribe(block: BlockContext, by: Principal, operation: Unsubscribe, _at: Position) -> Done:
     client = by.require_client()
-    topic = require_topic(block.state, operation.topic)
     constraint = parse_constraint(operation.constraint)
-    subscription = Subscription(topic.name, constraint.id, client.key)
+    subscription = Subscription(operation.topic, constraint.id, client.key)
     if not SUBSCRIPTIONS.has(block.state, *subscription.key):
+        topic = require(block, by, Action.DESCRIBE, operation.topic)
         raise NotSubscribed("constraint", client=by.title, topic=topic.name, constraint=constraint.text)
+    require_topic(block.state, operation.topic)
     _end(block, subscription)
     return Done()
 
@@ -140,9 +141,7 @@ def require_room(block: BlockContext, topic: TopicRecord, partitions: int, more:
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
     constraints = more + (0 if index is None else len(index))
     if constraints * partitions > MAX_ORDERS:
-        raise LimitExceeded(
-            "orders", topic=topic.name, constraints=constraints, partitions=partitions, limit=MAX_ORDERS
-        )
+        raise LimitExceeded("orders", topic=topic.name, partitions=partitions, limit=MAX_ORDERS)
 
 
 def _begin(

@@ -21,7 +21,8 @@ from parley.model.names import MAX_PARTITIONS, U32, U64, Position, Value
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.registry.tables import CLIENTS
-from parley.modules.topics.tables import TO_DESCRIBERS
+from parley.modules.topics.access import Action, authorise
+from parley.modules.topics.tables import TO_DESCRIBERS, TOPICS
 
 
 class OrderHead(Record, frozen=True):
@@ -62,6 +63,15 @@ def _own(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused 
     return TO_DESCRIBERS.check(reader, principal, key)
 
 
+def _held(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
+    """An order is shown to its subscribers. What anybody else could learn from it are the interests of others."""
+    topic, partition, constraint = key
+    if reader.read(SUBSCRIPTIONS, topic, constraint, principal.key) is None:
+        return PermissionDenied("hidden")
+    record = reader.read(TOPICS, topic)
+    return authorise(principal, Action.SUBSCRIBE, topic, record, partition, even_deleted=True)
+
+
 SUBSCRIPTIONS: Table[SubscriptionRecord, str, bytes, bytes] = Table(
     "sub",
     SubscriptionRecord,
@@ -79,8 +89,7 @@ ORDER_HEADS: Table[OrderHead, str, int, bytes] = Table(
     NUMBER,
     HASH,
     about="The head of the order of a constraint in a topic partition.",
-    visible=TO_DESCRIBERS,
-    listed=1,
+    visible=Visibility(3, _held, "those who subscribe with the constraint now, while they may"),
     bound=following(MAX_PARTITIONS, SUBSCRIPTIONS),
 )
 CONSTRAINTS: Table[LiveConstraint, str, int, bytes] = Table(

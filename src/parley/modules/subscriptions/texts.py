@@ -6,7 +6,8 @@ from parley.model.texts import Texts
 
 TEXTS: Texts = {
     "LimitExceeded.orders": (
-        "topic {topic} would have {constraints} constraints in {partitions} partitions; {limit} orders are allowed"
+        "with {partitions} partitions the constraints on topic {topic} would need more than the {limit} orders that it "
+        "may have, one for each constraint in each partition"
     ),
     "LimitExceeded.subscriptions": "{client} has the {limit} subscriptions that it may have",
     "LimitExceeded.unguarded": (

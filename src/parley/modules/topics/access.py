@@ -38,46 +38,57 @@ def authorise(
     """Why the principal may not do this to the topic of that name; None: it may.
 
     The topic's rules stand in for access control lists (P26). `topic` is its record, None if there is none.
-    `even_deleted`: what was published before its end may still be read.
+    `even_deleted`: what was published before its end may still be read. Nothing of a topic, not even that it exists,
+    is told to those who may not describe it.
     """
     act = ADMINISTRATORS_ACTS.get(action)
-    if act is None and (why := principal.reason_to_refuse()) is not None:
+    is_administrator = act is not None and principal.administers is not None
+    if not is_administrator and (why := principal.reason_to_refuse()) is not None:
         return why
     if topic is None or (topic.deleted and not even_deleted):
-        return UnknownTopic(topic=name[:128])
+        return unknown(name)
+    rule = rule_of(topic, action)
+    permitted = rule is not None and allows(rule, principal)
+    if not permitted and (why := reason_not_to_describe(principal, name, topic)) is not None:
+        return why
     if act is not None:
         return principal.reason_not_to_administer(topic.organisation, act, topic=topic.name)
     if partition >= topic.partitions:
         return UnknownPartition(topic=topic.name, last=topic.partitions - 1)
-    if action is Action.DESCRIBE:
-        return reason_not_to_describe(principal, topic)
-    rule = rule_of(topic, action)
-    if not allows(rule, principal):
+    if rule is not None and not permitted:
         return PermissionDenied("rule", action=action.value, topic=topic.name, rule=rule)
     return None
 
 
-def rule_of(topic: TopicRecord, action: Action) -> str:
-    """The rule of the topic for this; empty if there is none."""
+def rule_of(topic: TopicRecord, action: Action) -> str | None:
+    """The rule of the topic for this, empty if all live clients may; None: it is no matter of rules."""
     match action:
         case Action.PUBLISH:
             return topic.publish
         case Action.SUBSCRIBE:
             return topic.subscribe
         case _:
-            return ""
+            return None
 
 
-def reason_not_to_describe(principal: Principal, topic: TopicRecord) -> Refused | None:
-    """Why the principal may not know of the topic; None: it may.
+def reason_not_to_describe(principal: Principal, name: str, topic: TopicRecord | None) -> UnknownTopic | None:
+    """Why the principal may not know of the topic of that name; None: it may.
 
-    Its administrators and those who may publish or subscribe may, even if the topic was deleted.
+    Its administrators and those who may publish or subscribe may, even if the topic was deleted. For all others it is as
+    if there were none: there is one answer for both.
     """
-    if principal.administers == topic.organisation:
-        return None
-    if any(allows(rule, principal) for rule in (topic.subscribe, topic.publish)):
-        return None
-    return PermissionDenied("describe")
+    return None if topic is not None and _may_describe(principal, topic) else unknown(name)
+
+
+def unknown(name: str) -> UnknownTopic:
+    """That there is no topic of that name, or none that the one who asks may know of."""
+    return UnknownTopic(topic=name[:128])
+
+
+def _may_describe(principal: Principal, topic: TopicRecord) -> bool:
+    return principal.administers == topic.organisation or any(
+        allows(rule, principal) for rule in (topic.subscribe, topic.publish)
+    )
 
 
 def allows(rule: str, principal: Principal) -> bool:

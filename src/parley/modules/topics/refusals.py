@@ -6,7 +6,7 @@ from parley.model.refusals import Refused
 
 
 class UnknownTopic(Refused, retry="changed", status=404, provable=True, suspicion="probe"):
-    """There is no such topic, or it was deleted."""
+    """There is no such topic, it was deleted, or the one who asks may not know of it."""
 
 
 class TopicExists(Refused, retry="changed", status=409, suspicion="refusal"):

@@ -19,7 +19,7 @@ from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import Done
 from parley.model.refusals import Busy, Invalid, LimitExceeded, Unsupported
-from parley.modules.topics.access import Action, authorise, rule_of
+from parley.modules.topics.access import Action, authorise, reason_not_to_describe, rule_of
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import (
@@ -66,6 +66,10 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
     name, state = operation.name, block.state
     before = TOPICS.get(state, name)
     if before is not None:
+        # Names are of the whole network, so that one is taken has to be told; whose it is, and whether the topic lives,
+        # is for those who may describe it.
+        if reason_not_to_describe(by, name, before) is not None:
+            raise TopicExists("taken", topic=name)
         if not before.deleted:
             raise TopicExists(topic=name, organisation=before.organisation)
         # Its offsets go on, and old proofs name it: no other organisation's data may stand behind the name.
@@ -168,6 +172,8 @@ def require(block: BlockContext, by: Principal, action: Action, name: str, parti
     if topic is not None and (rule := rule_of(topic, action)):
         block.spend(of_expression(rule), done=True)
     if (why := authorise(by, action, name, topic, partition)) is not None:
+        if topic is not None:  # whether the other rule lets it know of the topic was looked at, too
+            block.spend(of_expression(topic.publish) + of_expression(topic.subscribe), done=True)
         raise why
     assert topic is not None
     return topic

@@ -12,7 +12,6 @@ from parley.model.principals import Principal
 from parley.model.refusals import Refused
 from parley.modules.topics import access
 from parley.modules.topics.operations import Policy
-from parley.modules.topics.refusals import UnknownTopic
 
 
 class TopicRecord(Record, frozen=True):
@@ -35,17 +34,8 @@ class PartitionRecord(Record, frozen=True):
     log_start_offset: U64
 
 
-def _topic_visible(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
-    """That there is no topic of a name may be shown to every client."""
-    topic = reader.read(TOPICS, *key)
-    return None if topic is None else access.reason_not_to_describe(principal, topic)
-
-
 def _describer(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
-    topic = reader.read(TOPICS, key[0])
-    if topic is None:
-        return UnknownTopic(topic=key[0])
-    return access.reason_not_to_describe(principal, topic)
+    return access.reason_not_to_describe(principal, key[0], reader.read(TOPICS, key[0]))
 
 
 def _grower(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
@@ -62,7 +52,7 @@ TOPICS: Table[TopicRecord, str] = Table(
     TopicRecord,
     TEXT,
     about="A topic by its name. A deleted topic's record stays.",
-    visible=Visibility(1, _topic_visible, "those who may describe the topic; to all that there is none"),
+    visible=TO_DESCRIBERS,
     listed=0,
     bound=counted(CREATED, "topics"),
 )

@@ -17,14 +17,12 @@ TEXTS: Texts = {
     "PermissionDenied.alter_topic": f"{_ADMINISTRATOR} alter topic {{topic}}",
     "PermissionDenied.create_topics": f"{_ADMINISTRATOR} create topics of its own",
     "PermissionDenied.delete_topic": f"{_ADMINISTRATOR} delete topic {{topic}}",
-    "PermissionDenied.describe": (
-        "only those who may publish or subscribe, and its administrators, may describe a topic"
-    ),
     "PermissionDenied.reuse_name": f"{_ADMINISTRATOR} use the name of its deleted topic {{topic}} again",
     "PermissionDenied.rule": "rule '{action}' of topic {topic}: {rule}",
     "TopicExists": "there is a topic {topic} already, of {organisation}",
+    "TopicExists.taken": "the name {topic} is taken; choose another one",
     "UnknownPartition": "topic {topic} has partitions 0 to {last} only",
-    "UnknownTopic": "there is no topic {topic}",
+    "UnknownTopic": "there is no topic {topic}, or you may not know of it",
     "Unsupported.matching": "brokers of this version match in the clear, not {matching}",
     "Unsupported.payload": "brokers of this version carry plain payloads, not {payload}",
 }

@@ -1,0 +1,112 @@
+"""Who may not describe a topic is told nothing of it by refusals: they are those of a topic that does not exist (P27)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.application.world import ADMINS, Actor, Signed, World, actor
+
+from parley.application.operations import Operation
+from parley.model.receipts import Rejected
+from parley.model.refusals import OK, PermissionDenied
+from parley.modules.advertisements.operations import Advertise
+from parley.modules.registry.operations import RevokeClient
+from parley.modules.staging.operations import CommitStage
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.refusals import TopicExists, UnknownTopic
+
+NAME = "secret"
+RULE = 'role == "owner"'
+OWNER, OUTSIDER, REVOKED = actor("owner"), actor("outsider", "insurer"), actor("revoked", "insurer")
+STRANGER = actor("stranger", "insurer")  # never registered
+FOREIGN = ADMINS["insurer"]
+BOTH = ADMINS["laboratory"]  # an administrator who is a client as well
+
+Question = Callable[[World, Actor], Signed]
+
+
+def operation(asked: Operation) -> Question:
+    return lambda world, who: world.control(who, asked)
+
+
+QUESTIONS: dict[str, Question] = {
+    "publish": lambda world, who: world.publication(who, NAME),
+    "publish to a partition that there is not": lambda world, who: world.publication(who, NAME, partition=9),
+    "stage": lambda world, who: world.staged(who, NAME),
+    "commit": operation(CommitStage(NAME, bytes(16), 1, (bytes(32),))),
+    "subscribe": operation(Subscribe(NAME, "a = 1")),
+    "unsubscribe": operation(Unsubscribe(NAME, "a = 1")),
+    "advertise": operation(Advertise(NAME, "beds")),
+    "withdraw": operation(Advertise(NAME, "")),
+    "alter": operation(AlterTopic(NAME, 2, None, None, None)),
+    "alter to fewer": operation(AlterTopic(NAME, 1, None, None, None)),
+    "delete": operation(DeleteTopic(NAME)),
+}
+
+
+def world_with(topic: str) -> World:
+    """With a topic of that name that only its owner may know of, held by its owner's subscription."""
+    world = World()
+    world.client("owner", role="owner")
+    for who in (OUTSIDER, REVOKED, BOTH):
+        world.client(who.name, who.organisation)
+    world.do(FOREIGN, RevokeClient("revoked"))
+    world.topic(topic, partitions=3, publish=RULE, subscribe=RULE)
+    assert world.do(OWNER, Subscribe(topic, "a = 1")).code == OK
+    return world
+
+
+def refusal(world: World, who: Actor, question: Question) -> Rejected:
+    receipt = world.order_one(question(world, who))
+    assert receipt.rejected is not None
+    return receipt.rejected
+
+
+@pytest.mark.parametrize("who", [OUTSIDER, REVOKED, STRANGER, FOREIGN, BOTH], ids=lambda who: who.name)
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_refusal_does_not_tell_a_hidden_topic_from_none(question: Question, who: Actor) -> None:
+    hidden, deleted, none = world_with(NAME), world_with(NAME), world_with("another")
+    assert deleted.do(ADMINS["hospital-a"], DeleteTopic(NAME)).code == OK
+    said = refusal(none, who, question)
+    assert refusal(hidden, who, question) == said
+    assert refusal(deleted, who, question) == said
+
+
+@pytest.mark.parametrize("who", [FOREIGN, BOTH], ids=lambda who: who.organisation)
+@pytest.mark.parametrize("deleted", [False, True])
+def test_that_a_name_is_taken_is_all_that_a_creator_learns(who: Actor, deleted: bool) -> None:
+    world = world_with(NAME)
+    if deleted:
+        assert world.do(ADMINS["hospital-a"], DeleteTopic(NAME)).code == OK
+        world.wait(2)
+    said = refusal(world, who, operation(CreateTopic(NAME, 1, Policy(), "", "")))
+    assert (said.code, said.reason, said.fields) == (
+        TopicExists.code,
+        "taken",
+        (("topic", NAME),),
+    )
+
+
+def test_those_who_may_know_of_a_topic_are_told_why() -> None:
+    """The rule is for those who may describe the topic, and so is whose it is."""
+    world = world_with("another")
+    world.topic(NAME, partitions=3, publish="", subscribe=RULE)
+    refused = refusal(world, OUTSIDER, QUESTIONS["subscribe"])
+    assert dict(refused.fields) == {"action": "subscribe", "rule": RULE, "topic": NAME}
+    assert refusal(world, BOTH, QUESTIONS["delete"]).code == PermissionDenied.code
+    taken = refusal(world, BOTH, operation(CreateTopic(NAME, 1, Policy(), "", "")))
+    assert dict(taken.fields) == {"organisation": "hospital-a", "topic": NAME}
+    assert refusal(world, FOREIGN, QUESTIONS["delete"]).code == UnknownTopic.code
+
+
+def test_who_loses_a_topic_ends_what_it_has_there_all_the_same() -> None:
+    world = world_with(NAME)
+    assert world.do(OWNER, Advertise(NAME, "beds")).code == OK
+    altered = AlterTopic(NAME, None, None, "org == 'insurer'", "org == 'insurer'")
+    assert world.do(ADMINS["hospital-a"], altered).code == OK
+    assert world.do(OWNER, Subscribe(NAME, "a = 1")).code == UnknownTopic.code
+    for ending in (Unsubscribe(NAME, "a = 1"), Advertise(NAME, "")):
+        assert world.do(OWNER, ending).code == OK
+        assert world.do(OWNER, ending).code == UnknownTopic.code
