@@ -103,7 +103,7 @@ def test_names_that_are_no_text_are_names_of_nothing() -> None:
     odd = HEADS.key("open", 0).replace(b"open", b"\xff\xfe")
     why = broker.why_hidden(broker.alice, odd)
     assert isinstance(why, UnknownTopic)
-    assert broker.why_hidden(broker.alice, TOPICS.prefix() + b"\xff\0") is None  # there is no such topic
+    assert isinstance(broker.why_hidden(broker.alice, TOPICS.prefix() + b"\xff\0"), UnknownTopic)
 
 
 def test_a_list_that_is_not_made_names_those_that_are() -> None:

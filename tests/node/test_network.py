@@ -19,7 +19,6 @@ from parley.model.refusals import (
     Expired,
     Malformed,
     NotFound,
-    NotReady,
     OutOfSequence,
     PermissionDenied,
     Revoked,
@@ -253,6 +252,7 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
                 (net.Submit(1, altered[:-1] + bytes([altered[-1] ^ 1])), BadSignature.code),
                 (net.Submit(1, b"no batch"), Malformed.code),
                 (net.Prove(1, (TOPICS.key("secret"),)), OK),
+                (net.Prove(1, (TOPICS.key("no-such-topic"),)), UnknownTopic.code),
                 (net.Prove(1, (CLIENTS.key(alice.identity.credential.key),)), PermissionDenied.code),
                 (net.Prove(1, (SEQUENCES.key(bytes(32)),)), PermissionDenied.code),
                 (net.Prove(1, (STAGES.key("news", bob.identity.credential.key, bytes(16)),)), OK),
@@ -263,9 +263,10 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
                 (net.Prove(1, (STAGES.prefix() + bob.identity.credential.key,)), PermissionDenied.code),
                 (net.ListKeys(1, b"", b""), PermissionDenied.code),
                 (net.ListKeys(1, CLIENTS.prefix(), b""), PermissionDenied.code),
-                (open_question("news", bytes(32), (1, 0)), NotFound.code),
-                (open_question("news", bytes(32), (2**40, 0)), NotReady.code),
+                (open_question("news", bytes(32), (1, 0)), NotFound.code),  # of an earlier topic
+                # Of orders that it does not subscribe to it learns nothing, but that it does not.
                 (open_question("secret", bytes(32), (1, 0)), PermissionDenied.code),
+                (open_question("news", bytes(32), (2**40, 0)), OK),
             ]
             for question, code in questions:
                 answer = await bob.ask(question, object)
@@ -280,14 +281,14 @@ def test_entries_of_the_state_are_proven_present_and_absent(network: LocalNetwor
         async with client(network, "gamma-1", "gamma", "alice") as asker:
             keys = (
                 TOPICS.key("news"),
-                TOPICS.key("no-such-topic"),
+                STAGES.key("news", asker.identity.credential.key, bytes(16)),
                 CLIENTS.key(asker.identity.credential.key),
             )
             proven = await asker.ask(net.Prove(1, keys), net.Proven)
             topic = asker.record(TOPICS, proven.entries[0], keys[0], proven.anchor)
             assert topic is not None
             assert (topic.organisation, topic.partitions) == ("alpha", 2)
-            assert asker.record(TOPICS, proven.entries[1], keys[1], proven.anchor) is None
+            assert asker.record(STAGES, proven.entries[1], keys[1], proven.anchor) is None
             own = asker.record(CLIENTS, proven.entries[2], keys[2], proven.anchor)
             assert own is not None
             assert own.name == "alice"

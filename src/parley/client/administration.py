@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, UnknownClient, UnknownTopic
+from parley.client.errors import ParleyError, Revoked, UnknownClient, UnknownTopic
 from parley.client.history import History
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.state import StateReader
@@ -114,7 +114,10 @@ class Records:
         known = self._partitions.get(topic)
         if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:
             return known[0]
-        found = (await self._topic(topic)).partitions
+        try:
+            found = (await self._topic(topic)).partitions
+        except (UnknownClient, Revoked):
+            return 1  # the broker may be behind the one that registered this client; the receipt will say what is so
         if len(self._partitions) >= MAX_REMEMBERED:
             self._partitions.clear()
         self._partitions[topic] = (found, now)

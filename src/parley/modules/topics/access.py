@@ -71,13 +71,16 @@ def rule_of(topic: TopicRecord, action: Action) -> str | None:
             return None
 
 
-def reason_not_to_describe(principal: Principal, name: str, topic: TopicRecord | None) -> UnknownTopic | None:
+def reason_not_to_describe(principal: Principal, name: str, topic: TopicRecord | None) -> Refused | None:
     """Why the principal may not know of the topic of that name; None: it may.
 
     Its administrators and those who may publish or subscribe may, even if the topic was deleted. For all others it is as
     if there were none: there is one answer for both.
     """
-    return None if topic is not None and _may_describe(principal, topic) else unknown(name)
+    if topic is not None and _may_describe(principal, topic):
+        return None
+    why = None if principal.administers is not None else principal.reason_to_refuse()
+    return why or unknown(name)
 
 
 def unknown(name: str) -> UnknownTopic:
