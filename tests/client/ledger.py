@@ -31,7 +31,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.receipts import Closed, Match, PartitionStart, Subscribed
-from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS
 from parley.net.messages import (
     Blocks,
@@ -203,6 +203,11 @@ class Ledger(World):
         constraint = parse_constraint(where).id
         keys = [ORDER_HEADS.key(topic, partition, constraint) for partition in range(partitions)]
         return Head(1, self.anchor(time), tuple(map(self.entry, keys)))
+
+    def own_subscription(self, who: Actor, topic: str, where: str, time: int | None = None) -> Head:
+        """What a stream shows to a client without a subscription instead of the heads of the order."""
+        key = SUBSCRIPTIONS.key(topic, parse_constraint(where).id, who.key)
+        return Head(1, self.anchor(time), (self.entry(key),))
 
     def body(self, name: bytes) -> Batch:
         bodies = {batch.digest: batch.body for _, batches in self.blocks for batch in batches}

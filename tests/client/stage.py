@@ -38,7 +38,7 @@ from parley.model.genesis import Broker, Timeouts
 from parley.model.principals import Principal
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.receipts import Match, PartitionStart
-from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.access import Action, authorise
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.frames import FrameError, FrameStream
@@ -235,7 +235,11 @@ class StagedBroker:
                     starts[partition] = PartitionStart(partition, start.incarnation, head.next_ps, 0)
             if closed:
                 raise NotSubscribed("ended")
-            yield _numbered(ledger.head(question.topic, where, len(starts)), question.id)
+            if ledger.record(SUBSCRIPTIONS, question.topic, question.constraint, reader.key) is None:
+                shown = ledger.own_subscription(reader, question.topic, where)
+            else:
+                shown = ledger.head(question.topic, where, len(starts))
+            yield _numbered(shown, question.id)
             await self.stage.until(lambda height=height: ledger.height > height, HEARTBEAT)  # type: ignore[misc]
 
     def _has(self, question: Fetch) -> bool:

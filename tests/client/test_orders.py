@@ -569,6 +569,43 @@ def test_a_head_of_a_later_order_ends_this_one_and_of_an_earlier_does_not(story:
     assert completeness(story, later, old) is Completeness.BEHIND
 
 
+def test_the_absence_of_ones_own_subscription_ends_the_order(story: Story) -> None:
+    """Others hold the constraint, so that the order goes on: it is not shown to who does not subscribe any more."""
+    ledger, order = story.ledger, followed(story)
+    ledger.subscribe(ledger.client("dora"), "notes", WHERE)
+    story.end()
+    assert completeness(story, order, ledger.head("notes", WHERE)) is Completeness.COMPLETE
+    absent = ledger.own_subscription(story.carol, "notes", WHERE)
+    assert completeness(story, order, absent) is Completeness.LAPSED
+
+
+def test_absence_from_before_the_subscription_does_not_end_it(story: Story) -> None:
+    ledger = story.ledger
+    dora = ledger.client("dora")
+    before = ledger.own_subscription(dora, "notes", WHERE)
+    starts = ledger.subscribe(dora, "notes", WHERE)  # joins an order that is older than that header
+    order = ledger.follow(dora, "notes", WHERE, starts, floor=ledger.height)
+    assert completeness(story, order, before) is Completeness.BEHIND
+
+
+def test_a_subscription_that_lives_is_not_taken_for_its_end(story: Story) -> None:
+    present = story.ledger.own_subscription(story.carol, "notes", WHERE)
+    with pytest.raises(ProofError, match="a subscription that lives"):
+        completeness(story, followed(story), present)
+    (entry,) = present.entries
+    with pytest.raises(ProofError, match="not in the certified state"):
+        completeness(story, followed(story), replace(present, entries=(replace(entry, value=None),)))
+
+
+@pytest.mark.parametrize("where", [WHERE, 'ward == "surgery"'])
+def test_the_absence_of_another_subscription_ends_nothing(story: Story, where: str) -> None:
+    ledger = story.ledger
+    who = ledger.client("dora") if where == WHERE else story.carol
+    absent = ledger.own_subscription(who, "notes", where)
+    with pytest.raises(ProofError, match="head of partition 0 is not shown"):
+        completeness(story, followed(story), absent)
+
+
 def test_a_head_must_show_every_partition(story: Story) -> None:
     head = story.ledger.head("notes", WHERE)
     with pytest.raises(ProofError, match="head of partition 0 is not shown"):

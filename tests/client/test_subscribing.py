@@ -30,6 +30,7 @@ from parley.client.subscription import Subscription
 from parley.model.batches import Withheld
 from parley.model.expressions import parse_constraint
 from parley.modules.registry.tables import CLIENTS
+from parley.modules.subscriptions.operations import Unsubscribe
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic
 from parley.net.messages import Answer, DeliveredBlock, Delivery, Failure, Head, OpenStream, Question
@@ -305,6 +306,62 @@ async def test_leaving_unsubscribes_unless_another_subscription_needs_it(stage: 
         assert texts(await take(outer, 2)) == ["one", "two"]
         assert stage.ledger.record(SUBSCRIPTIONS, *key) is not None
     assert stage.ledger.record(SUBSCRIPTIONS, *key) is None
+
+
+def end_subscription(stage: Stage, who: Actor) -> None:
+    """As when its lease ends; `others` keep the order alive."""
+    stage.apply(stage.ledger.control(who, Unsubscribe("notes", WHERE)))
+
+
+@on_stage
+async def test_a_lapsed_subscriber_of_an_order_that_goes_on_misses_nothing_and_blames_nobody(
+    stage: Stage,
+) -> None:
+    stage.ledger.subscribe(stage.registered("dora"), "notes", WHERE)
+    async with following(stage) as (subscription, alice):
+        publish(stage, "one")
+        first = await take(subscription, 1)
+        end_subscription(stage, alice)
+        publish(stage, "two")
+        second = await take(subscription, 1)
+        while stage.ledger.record(SUBSCRIPTIONS, "notes", parse_constraint(WHERE).id, alice.key) is None:
+            publish(stage, "more")
+            second += await take(subscription, 1)
+        publish(stage, "last")
+        second += await take(subscription, 1)
+        assert [m.ps for m in first + second] == list(range(1 + len(second)))
+        assert texts(first + second)[:2] == ["one", "two"]
+        assert texts(second)[-1] == "last"
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_an_old_absence_of_a_subscription_ends_it_for_nobody(stage: Stage) -> None:
+    """A broker that keeps showing a certified header from before the subscription is left; nothing is subscribed again."""
+    stage.ledger.subscribe(stage.registered("dora"), "notes", WHERE)
+    old = stage.ledger.own_subscription(stage.registered("alice", role="nurse"), "notes", WHERE)
+    told = 0
+
+    def absent(_: Question, answer: Answer) -> Answer:
+        nonlocal told
+        if not isinstance(answer, Head):
+            return answer
+        told += 1
+        return replace(old, id=answer.id)
+
+    stage.known(actor("bob"))
+    stage.ledger.client("bob")
+    async with stage.client(actor("alice"), first=FIRST) as client:
+        stage[FIRST].lie = absent
+        async with client.subscribe("notes", stage.watch(WHERE)) as subscription:
+            submitted = stage.asked("Submit")
+            publish(stage, "one")
+            assert texts(await take(subscription, 1)) == ["one"]
+            while told < 3:
+                await stage.until(lambda: False, 100)
+                publish(stage, "more")
+                await take(subscription, 1)
+            assert stage.asked("Submit") == submitted
 
 
 # -- brokers that fail -----------------------------------------------------------------------------------------------------

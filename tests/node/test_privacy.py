@@ -234,12 +234,18 @@ async def answers(
         asker.send(question)
         if isinstance(question, UNANSWERED):
             continue
-        while (answer := await asker.receive(object)).id != question.id:  # type: ignore[attr-defined]
-            pass  # another word of an earlier stream
+        while (answer := await asker.receive(object)).id != question.id or is_passing(answer):  # type: ignore[attr-defined]
+            if answer.id == question.id:  # type: ignore[attr-defined]
+                asker.send(question)  # what else comes is another word of an earlier stream
         if isinstance(question, net.OpenStream):
             asker.send(net.CloseStream(question.id))
         found.append((question, answer))  # type: ignore[arg-type]
     return found
+
+
+def is_passing(answer: object) -> bool:
+    """Whether the broker says that it was too busy to keep up."""
+    return isinstance(answer, net.Failure) and answer.reason in ("moved_on", "not_fresh", "catching_up")
 
 
 def told(scene: Scene, question: net.Question, answer: net.Answer) -> list[bytes]:
