@@ -81,7 +81,7 @@ Lie = Callable[[Question, Answer], Answer | bytes | None]  # what is said instea
 
 @dataclass
 class StagedBroker:
-    """`lie` changes what it says, and `deaf` says what it does not even take in.
+    """`lie` changes what it says, `deaf` says what it does not even take in, and `slow` is awaited before it says anything.
 
     It counts the questions of each kind, and keeps the batches that it was sent.
     """
@@ -92,6 +92,7 @@ class StagedBroker:
     key: Path
     lie: Lie | None = None
     deaf: Callable[[Question], bool] = lambda _: False
+    slow: Callable[[Question, Answer], Awaitable[object]] | None = None
     asked: Counter[str] = field(default_factory=Counter)
     batches: list[bytes] = field(default_factory=list)
     erased: set[bytes] = field(default_factory=set)  # batches of which it has only what stays
@@ -159,6 +160,8 @@ class StagedBroker:
         try:
             async for answer in self._answers(who, question):
                 said = answer if self.lie is None else self.lie(question, answer)
+                if self.slow is not None:
+                    await self.slow(question, answer)
                 if said is not None:
                     stream.write(said if isinstance(said, bytes) else encode(said))
         except Refused as refused:

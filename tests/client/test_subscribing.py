@@ -33,7 +33,16 @@ from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Unsubscribe
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic
-from parley.net.messages import Answer, DeliveredBlock, Delivery, Failure, Head, OpenStream, Question
+from parley.net.messages import (
+    Answer,
+    DeliveredBlock,
+    Delivery,
+    Failure,
+    Head,
+    OpenStream,
+    Question,
+    Submit,
+)
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 WHERE = 'ward == "er"'
@@ -570,6 +579,41 @@ async def test_the_lease_is_renewed_in_the_background(stage: Stage) -> None:
         await stage[FIRST].sent(4)
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]
+
+
+@on_stage_with(SHORT)
+async def test_a_late_receipt_of_a_renewal_takes_nobody_back_to_an_order_that_has_ended(stage: Stage) -> None:
+    """Ordered before the lease was over, shown when the subscriber follows the next order already."""
+    release, held = asyncio.Event(), asyncio.Event()
+    late: list[bytes] = []
+
+    async def hold(question: Question, _: Answer) -> None:
+        if not isinstance(question, Submit):
+            return
+        if not late:
+            late.append(question.batch)
+        if question.batch in late:
+            held.set()
+            await release.wait()
+
+    async with following(stage) as (subscription, _):
+        publish(stage, "one")
+        first = await take(subscription, 1)
+        for broker in stage.brokers:
+            broker.slow = hold
+        await held.wait()
+        stage.apply(time=stage.ledger.time + SHORT.lease + 1)
+        publish(stage, "two")
+        second = await take(subscription, 1)
+        publish(stage, "three")
+        third = await take(subscription, 1)
+        sent = len(stage[FIRST].batches)
+        release.set()
+        await stage[FIRST].sent(sent + 1)  # the next renewal: the late receipt was looked at before
+        publish(stage, "four")
+        fourth = await take(subscription, 1)
+    assert texts(first + second + third + fourth) == ["one", "two", "three", "four"]
+    assert stage.lies == ()
 
 
 @on_stage_with(SHORT)

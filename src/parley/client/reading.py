@@ -15,6 +15,8 @@ from parley.modules.subscriptions.receipts import PartitionStart
 
 NO_ORDER: Position = (0, 0)  # an incarnation that no order has: blocks are counted from 1
 
+_Receipt = tuple[int, tuple[PartitionStart, ...]]  # of a subscription, with its height
+
 
 @dataclass
 class Bridge:
@@ -32,6 +34,12 @@ class ReadingState:
     places: dict[int, Place] = field(default_factory=dict)
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
+    _newest: _Receipt = (0, ())
+
+    def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
+        """What the newest receipt says, this one or one that came before it: receipts may come late."""
+        self._newest = max(self._newest, (height, starts), key=_age)
+        return self._newest[1]
 
     def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
         """At the orders' present ends, after what lies between them and these offsets."""
@@ -46,18 +54,16 @@ class ReadingState:
             start = now.get(one.partition)
             if start is None:
                 continue  # the topic was deleted and created again, with fewer partitions
-            same = one.incarnation == start.incarnation
-            if one.offset > start.next_offset or (same and (one.ps or 0) > start.next_ps):
+            order = one.incarnation or NO_ORDER
+            if one.offset > start.next_offset or (order, one.ps or 0) > (start.incarnation, start.next_ps):
                 raise Invalid("position_ahead", partition=one.partition, end=start.next_offset)
-            self.places[one.partition] = Place(
-                one.partition, one.incarnation or NO_ORDER, one.ps or 0, one.offset
-            )
+            self.places[one.partition] = Place(one.partition, order, one.ps or 0, one.offset)
         self.adopt(starts)
 
     def changes(self, starts: Iterable[PartitionStart]) -> bool:
-        """Whether these are other orders than the ones that are followed, or more of them."""
+        """Whether these are later orders than the ones that are followed, or more of them."""
         known = {partition: place.incarnation for partition, place in self.places.items()}
-        return any(known.get(start.partition) != start.incarnation for start in starts)
+        return any(known.get(start.partition, NO_ORDER) < start.incarnation for start in starts)
 
     def adopt(self, starts: tuple[PartitionStart, ...]) -> None:
         """Go on in these orders; what lies between the old and the new one of a partition is read by offset."""
@@ -71,7 +77,7 @@ class ReadingState:
             if old is None and incarnation in incarnations:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
-            elif old is None or old.incarnation != incarnation:
+            elif old is None or old.incarnation < incarnation:
                 self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
                 self.places[partition] = _place(start)
 
@@ -121,3 +127,9 @@ class ReadingState:
 
 def _place(start: PartitionStart) -> Place:
     return Place(start.partition, start.incarnation, start.next_ps, start.next_offset)
+
+
+def _age(receipt: _Receipt) -> tuple[object, ...]:
+    """Sorts receipts from the oldest to the newest, also those of one block."""
+    height, starts = receipt
+    return height, [(start.incarnation, start.next_ps, start.next_offset) for start in starts]

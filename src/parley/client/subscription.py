@@ -185,7 +185,10 @@ class Subscription:
     # -- where it begins ---------------------------------------------------------------------------------------------
 
     async def _subscribe(self) -> tuple[PartitionStart, ...]:
-        """Subscribe, or renew the lease; where the order stands in every partition."""
+        """Subscribe, or renew the lease; where the order stands in every partition, by the newest receipt so far.
+
+        Receipts may come late, and the reader may follow a later order by then.
+        """
         subject = self._subject
         applied = await self._subscribing.operate(Subscribe(subject.topic, subject.constraint.text))
         outcome = applied.ordered.receipt.given(Subscribed)
@@ -194,7 +197,7 @@ class Subscription:
                 "The network answered a subscription with something else; its brokers are broken."
             )
         self._lease = (outcome.lease_until - applied.ordered.time) / 1_000
-        return outcome.partitions
+        return self._reading.newest(applied.ordered.height, outcome.partitions)
 
     async def _begin(self, starts: tuple[PartitionStart, ...]) -> None:
         if isinstance(self._start, Position):
