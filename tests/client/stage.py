@@ -182,7 +182,7 @@ class StagedBroker:
                 found = [key for key in ledger.entries(question.prefix) if key > question.after]
                 yield Listed(question.id, tuple(sorted(found)), more=False)
             case Fetch():
-                self._require_reader(who, question.topic)
+                self._require_reader(who, question.topic, question.partition)
                 self._require_kept(question.topic, question.partition, question.offset)
                 if question.wait:
                     await self.stage.until(lambda: self._has(question), question.wait)
@@ -259,10 +259,11 @@ class StagedBroker:
         if topic is not None and start.incarnation < topic.created:
             raise NotFound("deleted and made anew")
 
-    def _require_reader(self, who: bytes, name: str) -> None:
+    def _require_reader(self, who: bytes, name: str, partition: int = 0) -> None:
         ledger = self.stage.ledger
         reader = Principal(who, None, ledger.record(CLIENTS, who))
-        if (why := authorise(reader, Action.SUBSCRIBE, name, ledger.record(TOPICS, name))) is not None:
+        topic = ledger.record(TOPICS, name)
+        if (why := authorise(reader, Action.SUBSCRIBE, name, topic, partition)) is not None:
             raise why
 
 

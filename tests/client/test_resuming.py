@@ -17,7 +17,7 @@ from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Stage, on_stage
 from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
 
-from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned
+from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, UnknownPartition
 from parley.client.messages import Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
@@ -165,6 +165,101 @@ async def test_a_topic_that_was_made_anew_is_gone_on_with_after_what_it_lost_is_
         publish(stage, "four")
         assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
     assert stage.lies == ()
+
+
+async def remade(stage: Stage, partitions: int) -> None:
+    stage.ledger.do(ADMIN, DeleteTopic("notes"))
+    stage.ledger.do(ADMIN, CreateTopic("notes", partitions, Policy(), "", ""))
+
+
+@on_stage
+async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_are_told_as_lost(
+    stage: Stage,
+) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two", partition=2)
+        await take(before, 1)
+        position = saved(before)
+    await remade(stage, 2)
+    publish(stage, "three")
+    async with subscribed(stage, position) as after:
+        gone = PartitionPosition(2, 1)
+        assert gone in after.position().partitions  # until it was told
+        with pytest.raises(
+            Pruned, match="made again with 2 partitions: partition 2 from offset 1 to 1"
+        ) as lost:
+            await take(after, 1)
+        assert lost.value.reason == "partitions"
+        assert [one.partition for one in after.position().partitions] == [0, 1]
+        publish(stage, "four")
+        assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_of_a_partition_that_is_gone_and_was_read_to_its_end_nothing_is_told(stage: Stage) -> None:
+    async with subscribed(stage) as before:
+        publish(stage, "one", partition=2)
+        await take(before, 1)
+        position = saved(before)
+    await remade(stage, 1)
+    async with subscribed(stage, position) as after:
+        publish(stage, "two")
+        assert numbered(await take(after, 1)) == [("two", 0)]
+
+
+@on_stage
+async def test_a_subscriber_that_stays_is_told_what_a_topic_made_again_with_fewer_partitions_has_lost(
+    stage: Stage,
+) -> None:
+    """It was away from its brokers when that happened, with messages that it had not read."""
+    async with subscribed(stage) as subscription:
+        for broker in stage.brokers:
+            broker.deaf = lambda question: isinstance(question, OpenStream)
+            broker.cut()
+        publish(stage, "one", partition=2)
+        await remade(stage, 1)
+        publish(stage, "two")
+        for broker in stage.brokers:
+            broker.deaf = lambda _: False
+            broker.cut()
+        with pytest.raises(Pruned, match="partition 2 from offset 0 to 0"):
+            await take(subscription, 1)
+        assert texts(await take(subscription, 1)) == ["two"]
+
+
+@pytest.mark.parametrize("partitions", [3, 5])
+def test_of_a_topic_made_again_with_as_many_partitions_or_more_nothing_is_skipped(
+    partitions: int, tmp_path: object
+) -> None:
+    async def play(stage: Stage) -> None:
+        async with subscribed(stage) as before:
+            publish(stage, "one", partition=2)
+            await take(before, 1)
+            position = saved(before)
+        await remade(stage, partitions)
+        for partition in range(partitions):
+            publish(stage, f"in {partition}", partition=partition)
+        async with subscribed(stage, position) as after:
+            found = {message.text() for message in await take(after, partitions)}
+        assert found == {f"in {partition}" for partition in range(partitions)}
+
+    on_stage(play)(tmp_path)  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_who_fetches_from_a_partition_that_a_topic_made_again_has_not_is_told(stage: Stage) -> None:
+    stage.registered("bob")
+    publish(stage, "one", "two", partition=2)
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        reading = client.fetch("notes", partition=2, follow=True)
+        assert (await anext(reading)).text() == "one"
+        assert (await anext(reading)).text() == "two"
+        await remade(stage, 2)
+        with pytest.raises(UnknownPartition, match="partitions 0 to 1 only"):
+            await anext(reading)
+        with pytest.raises(UnknownPartition, match="partitions 0 to 1 only"):
+            await anext(client.fetch("notes", partition=2, start=1))
 
 
 # -- what is not kept any more ---------------------------------------------------------------------------------------------

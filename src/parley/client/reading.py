@@ -34,6 +34,7 @@ class ReadingState:
     places: dict[int, Place] = field(default_factory=dict)
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
+    gone: dict[int, int] = field(default_factory=dict)  # the next offset in partitions that are no more
     _newest: _Receipt = (0, ())
 
     def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
@@ -51,11 +52,11 @@ class ReadingState:
         """At an earlier position. Raises `Invalid` if it lies ahead of where the orders have come to."""
         now = {start.partition: start for start in starts}
         for one in positions:
-            start = now.get(one.partition)
-            if start is None:
-                continue  # the topic was deleted and created again, with fewer partitions
-            order = one.incarnation or NO_ORDER
-            if one.offset > start.next_offset or (order, one.ps or 0) > (start.incarnation, start.next_ps):
+            start, order = now.get(one.partition), one.incarnation or NO_ORDER
+            # Without a start the topic was deleted and created again, with fewer partitions.
+            if start is not None and (
+                one.offset > start.next_offset or (order, one.ps or 0) > (start.incarnation, start.next_ps)
+            ):
                 raise Invalid("position_ahead", partition=one.partition, end=start.next_offset)
             self.places[one.partition] = Place(one.partition, order, one.ps or 0, one.offset)
         self.adopt(starts)
@@ -68,9 +69,7 @@ class ReadingState:
     def adopt(self, starts: tuple[PartitionStart, ...]) -> None:
         """Go on in these orders; what lies between the old and the new one of a partition is read by offset."""
         incarnations = {place.incarnation for place in self.places.values()}
-        exist = {start.partition for start in starts}  # a topic that was created again may have fewer
-        self.places = {partition: place for partition, place in self.places.items() if partition in exist}
-        self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
+        self._leave_all_but({start.partition for start in starts})
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self.places.get(partition)
@@ -78,8 +77,20 @@ class ReadingState:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
             elif old is None or old.incarnation < incarnation:
-                self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
+                read = self.gone.pop(partition, 0) if old is None else old.next_offset
+                self._bridge(partition, read, start.next_offset)
                 self.places[partition] = _place(start)
+
+    def _leave_all_but(self, exist: set[int]) -> None:
+        """A topic that was deleted and created again may have fewer partitions: what was not read in others is gone."""
+        for partition, place in self.places.items():
+            if partition not in exist:
+                self.gone[partition] = place.next_offset
+        for bridge in reversed(self.bridges):
+            if bridge.partition not in exist:
+                self.gone[bridge.partition] = bridge.offset
+        self.places = {partition: place for partition, place in self.places.items() if partition in exist}
+        self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""
@@ -103,10 +114,12 @@ class ReadingState:
         crossing: dict[int, int] = {}
         for bridge in self.bridges:
             crossing.setdefault(bridge.partition, bridge.offset)
-        return tuple(
-            self._position(place, first.get(partition), crossing.get(partition))
-            for partition, place in sorted(self.places.items())
-        )
+        found = {
+            partition: self._position(place, first.get(partition), crossing.get(partition))
+            for partition, place in self.places.items()
+        }
+        gone = {partition: PartitionPosition(partition, offset) for partition, offset in self.gone.items()}
+        return tuple(position for _, position in sorted({**gone, **found}.items()))
 
     def _position(self, place: Place, first: Message | None, crossing: int | None) -> PartitionPosition:
         partition, incarnation = place.partition, place.incarnation

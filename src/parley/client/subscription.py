@@ -177,6 +177,8 @@ class Subscription:
         if news is not None:
             self._reading.adopt(news)
             await self._end_feed()
+        elif self._reading.gone:
+            await self._tell_what_is_gone()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
         else:
@@ -300,6 +302,20 @@ class Subscription:
         if lost:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
+
+    async def _tell_what_is_gone(self) -> None:
+        """The topic was made again with fewer partitions: say once what was not read in those that it had besides."""
+        gone = self._reading.gone
+        heads = await self._subscribing.history.heads(self.topic, list(gone))
+        self._reading.gone = {}
+        lost = [
+            f"partition {partition} from offset {offset} to {head.next_offset - 1}"
+            for (partition, offset), head in zip(gone.items(), heads, strict=True)
+            if offset < head.next_offset
+        ]
+        if lost:
+            have = len(self._reading.places)
+            raise Pruned("partitions", topic=self.topic, partitions=have, lost=", ".join(lost))
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None
