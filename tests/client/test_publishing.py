@@ -25,6 +25,7 @@ from parley.client.errors import (
     OutOfSequence,
     Overloaded,
     Oversized,
+    ParleyError,
     PermissionDenied,
     PutOff,
     SequenceReused,
@@ -447,6 +448,42 @@ async def test_a_batch_that_was_applied_is_not_signed_anew_when_a_liar_lets_it_e
     assert len(set(sessions([body for broker in stage.brokers for body in broker.batches]))) == 1
 
 
+@on_stage_with(replace(TIMEOUTS, freshness=100))
+async def test_one_liar_beside_brokers_that_fill_in_their_history_gets_no_batch_published_twice(
+    stage: Stage,
+) -> None:
+    """The batch was applied and its line forgotten: the others say that they cannot know, until they have the receipt."""
+    stalls: list[ParleyError] = []
+
+    def forget(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        name = stage.ledger.machine.admit(question.batch).digest
+        stage.ledger.wait(10)
+        stage.apply(Signed(name, question.batch))
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "VALID", 3)
+        alice = stage.registered("alice")
+        async with stage.client(alice, patience=1, first=FIRST, on_stalled=stalls.append) as client:
+            stage[FIRST].lie = forget
+            for broker in stage.brokers:
+                broker.whole = broker.name == FIRST
+            with pytest.raises(
+                Stalled, match=r"what was sent may still be published.*filling in its history"
+            ):
+                await client.publish("notes", "one", partition=0)
+            assert "whether it was applied before is not known yet" in str(stalls[-1])
+            for broker in stage.brokers:
+                broker.whole = True
+            assert (await client.publish("notes", "two", partition=0)).offset == 1
+            assert client.misbehaviour == ()
+    assert published(stage) == [b"one", b"two"]
+    bodies = {body for broker in stage.brokers for body in broker.batches}
+    assert len([body for body in bodies if b"one" in body]) == 1
+
+
 @on_stage
 async def test_an_expired_batch_of_a_line_that_lives_on_is_signed_anew(stage: Stage) -> None:
     slow = count()
@@ -813,6 +850,7 @@ async def test_what_brokers_say_of_a_client_now_does_not_get_its_open_batches_si
             *(client.publish("notes", text, partition=0) for text in ("one", "two")), return_exceptions=True
         ):
             assert isinstance(one, UnknownClient)
+            assert "may have taken effect all the same" in one.__notes__[0]
     sent = {body for broker in stage.brokers for body in broker.batches}
     assert len(set(sessions(list(sent)))) == 1
     assert len(sent) == 2

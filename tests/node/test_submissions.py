@@ -14,11 +14,20 @@ from parley.application.machine import Machine
 from parley.application.operations import Operation
 from parley.application.work import OPERATION
 from parley.applications import DATA_SHARD
-from parley.ledger.application import AdmittedBatch
+from parley.ledger.application import AdmittedBatch, Receipt
 from parley.ledger.proofs import Anchor
 from parley.mempool.pool import Intake
 from parley.model.principals import ClientRecord
-from parley.model.refusals import Busy, NotReady, Refused, Revoked, UnknownClient
+from parley.model.receipts import BatchReceipt, Done, Outcome, Rejected
+from parley.model.refusals import (
+    Busy,
+    Expired,
+    NotReady,
+    OutOfSequence,
+    Refused,
+    Revoked,
+    UnknownClient,
+)
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import Policy
@@ -54,6 +63,9 @@ class Stage:
         self.places: list[ReceiptPlace | None] = [None]  # of the batch, as they are looked up in turn
         self.waiting = True
         self.executes: int | None = None  # a block, while a batch is taken in
+        self.whole = True
+        self.outcome: Outcome = Done()  # what the receipt of the batch says
+        self.refused: list[tuple[int, Refused]] = []
         self.submissions = Submissions(
             asker,
             self,  # type: ignore[arg-type]
@@ -65,6 +77,7 @@ class Stage:
             wake=lambda: None,
             receipted=lambda _ms: None,
             charge=self.charged.append,
+            refuse=lambda id_, refused: self.refused.append((id_, refused)),
         )
 
     def certify(self) -> None:
@@ -116,6 +129,15 @@ class Stage:
 
     def waits(self, _digest: bytes) -> bool:
         return self.waiting
+
+    def is_whole(self) -> bool:
+        return self.whole
+
+    def block(self, _height: int) -> Stage:
+        return self
+
+    def leaf(self, _position: int) -> BatchReceipt:
+        return BatchReceipt(bytes(32), ALICE.key, "hospital-a/alice", "wards", 0, 1, self.outcome)
 
     def submit(self, batch: AdmittedBatch) -> Intake:
         self.taken.append(batch.body)
@@ -248,3 +270,37 @@ def test_a_batch_that_was_taken_is_waited_for_unless_its_receipt_is_there(
     stage.submissions.submit(Submit(1, stage.batch()))
     assert len(stage.feed.waiting) == (0 if ready else 1)
     assert stage.submissions.ready() == ready
+
+
+LATE = Rejected.of(Expired("late", not_after=3, height=9), 0)
+TOO_EARLY = Rejected.of(OutOfSequence(sequence=4, expected=2), 2)
+
+
+@pytest.mark.parametrize(
+    ("whole", "outcome", "is_shown"),
+    [
+        ((True, True), LATE, True),
+        ((False, False), LATE, False),
+        ((False, True), LATE, False),  # the receipt was waited for before the older ones were here
+        ((True, False), LATE, False),  # it joined again by a snapshot meanwhile
+        ((False, False), TOO_EARLY, True),  # that is so whatever came before
+        ((False, False), Done(), True),
+    ],
+)
+def test_a_broker_without_its_whole_history_does_not_say_that_a_batch_has_expired(
+    whole: tuple[bool, bool], outcome: Outcome, is_shown: bool
+) -> None:
+    """The batch may have been applied before, and forgotten since: then its receipt is among those that are missing."""
+    stage = Stage()
+    stage.certify()
+    stage.whole, stage.outcome = whole[0], outcome
+    body = stage.batch()
+    stage.submissions.submit(Submit(1, body))
+    stage.whole = whole[1]
+    stage.feed.applied(7, [Receipt(MACHINE.admit(body).digest, outcome.code, 3)])
+    stage.feed.waiting.certified(7)
+    assert stage.submissions.ready() == ([(1, (7, 3))] if is_shown else [])
+    assert [(id_, why.code, why.reason) for id_, why in stage.refused] == (
+        [] if is_shown else [(1, NotReady.code, "filling_in")]
+    )
+    assert len(stage.submissions) == 0

@@ -372,7 +372,8 @@ class ProducerSequence:
             return rejected.next_sequence < first and ordered.height > self._reached
         if rejected.code == Expired.code and ordered.height > entry.header.not_after:
             # A sequence that stands where the batch begins never had it, one that has gone on did. If there is none, it
-            # may have been applied and forgotten: brokers keep the receipts, and one of f+1 is honest.
+            # may have been applied and forgotten: no entry of the state tells, but brokers keep the receipts, and one of
+            # f+1 is honest. One that has not got all of them yet says so, and does not count.
             if rejected.next_sequence:
                 return rejected.next_sequence == first
             return await self._was_never_applied(entry)
@@ -383,8 +384,10 @@ class ProducerSequence:
             other = [one for one in answers if one.receipt.code != Expired.code]
             return other[0] if other else (answers[0] if len(answers) >= needed else None)
 
+        request = self._request(entry)
+        what = f"{request.what} (it has expired since, and whether it was applied before is not known yet)"
         found = await self._quorum.ask(
-            replace(self._request(entry), combine=combine),
+            replace(request, what=what, combine=combine),
             needed=max(self._quorum.needed, self._quorum.enough_to_refuse),
             trouble=self._trouble(entry),
         )
@@ -402,6 +405,9 @@ class ProducerSequence:
 
     def _give_up(self, refusal: Refused) -> None:
         """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed again."""
+        refusal.add_note(
+            "What was sent before may have taken effect all the same: its receipts were not seen."
+        )
         self._fail_all(refusal)
         self._begin_session()
 

@@ -155,6 +155,7 @@ class Session:
             wake=self._wake.set,
             receipted=services.tally.receipts.add,
             charge=lambda work: self._accounts[0].requests.charge(work, services.ticks()),
+            refuse=self._refuse,
         )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}

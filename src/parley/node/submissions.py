@@ -13,7 +13,8 @@ from parley.ledger.proofs import Anchor
 from parley.mempool.pool import Intake
 from parley.model.batches import CONTROL
 from parley.model.names import Position
-from parley.model.refusals import Busy, NotReady, PermissionDenied, Refused, UnknownClient
+from parley.model.receipts import receipt_of
+from parley.model.refusals import Busy, Expired, NotReady, PermissionDenied, Refused, UnknownClient
 from parley.modules.registry.tables import CLIENTS
 from parley.net.messages import Submit
 from parley.node.access import Caller
@@ -27,8 +28,8 @@ RECEIPT_MS = 60_000  # after which a client is answered that its batch has no re
 class Submissions:
     """The batches of one connection that have no answer yet.
 
-    `wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took, and
-    `charge` what an operation will touch at every broker.
+    `wake` is called when a receipt has become ready, or has to be waited for; `receipted` gets how many ms one took,
+    `charge` what an operation will touch at every broker, and `refuse` why a question gets no receipt.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Submissions:
         wake: Callable[[], None],
         receipted: Callable[[int], None],
         charge: Callable[[int], None],
+        refuse: Callable[[int, Refused], None],
     ) -> None:
         self._caller = caller
         self._driver = driver
@@ -56,8 +58,10 @@ class Submissions:
         self._wake = wake
         self._receipted = receipted
         self._charge = charge
+        self._refuse = refuse
         self._judged_by: Anchor | None = None  # the certified header by which the client was last found live
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # by question, oldest first; waited for until
+        self._unsure: set[int] = set()  # questions that came while older receipts were missing here
         self._ready: list[tuple[int, Position]] = []
 
     def __len__(self) -> int:
@@ -154,6 +158,8 @@ class Submissions:
     def _await(self, id_: int, digest: bytes, known: ReceiptPlace | None = None) -> None:
         """The receipt at the known place, or the next one that the batch gets, once it is certified."""
         place = None if known is None else (known.height, known.position)
+        if not self._archive.is_whole():
+            self._unsure.add(id_)
         if place is not None and place[0] <= self._feed.height:
             self._on_receipt(id_, place)
             return
@@ -165,9 +171,22 @@ class Submissions:
     def _on_receipt(self, id_: int, place: Position) -> None:
         if (waited := self._tickets.pop(id_, None)) is not None:
             self._receipted(self._ticks() - waited[1] + RECEIPT_MS)
+        is_unsure = id_ in self._unsure or not self._archive.is_whole()
+        self._unsure.discard(id_)
+        if is_unsure and self._has_expired(place):
+            self._refuse(id_, NotReady("filling_in"))
+            return
         self._ready.append((id_, place))
         self._wake()
 
+    def _has_expired(self, place: Position) -> bool:
+        """Whether the receipt says so. The batch may have been applied before, and its first receipt be missing here."""
+        height, position = place
+        receipt = receipt_of(self._archive.block(height).leaf(position))
+        rejected = None if receipt is None else receipt.rejected
+        return rejected is not None and rejected.code == Expired.code
+
     def _forget(self, id_: int) -> None:
+        self._unsure.discard(id_)
         if (found := self._tickets.pop(id_, None)) is not None:
             self._feed.waiting.forget(found[0])
