@@ -162,6 +162,11 @@ class Ledger(World):
         assert place is not None
         return Receipted(1, self.anchor(), self.proof(place.height, [place.position]))
 
+    def newest_block(self) -> tuple[Header, bytes, int, merkle.Proof]:
+        """Its header, root and number of receipts, and place in the history."""
+        header, leaves = self.blocks[-1][0].header, self.outcomes[-1].leaves
+        return header, merkle.root(leaves), len(leaves), merkle.prove(self._history(), self.height - 1)
+
     def proven(self, *keys: bytes) -> Proven:
         return Proven(1, self.anchor(), tuple(map(self.entry, keys)))
 

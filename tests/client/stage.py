@@ -64,6 +64,7 @@ from parley.net.messages import (
     ReadEvidence,
     ReadHeader,
     Receipted,
+    ShownHeader,
     SignedAdvisory,
     StatusRequest,
     Submit,
@@ -198,7 +199,9 @@ class StagedBroker:
                     yield pushed
             case ReadBlocks() | ReadBodies() | ReadEvidence() | Advise():
                 yield self._looked_up(question)
-            case Credit() | CloseStream() | StatusRequest() | ReadHeader():
+            case ReadHeader():
+                yield ShownHeader(question.id, ledger.anchor(), ledger.newest_block())
+            case Credit() | CloseStream() | StatusRequest():
                 raise Unsupported("not on this stage")
 
     def _receipted(self, batch: bytes) -> Receipted:

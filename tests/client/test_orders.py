@@ -402,6 +402,22 @@ def test_what_was_seen_once_is_the_least_that_withholding_is_judged_by(story: St
         order.delivered(believe(ledger, new.anchor), replace(new, blocks=new.blocks[1:]))
 
 
+def test_a_head_below_what_was_seen_certified_is_never_taken_for_complete(story: Story) -> None:
+    ledger = story.ledger
+    order = ledger.follow(story.carol, "notes", WHERE, story.starts)
+    order.delivered(believe(ledger, story.delivery.anchor), story.delivery)
+    head = ledger.head("notes", WHERE)
+    view = believe(ledger, head.anchor)
+    assert order.completeness(view, head) is Completeness.COMPLETE
+    ledger.apply()
+    newer = ledger.head("notes", WHERE)
+    assert order.completeness(believe(ledger, newer.anchor), newer) is Completeness.COMPLETE
+    assert order.completeness(view, head) is Completeness.BEHIND
+    resumed = ledger.follow(story.carol, "notes", WHERE, story.starts, floor=ledger.height)
+    resumed.delivered(believe(ledger, story.delivery.anchor), story.delivery)
+    assert resumed.completeness(view, head) is Completeness.BEHIND
+
+
 def test_who_is_not_registered_has_no_attributes(story: Story) -> None:
     ledger = story.ledger
     stranger = ledger.reader(actor("mallory"))

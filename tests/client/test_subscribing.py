@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
 
 from parley.client import feed
+from parley.client.blocking import BlockingClient
 from parley.client.errors import (
     ClientClosed,
     Invalid,
@@ -273,6 +275,41 @@ async def test_pulling_skips_redacted_messages_and_counts_those_that_it_hands_ou
             client.subscribe("notes", withheld="show")  # type: ignore[arg-type]
         with pytest.raises(ParleyError, match="'skip' or 'yield', not 'show'"):
             await anext(client.fetch("notes", withheld="show"))  # type: ignore[arg-type]
+
+
+@on_stage
+async def test_no_way_of_reading_makes_a_redacted_message_look_blank(stage: Stage) -> None:
+    """As a program without `async` meets them, in history and after it."""
+    stage.registered("bob")
+    publish(stage, "for doctors", rule=DOCTORS)
+    publish(stage, "one")
+    publish(stage, "for doctors", rule=DOCTORS)
+    stage.watch("")
+    loop = asyncio.get_running_loop()
+
+    def program(client: BlockingClient) -> None:
+        with client:
+            assert [m.text() for m in client.fetch("notes")] == ["one"]
+            assert [m.empty for m in client.fetch("notes", withheld="yield")] == [True, False, True]
+            with pytest.raises(Redacted):
+                client.read("notes", 0).json()
+            with client.subscribe("notes", start="earliest", keep=True) as subscription:
+                assert [m.text() for m in next(subscription.batches())] == ["one"]
+                loop.call_soon_threadsafe(partial(publish, stage, "for doctors", rule=DOCTORS))
+                loop.call_soon_threadsafe(publish, stage, "two")
+                message = next(subscription)
+                assert (message.text(), message.ps) == ("two", 1)
+                position = subscription.position()
+            assert (position.partitions[0].offset, position.partitions[0].ps) == (5, 2)
+            with client.subscribe("notes", start="earliest", withheld="yield") as everything:
+                shown = [next(everything) for _ in range(5)]
+            assert [m.offset for m in shown if m.empty] == [0, 2, 3]
+            for hidden in (m for m in shown if m.empty):
+                with pytest.raises(Redacted):
+                    hidden.text()
+                assert "for doctors" not in repr(hidden)
+
+    await asyncio.to_thread(program, BlockingClient(stage.client(stage.registered("alice"))))
 
 
 @on_stage

@@ -210,6 +210,10 @@ class BlockingClient:
         return self.client.height
 
     @property
+    def clock_behind(self) -> int:
+        return self.client.clock_behind
+
+    @property
     def misbehaviour(self) -> tuple[LyingBroker, ...]:
         return self.client.misbehaviour
 

@@ -216,6 +216,11 @@ class Client(
         return self._quorum.height
 
     @property
+    def clock_behind(self) -> int:
+        """By how many ms this machine's clock is behind, as certified headers show; 0: there is no sign of it."""
+        return self._quorum.time.behind
+
+    @property
     def key(self) -> bytes:
         """The public key that the registry knows this client by."""
         return self._author.key.public

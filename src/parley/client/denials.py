@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from parley.client.beliefs import check_entries, is_fresh, record_of
+from parley.client.beliefs import check_entries, record_of
 from parley.client.connection import Connection, Declined, Gone
 from parley.client.errors import Pruned, Refused
 from parley.client.quorum import QuorumClient
@@ -44,7 +44,8 @@ class Judge:
             return
         view = reader.view(answer.anchor)
         client, topic, *heads = check_entries(view, answer, keys, floor=0)
-        if view.height < self.quorum.height or not is_fresh(view, self.quorum.clock(), freshness):
+        await self.quorum.settle_time()
+        if view.height < self.quorum.height or not self.quorum.is_fresh(view):
             return
         principal = reader.principal(record_of(CLIENTS, client))
         reason = authorise(principal, Action.SUBSCRIBE, self.topic, record_of(TOPICS, topic), self.partition)

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from parley.client.beliefs import Behind, Stale, is_fresh
+from parley.client.beliefs import Behind, Stale
 from parley.client.brokers import FAILURES
 from parley.client.connection import CREDIT, Declined, Stream
 from parley.client.denials import Judge
@@ -344,9 +344,10 @@ class _Source:
             piece, arrived = await self._next(stream, state)
             self.spoke = True
             view = quorum.view(piece.anchor)
+            await quorum.settle_time()
             if isinstance(piece, Delivery):
                 # What this reader may not see is so now only if the header is new.
-                if piece.reader is not None and not is_fresh(view, arrived, quorum.timeouts.freshness):
+                if piece.reader is not None and not quorum.is_fresh(view, arrived):
                     raise Stale("it withholds messages under an old header")
                 self._feed.offer(self, shown := order.delivered(view, piece))
                 state = Completeness.BEHIND  # what the last head proved to be missing may have been this
@@ -356,13 +357,13 @@ class _Source:
                 state = order.completeness(view, piece)
                 if state is Completeness.ENDED:
                     raise Declined(NotSubscribed("ended").data)
-                if state is Completeness.LAPSED and is_fresh(view, arrived, quorum.timeouts.freshness):
+                if state is Completeness.LAPSED and quorum.is_fresh(view, arrived):
                     raise Over  # nobody is suspected: it is so, or, where answers are compared, one of them says so
-                if state is Completeness.COMPLETE and is_fresh(view, arrived, quorum.timeouts.freshness):
+                if state is Completeness.COMPLETE and quorum.is_fresh(view, arrived):
                     self._feed.show_fresh()
                     self._lags.clear()
                     # The older the header, the sooner the next one: a broker that shows one again has no new ones.
-                    self._due = self._deadline(max(0, arrived - view.time))
+                    self._due = self._deadline(max(0, quorum.time.now(arrived) - view.time))
             if quorum.reader.level == "certified":
                 self._feed.floor = max(self._feed.floor, order.floor)
                 quorum.saw(order.floor)

@@ -27,6 +27,7 @@ from parley.client.beliefs import (
 )
 from parley.client.brokers import FAILURES, Brokers
 from parley.client.circumstances import Circumstances, clock_ahead
+from parley.client.clock import Clock
 from parley.client.connection import ClientQuestion, Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
 from parley.client.pace import Pace
@@ -43,6 +44,7 @@ from parley.net.messages import (
     Fetched,
     PackedFetched,
     Proven,
+    ReadHeader,
     Receipted,
     ShownHeader,
     Submit,
@@ -111,11 +113,15 @@ class QuorumClient:
     timeout: float | None
     report: Callable[[ParleyError], None]
     height: int = 0
+    time: Clock = field(init=False)  # as far as certified headers correct it
     receipts: Pace = field(default_factory=Pace)  # from handing over a batch to its receipt
     answers: Pace = field(default_factory=Pace)  # from any other question to its answer
     _newest: int = 0  # the time of the newest certified header that was shown, in ms
     _heard: float | None = None  # when that was, by the loop's clock
     _checked: tuple[Receipted, dict[bytes, Ordered]] | None = None
+
+    def __post_init__(self) -> None:
+        self.time = Clock(self.clock, self.timeouts.freshness)
 
     def candidates(self, skip: int = 0) -> list[str]:
         """The brokers to ask, in this order; `skip` moves the first ones to the end."""
@@ -130,10 +136,53 @@ class QuorumClient:
 
     def require_fresh(self, view: VerifiedView) -> None:
         """Raises `Stale` for what may not be so any more."""
-        now = self.clock()
-        if not is_fresh(view, now, self.timeouts.freshness):
-            age = now - view.time
+        if not self.time.is_settled:
+            enough = self.faults + 1
+            raise Stale(
+                f"this machine's clock is behind (set it), and not {enough} brokers show headers to compare"
+            )
+        if not self.is_fresh(view):
+            age = self.time.now() - view.time
             raise Stale(f"its newest header is {age} ms old, so it cannot say how things are now")
+
+    def is_fresh(self, view: VerifiedView, arrived: int | None = None) -> bool:
+        """Whether the header is new, or was when this machine's clock had that reading."""
+        return self.time.is_settled and is_fresh(view, self.time.now(arrived), self.timeouts.freshness)
+
+    async def settle_time(self) -> None:
+        """If this machine's clock is behind, compare the headers of f+1 brokers, one of which is honest (P7).
+
+        If so many do not answer, nothing is taken for new.
+        """
+        if self.time.is_settled:
+            return
+        async with self.time.comparing:
+            if self.time.is_settled:
+                return
+            asked = [asyncio.create_task(self._header_time(name)) for name in self.candidates()]
+            for task in asked:
+                task.add_done_callback(swallow_result)
+            times: list[int] = []
+            try:
+                for answer in asyncio.as_completed(asked):
+                    if (time := await answer) is not None:
+                        times.append(time)
+                    if len(times) > self.faults:
+                        self.time.compared(max(times))
+                        break
+            finally:
+                for task in asked:
+                    task.cancel()
+
+    async def _header_time(self, name: str) -> int | None:
+        """Of the broker's newest header; None if it shows none."""
+        try:
+            async with asyncio.timeout(self.timeouts.freshness / 1_000):
+                connection = await self.brokers.connection(name)
+                return self.view((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor).time
+        except FAILURES as error:
+            self.brokers.note(name, error)
+            return None
 
     def post(self, batch: bytes, on_answer: Callable[[str, Answer | Exception], None]) -> str:
         """Hand a batch to the broker that comes first, without waiting: its name; empty if that is not enough or not
@@ -177,13 +226,14 @@ class QuorumClient:
         view = self.reader.view(anchor)
         if self.reader.level == "certified":
             self._newest = max(self._newest, view.time)
+            self.time.saw(view.time)
         return view
 
     def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:
         """What is known of the brokers when these have answered, and those were asked in vain."""
         size = len(self.reader.trust.genesis.brokers)
-        age = max(0, self.clock() - self._newest) if self._newest else None
-        ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1)
+        age = max(0, self.time.now() - self._newest) if self._newest else None
+        ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1) or -self.time.behind
         return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
 
     def is_old(self, refusal: Refusal) -> bool:
@@ -386,6 +436,8 @@ class _QuorumCall(Generic[A, R]):
                 await request.judge(connection, declined)
             raise
         view = quorum.view(answer.anchor)
+        if not isinstance(request.question, Submit):
+            await quorum.settle_time()
         found = request.read(view, answer)
         if not (isinstance(request.question, Fetch) and request.question.wait):
             self._pace().took(asyncio.get_running_loop().time() - began)

@@ -1,0 +1,60 @@
+"""What time it is: certified headers reveal a clock that is behind (P5), and those of f+1 brokers then stand in for it (P7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from parley.client.circumstances import CLOCK_TOLERANCE
+
+log = logging.getLogger("parley.client")
+
+
+class Clock:
+    """This machine's clock, put forward by as much as it is known to be behind. Times are in ms since 1970.
+
+    No quorum signs a time that is far ahead of its own. So a header that is ahead of this clock says by how much it is
+    behind at least. By how much it is behind, those of f+1 brokers say, one of which is honest.
+    """
+
+    def __init__(self, machine: Callable[[], int], freshness: int) -> None:
+        self._machine = machine
+        self._freshness = freshness / 1_000
+        self._compared: float | None = None  # when that was, by the loop's clock
+        self.behind = 0  # ms, at least; 0: there is no reason to doubt it
+        self.comparing = asyncio.Lock()
+
+    def now(self, read: int | None = None) -> int:
+        """The time, by default now, else when this machine's clock had that reading."""
+        return (self._machine() if read is None else read) + self.behind
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is not in doubt, or was just compared."""
+        if not self.behind:
+            return True
+        return self._compared is not None and _loop_time() - self._compared < self._freshness
+
+    def saw(self, time: int) -> None:
+        """A certified header has this time."""
+        ahead = time - self._machine()
+        if ahead <= max(self.behind, CLOCK_TOLERANCE):
+            return
+        if not self.behind:
+            log.warning(
+                "This machine's clock is at least %.1f s behind: a certified header is ahead of it. Set the clock; until "
+                "then the headers of several brokers are compared to tell what is new.",
+                ahead / 1_000,
+            )
+        self.behind = ahead
+
+    def compared(self, newest: int) -> None:
+        """The newest header of f+1 brokers has this time. This clock may have been set right meanwhile."""
+        ahead = newest - self._machine()
+        self.behind = ahead if ahead > CLOCK_TOLERANCE else 0
+        self._compared = _loop_time()
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
