@@ -38,6 +38,7 @@ from parley.model.credentials import Identity, issue_credential
 from parley.model.expressions import parse_constraint
 from parley.model.genesis import Broker, Timeouts
 from parley.model.principals import Principal
+from parley.model.receipts import receipt_of
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.receipts import Match, PartitionStart
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
@@ -211,8 +212,8 @@ class StagedBroker:
         # It knows of no receipt, and orders the batch again.
         name = ledger.machine.admit(batch).digest
         self.stage.apply(Signed(name, batch))
-        rejected = ledger.leaves(ledger.height)[0].rejected
-        if rejected is not None and rejected.code == Expired.code:
+        receipt = receipt_of(ledger.leaves(ledger.height)[0])
+        if receipt is not None and receipt.code == Expired.code:
             raise NotReady("filling_in")
         return Receipted(1, ledger.anchor(), ledger.proof(ledger.height, [0]))
 

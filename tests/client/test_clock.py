@@ -117,7 +117,7 @@ async def test_a_header_ahead_of_a_clock_that_is_behind_may_be_old_itself(stage:
 
 @on_stage
 async def test_where_headers_cannot_be_compared_nothing_is_taken_for_new(stage: Stage) -> None:
-    async with stage.client(stage.registered("alice"), first=FIRST, patience=2) as client:
+    async with stage.client(stage.registered("alice"), first=FIRST, patience=3) as client:
         for broker in stage.brokers:
             if broker.name != FIRST:
                 await broker.stop()

@@ -29,7 +29,6 @@ class Clock:
         """The time, by default now, else when this machine's clock had that reading."""
         return (self._machine() if read is None else read) + self.behind
 
-    @property
     def is_settled(self) -> bool:
         """Whether it is not in doubt, or was just compared."""
         if not self.behind:

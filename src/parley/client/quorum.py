@@ -136,7 +136,7 @@ class QuorumClient:
 
     def require_fresh(self, view: VerifiedView) -> None:
         """Raises `Stale` for what may not be so any more."""
-        if not self.time.is_settled:
+        if not self.time.is_settled():
             enough = self.faults + 1
             raise Stale(
                 f"this machine's clock is behind (set it), and not {enough} brokers show headers to compare"
@@ -147,17 +147,17 @@ class QuorumClient:
 
     def is_fresh(self, view: VerifiedView, arrived: int | None = None) -> bool:
         """Whether the header is new, or was when this machine's clock had that reading."""
-        return self.time.is_settled and is_fresh(view, self.time.now(arrived), self.timeouts.freshness)
+        return self.time.is_settled() and is_fresh(view, self.time.now(arrived), self.timeouts.freshness)
 
     async def settle_time(self) -> None:
         """If this machine's clock is behind, compare the headers of f+1 brokers, one of which is honest (P7).
 
         If so many do not answer, nothing is taken for new.
         """
-        if self.time.is_settled:
+        if self.time.is_settled():
             return
         async with self.time.comparing:
-            if self.time.is_settled:
+            if self.time.is_settled():
                 return
             asked = [asyncio.create_task(self._header_time(name)) for name in self.candidates()]
             for task in asked:
@@ -177,7 +177,7 @@ class QuorumClient:
     async def _header_time(self, name: str) -> int | None:
         """Of the broker's newest header; None if it shows none."""
         try:
-            async with asyncio.timeout(self.timeouts.freshness / 1_000):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 connection = await self.brokers.connection(name)
                 return self.view((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor).time
         except FAILURES as error:
