@@ -15,9 +15,9 @@ from tests.client.test_subscribing import WHERE, following, hasty, publish, take
 from parley.client.circumstances import CLOCK_TOLERANCE
 from parley.client.client import Client
 from parley.client.clock import Clock
-from parley.client.errors import Stalled
+from parley.client.errors import PermissionDenied, Stalled
 from parley.modules.topics.operations import AlterTopic
-from parley.net.messages import Answer, Delivery, Head, Prove, Question
+from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, Prove, Question
 
 HOUR = 3_600_000
 SOON = 10.0  # seconds, in which a test that waits in vain ends
@@ -113,6 +113,29 @@ async def test_a_header_ahead_of_a_clock_that_is_behind_may_be_old_itself(stage:
         assert client.clock_behind == HOUR
         assert client.misbehaviour == ()
         assert [doubt.broker for doubt in client.doubts] == [FIRST]
+
+
+@on_stage
+async def test_a_refusal_is_not_proved_by_an_old_header_because_the_clock_is_behind(stage: Stage) -> None:
+    replay = Replay()
+
+    def refuse(question: Question, answer: Answer) -> Answer | None:
+        if isinstance(question, Fetch):
+            return Failure(question.id, PermissionDenied.code, "rule", ())
+        return replay(question, answer)
+
+    stage.registered("bob")
+    stage.ledger.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = refuse
+        with pytest.raises(PermissionDenied):  # which was so at that time
+            await client.read("notes", 0)
+        stage.ledger.do(ADMIN, AlterTopic("notes", None, None, None, ""))
+        publish(stage, "one")
+        stage.apply(time=stage.ledger.time + HOUR // 2)
+        stage.ahead = -HOUR
+        assert (await client.read("notes", 0)).text() == "one"
+        assert client.misbehaviour == ()
 
 
 @on_stage

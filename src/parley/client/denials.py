@@ -42,7 +42,7 @@ class Judge:
                 answer = await connection.ask(Prove(0, tuple(keys)), Proven)
         except (Declined, Gone, TimeoutError):
             return
-        view = reader.view(answer.anchor)
+        view = self.quorum.view(answer.anchor)
         client, topic, *heads = check_entries(view, answer, keys, floor=0)
         await self.quorum.settle_time()
         if view.height < self.quorum.height or not self.quorum.is_fresh(view):
