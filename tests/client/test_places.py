@@ -60,3 +60,18 @@ def test_a_position_in_an_order_that_has_not_begun_is_refused() -> None:
     saved = PartitionPosition(0, 10, NEW.incarnation, 0)
     with pytest.raises(Invalid, match="ahead of partition 0"):
         ReadingState().resume([saved], (OLD,))
+
+
+def test_of_a_partition_that_is_gone_what_was_not_read_is_known_until_it_is_there_again() -> None:
+    """The topic was made again with one partition, while history of the other one was read, and has two again later."""
+    other = replace(NEW, partition=1)
+    state = ReadingState()
+    state.begin((OLD, replace(OLD, partition=1)), {1: 6})
+    state.adopt((NEW,))
+    assert state.gone == {1: 6}
+    assert [(bridge.partition, bridge.offset) for bridge in state.bridges] == [(0, OLD.next_offset)]
+    assert PartitionPosition(1, 6) in state.positions()
+    later = tuple(replace(start, incarnation=(12, 0)) for start in (NEW, other))
+    state.adopt(later)
+    assert state.gone == {}
+    assert (1, 6, 17) in [(bridge.partition, bridge.offset, bridge.stop) for bridge in state.bridges]
