@@ -25,6 +25,21 @@ def test_a_client_gets_rights_by_its_attributes_and_loses_them(network: Network)
     assert "Revoked" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--attribute", "not=1"], "'not' cannot be the name of an attribute: this word has a meaning"),
+        (["--attribute", f"level={2**63}"], "more than 64 bits"),
+        (["--attribute", "role=\udcff"], "Attribute 'role' must be"),
+        (["--remove", "\udcff"], "cannot be the name of an attribute"),
+    ],
+)
+def test_an_attribute_that_no_rule_can_name_or_compare_is_wrong_use(
+    options: list[str], told: str, network: Network
+) -> None:
+    assert told in network.misuse("client", "alter", "alice", *options)
+
+
 def test_the_clients_of_one_s_own_organisation_are_listed(network: Network) -> None:
     names = {client["name"] for client in network.run("client", "list", "--json").json()["clients"]}
     assert "alice" in names

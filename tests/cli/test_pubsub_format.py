@@ -1,11 +1,14 @@
 import base64
+import io
 import json
+import sys
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parley.cli.pubsub import _Printer
 from parley.cli.pubsub_format import as_json, compile_format, visible
 from parley.client.messages import Message, Origin
 from parley.model import batches
@@ -104,3 +107,46 @@ def test_a_publisher_cannot_control_the_terminal(value: bytes) -> None:
 def test_tricks_are_shown_as_text(trick: bytes) -> None:
     assert visible(b"a" + trick + b"b").startswith("a\\")
     assert visible("naïve – 漢字".encode()) == "naïve – 漢字"
+
+
+def _steering(text: str) -> str:
+    return text + "\x1b[2J\r\n\x9b2J\u202e"
+
+
+def test_a_format_lets_no_publisher_control_a_terminal() -> None:
+    trick = _steering("x").encode()
+    header = MessageHeader(trick, (("tag", _steering("x")),), ((_steering("h"), trick),))
+    origin = Origin("demo", 2, "alpha/alice", 42, 1_700_000_000_000, "certified")
+    content = batches.Message(bytes(16), encode(header), "", trick)
+    tricky = Message(7, 3, trick, bytes(32), origin, header, content)
+    for token in ("%s", "%k", "%h", "%g"):
+        shown = compile_format(rf"{token}\x1b[0m\n", terminal=True)(tricky)
+        assert shown.endswith(b"\x1b[0m\n"), "what the reader's own format says is kept"
+        assert shown[:-5].decode().isprintable(), token
+    assert compile_format("%s", terminal=False)(tricky) == trick, "into a pipe the bytes stay as they are"
+
+
+def test_json_holds_nothing_that_steers_a_terminal_and_says_the_same() -> None:
+    text = _steering("x") + "\x7f"
+    line = as_json(message(text.encode()))
+    assert line[:-1].decode().isprintable()
+    assert json.loads(line)["value"] == text
+
+
+def test_a_format_may_hold_bytes_that_are_no_text() -> None:
+    assert compile_format("\udcff%s")(message()) == b"\xffhello"
+
+
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("form", [None, r"%s\n"])
+def test_what_is_printed_on_a_terminal_is_shown_for_one(
+    form: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", _Terminal(held))
+    _Printer(form, show_empty=False, json=False).print(message(b"x\x1b]0;y\x07"))
+    assert b"x\\x1b]0;y\\x07\n" in held.getvalue()

@@ -40,11 +40,19 @@ def test_quotes_keep_a_tag_a_text(text: str) -> None:
     assert parse_tags([f'name="{text}"']) == {"name": text}
 
 
-def test_an_integer_that_no_tag_can_hold_stays_a_text() -> None:
-    assert parse_tags([f"big={2**63}", f"small={-(2**63)}"]) == {"big": str(2**63), "small": -(2**63)}
+@pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 5_000, "-" + "9" * 5_000])
+def test_an_integer_that_no_tag_can_hold_does_not_become_a_text_silently(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"64 bits.*double quotes"):
+        parse_tags([f"big={text}"])
+    text = text[:200]
+    assert parse_tags([f'big="{text}"']) == {"big": text}
+    assert parse_tags([f"least={-(2**63)}", f"most={2**63 - 1}"]) == {"least": -(2**63), "most": 2**63 - 1}
 
 
-@pytest.mark.parametrize("texts", [["ward"], ["=er"], ["9ward=er"], ["wa rd=er"], ["a=1", "a=2"]])
+@pytest.mark.parametrize(
+    "texts",
+    [["ward"], ["=er"], ["9ward=er"], ["wa rd=er"], ["a=1", "a=2"], ["and=1"], ["NOT=x"], ["a=\udcff"]],
+)
 def test_what_is_no_tag_is_refused_with_the_option(texts: list[str]) -> None:
     with pytest.raises(typer.BadParameter) as refused:
         parse_tags(texts)

@@ -29,10 +29,14 @@ from parley.model.batches import (
     open_batch,
     sign_batch,
 )
+from parley.model.expressions import ExpressionError, parse_constraint
 from parley.model.names import Value
 
 KEY = SecretKey(bytes(32))
-NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,63}", fullmatch=True)
+WORDS = ("and", "or", "not", "in", "true", "false")
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,63}", fullmatch=True).filter(
+    lambda name: name.lower() not in WORDS
+)
 VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=256)
 
 
@@ -101,12 +105,38 @@ def test_every_message_has_a_salt_of_its_own() -> None:
         ({"a": 1.5}, "Tag 'a' must be"),
         ({"a": None}, "Tag 'a' must be"),
         ({"a": "x" * 257}, "Tag 'a' must be"),
+        ({"a": "\udcff"}, "Tag 'a' must be .* characters that UTF-8 can write"),
         ({f"t{number}": 1 for number in range(65)}, "at most 64 tags, not 65"),
     ],
 )
 def test_a_tag_that_brokers_would_refuse_is_named(tags: dict[str, Value], problem: str) -> None:
     with pytest.raises(InvalidMessage, match=problem):
         made(tags=tags)
+
+
+@pytest.mark.parametrize("name", [*WORDS, "And", "NOT", "tRuE"])
+def test_a_tag_that_no_constraint_can_name_is_refused(name: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse_constraint(f"{name} == 1")
+    with pytest.raises(InvalidMessage, match=f"'{name}' cannot be the name of a tag: .* has a meaning"):
+        made(tags={name: 1})
+
+
+@given(NAMES)
+def test_every_tag_that_is_taken_can_be_named_by_a_constraint(name: str) -> None:
+    made(tags={name: 1})
+    assert constraint(f"{name} == 1").matches({name: 1})
+
+
+def test_text_that_utf_8_cannot_write_is_refused_and_named() -> None:
+    for wrong in (
+        {"value": "\udcff"},
+        {"key": "\udcff"},
+        {"headers": {"h": "\udcff"}},
+        {"headers": {"\udcff": b""}},
+    ):
+        with pytest.raises(InvalidMessage, match="UTF-8"):
+            made(**wrong)  # type: ignore[arg-type]
 
 
 def test_keys_and_headers_have_limits() -> None:

@@ -673,6 +673,19 @@ async def test_a_refusal_uses_its_sequence_and_the_line_goes_on(stage: Stage) ->
 
 
 @on_stage
+async def test_an_attribute_that_no_rule_can_name_or_compare_is_refused_before_it_is_sent(
+    stage: Stage,
+) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        for attributes in ({"not": 1}, {"In": "x"}, {"level": 2**63}, {"role": "\udcff"}, {"a b": 1}):
+            with pytest.raises(InvalidMessage, match=f"(?i)attribute|{next(iter(attributes))}"):
+                await client.alter_client("alice", set=attributes)
+            with pytest.raises(InvalidMessage):
+                await client.register_client("bob", bytes(32), attributes, proof=bytes(64))
+    assert stage[FIRST].batches == []
+
+
+@on_stage
 async def test_who_is_not_registered_is_told_so_and_may_publish_once_it_is(stage: Stage) -> None:
     mallory = stage.known(actor("mallory"))
     async with stage.client(mallory) as client:

@@ -177,7 +177,9 @@ def test_tags_may_be_a_struct_of_different_types() -> None:
         ({"value": ["x"], "topic": ["not a topic"]}, "cannot be the name of a topic"),
         ({"value": ["x"], "topic": [LARGE]}, "cannot be the name of a topic"),
         ({"value": ["x"], "rule": ["role =="]}, "the rule 'role ==' cannot be read"),
-        ({"value": ["x"], "tags": [{"no way": "x"}]}, "message header"),
+        ({"value": ["x"], "tags": [{"no way": "x"}]}, "'no way' cannot be the name of a tag"),
+        ({"value": ["x"], "tags": [{"and": "x"}]}, "'and' cannot be the name of a tag"),
+        ({"value": ["x"], "tags": [{"Not": 1}]}, "'Not' cannot be the name of a tag"),
         ({"value": ["x"], "headers": [[{"key": None, "value": b"x"}]]}, "a header has no name"),
     ],
 )

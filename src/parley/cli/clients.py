@@ -22,7 +22,7 @@ from parley.client.client import Client
 from parley.client.contexts import read_genesis, read_identity
 from parley.client.errors import ClientExists, Refused
 from parley.model.credentials import issue_credential, registration
-from parley.model.names import is_name
+from parley.model.names import is_name, is_pair_name
 from parley.model.principals import Right
 
 app = typer.Typer(
@@ -137,6 +137,8 @@ def alter(
 ) -> None:
     """Set or remove attributes of a client."""
     attributes, removed = parse_tags(attribute or [], "--attribute"), tuple(remove or ())
+    if wrong := next((one for one in removed if not is_pair_name(one)), None):
+        raise typer.BadParameter(f"{wrong!r} cannot be the name of an attribute.", param_hint="--remove")
     if not attributes and not removed:
         raise typer.BadParameter("say what to change: --attribute NAME=VALUE or --remove NAME.")
 

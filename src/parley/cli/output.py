@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 from rich.table import Table
 
-from parley.model.text import unsteering
+from parley.model.text import unsteering, unsteering_json
 
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
@@ -53,12 +53,18 @@ def emit(
     `result` is a mapping, dataclass or msgspec struct. `text` may be a function: it is called only if shown.
     """
     if as_json:
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        sys.stdout.write(json_line(result).decode())
         sys.stdout.flush()
     else:
         stdout().print(text() if callable(text) else text)
     if not holds:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def json_line(result: object) -> bytes:
+    """One line of JSON; what others wrote does not steer a terminal that shows it."""
+    line = msgspec.json.encode(result) + b"\n"
+    return line if line.isascii() and b"\x7f" not in line else unsteering_json(line.decode()).encode()
 
 
 def table(

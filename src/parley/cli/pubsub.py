@@ -167,7 +167,7 @@ class _Printer:
             raise typer.BadParameter("say --format or --json, not both.", param_hint="--format")
         self._as_json = json
         self._show_empty = show_empty
-        self._render: Render = as_json if json else _plain() if form is None else compile_format(form)
+        self._render: Render = as_json if json else _plain() if form is None else _formatted(form)
 
     async def show(
         self, messages: AsyncIterator[Message], count: int | None, note: _Note | None = None
@@ -217,6 +217,10 @@ def _plain() -> Render:
     return lambda message: (
         f"\x1b[2m{message.partition}@{message.offset} {message.publisher}\x1b[0m {visible(message.value)}\n"
     ).encode()
+
+
+def _formatted(form: str) -> Render:
+    return compile_format(form, terminal=sys.stdout.isatty())
 
 
 def _tell_empty(message: Message) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 import typer
 
+from parley.cli.output import json_line
 from parley.client.messages import Message
 from parley.model.names import Value
+from parley.model.text import unsteering
 
 TOKENS = "%t topic, %p partition, %o offset, %n ps, %k key, %s value, %S its length, %h headers, %g tags, %T time, %P publisher, %% percent"
 MAX_FORMAT = 4096
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECES = re.compile(r"%(?P<token>.?)|\\(?P<escape>x[0-9A-Fa-f]{2}|.?)|(?P<text>[^%\\]+)", re.DOTALL)
-# Control characters, and those that reorder the line around them.
-_UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
 
 Render = Callable[[Message], bytes]
 
@@ -27,24 +27,21 @@ Render = Callable[[Message], bytes]
 def as_json(message: Message) -> bytes:
     """The keys of DESIGN 9 and some more, as one line; a redacted message has them, too, without content."""
     content = _NO_CONTENT if message.empty else _content(message)
-    return (
-        msgspec.json.encode(
-            {
-                "topic": message.topic,
-                "partition": message.partition,
-                "offset": message.offset,
-                "ps": message.ps,
-                "publisher": message.publisher,
-                **content,
-                "rule": message.rule,
-                "height": message.height,
-                "time": message.time,
-                "verified": message.verified != "trusted",
-                "level": message.verified,
-                "empty": message.empty,
-            }
-        )
-        + b"\n"
+    return json_line(
+        {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "ps": message.ps,
+            "publisher": message.publisher,
+            **content,
+            "rule": message.rule,
+            "height": message.height,
+            "time": message.time,
+            "verified": message.verified != "trusted",
+            "level": message.verified,
+            "empty": message.empty,
+        }
     )
 
 
@@ -62,24 +59,25 @@ def _content(message: Message) -> dict[str, object]:
     }
 
 
-def compile_format(text: str) -> Render:
-    """The tokens of kcat's `-f`. Ends the command at a token that does not exist."""
+def compile_format(text: str, *, terminal: bool = False) -> Render:
+    """The tokens of kcat's `-f`. Ends the command at a token that does not exist.
+
+    For a `terminal`, what a token stands for is shown as `visible` shows it; else every byte stays as it was published.
+    """
     if len(text) > MAX_FORMAT:
         raise typer.BadParameter(f"it is longer than {MAX_FORMAT} characters.", param_hint="--format")
-    pieces = [_piece(found) for found in _PIECES.finditer(text)]
+    pieces = [_piece(found, terminal=terminal) for found in _PIECES.finditer(text)]
     return lambda message: b"".join([piece(message) for piece in pieces])
 
 
 def visible(data: bytes) -> str:
     """Text for a terminal: a publisher must not be able to move the reader's cursor or hide what stands there."""
-    return _UNSAFE.sub(
-        lambda found: found[0].encode("unicode_escape").decode(), data.decode(errors="backslashreplace")
-    )
+    return unsteering(data.decode(errors="backslashreplace")).replace("\n", "\\n")
 
 
-def _piece(found: re.Match[str]) -> Render:
+def _piece(found: re.Match[str], *, terminal: bool) -> Render:
     if found["text"] is not None:
-        text = found["text"].encode()
+        text = os.fsencode(found["text"])
         return lambda _: text
     if found["escape"] is not None:
         escape = _escape(found["escape"])
@@ -87,7 +85,8 @@ def _piece(found: re.Match[str]) -> Render:
     token = found["token"]
     if token not in _RENDER:
         raise typer.BadParameter(f"there is no token %{token}; there are {TOKENS}.", param_hint="--format")
-    return _RENDER[token]
+    render = _RENDER[token]
+    return (lambda message: visible(render(message)).encode()) if terminal else render
 
 
 def _escape(text: str) -> bytes:

@@ -190,7 +190,7 @@ class _Report:
                 "publisher": receipt.publisher,
                 "receipt": kept,  # a path, the receipt itself, or nothing
             }
-            write(msgspec.json.encode(published) + b"\n")
+            write(output.json_line(published))
         elif isinstance(kept, msgspec.Raw):
             write(bytes(kept) + b"\n")
         elif single:

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from parley.cli.contexts import nearest
+from parley.client.compose import checked_pairs
+from parley.client.errors import InvalidMessage
 from parley.model.batches import MAX_BATCH_BYTES
 from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
 from parley.model.names import Value, is_topic
@@ -20,7 +22,7 @@ Start = Literal["earliest", "latest"] | int
 
 CHUNK = 64 * 1024
 CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
+DIGITS = 19  # of the largest integer of 64 bits
 _POSITIONS = ["earliest", "latest"]
 
 
@@ -38,18 +40,21 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callba
 
 
 def parse_tags(texts: Sequence[str], option: str = "--tag") -> dict[str, Value]:
-    """`name=value`: integers, true and false get their type, anything in double quotes stays a text."""
+    """`name=value`: integers, true and false get their type, anything in double quotes stays a text.
+
+    Ends the command at what no tag, or no attribute, can be.
+    """
     found: dict[str, Value] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or _NAME.fullmatch(name) is None:
-            raise typer.BadParameter(
-                f"{text!r} is not name=value, where a name has letters, digits, _ and dots.",
-                param_hint=option,
-            )
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not name=value.", param_hint=option)
         if name in found:
             raise typer.BadParameter(f"{name} is given twice.", param_hint=option)
-        found[name] = _typed(value)
+        try:
+            found |= checked_pairs(option.removeprefix("--"), {name: _typed(value, option)})
+        except InvalidMessage as error:
+            raise typer.BadParameter(str(error), param_hint=option) from None
     return found
 
 
@@ -139,10 +144,15 @@ async def _chunks() -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _typed(text: str) -> Value:
+def _typed(text: str, option: str) -> Value:
     if text in {"true", "false"}:
         return text == "true"
-    if re.fullmatch(r"[+-]?[0-9]+", text) and -(2**63) <= int(text) < 2**63:
+    if re.fullmatch(r"[+-]?[0-9]+", text):
+        if len(text.lstrip("+-0")) > DIGITS or not -(2**63) <= int(text) < 2**63:
+            raise typer.BadParameter(
+                f"{text[: DIGITS + 1]} is an integer of more than 64 bits; as a text it stands in double quotes.",
+                param_hint=option,
+            )
         return int(text)
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return text[1:-1]

@@ -31,6 +31,7 @@ from parley.client.compose import (
     SALT_SIZE,
     Composer,
     canonical_rule,
+    checked_pairs,
     constraint,
     partition_of,
 )
@@ -556,7 +557,8 @@ class Client(
 
         `proof` is that the key agrees: its holder makes it with `prove_registration`, or `Identity.proof`.
         """
-        return await self._done(RegisterClient(name, key, sorted_pairs(dict(attributes or {})), proof))
+        pairs = sorted_pairs(checked_pairs("attribute", attributes or {}))
+        return await self._done(RegisterClient(name, key, pairs, proof))
 
     async def alter_client(
         self,
@@ -566,7 +568,8 @@ class Client(
         remove: Sequence[str] = (),
     ) -> int:
         """Set some attributes and remove others."""
-        return await self._done(AlterClient(name, sorted_pairs(dict(set or {})), tuple(remove)))
+        pairs = sorted_pairs(checked_pairs("attribute", set or {}))
+        return await self._done(AlterClient(name, pairs, tuple(remove)))
 
     async def revoke_client(self, name: str) -> int:
         """For ever: its key never becomes valid again."""

@@ -9,8 +9,8 @@ from itertools import islice
 from parley.client.errors import InvalidConstraint, InvalidMessage, InvalidRule, Oversized, Refused
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_BATCH_BYTES, Message, MessageHeader, decode_message_header, encode
-from parley.model.expressions import Constraint, ExpressionError, parse_constraint, parse_rule
-from parley.model.names import MAX_PAIRS, Value, sorted_pairs
+from parley.model.expressions import Constraint, ExpressionError, is_word, parse_constraint, parse_rule
+from parley.model.names import MAX_PAIRS, Value, is_pair_name, sorted_pairs
 
 MAX_CONTENT = MAX_BATCH_BYTES - 1_024  # bytes of a batch's messages; the rest is for its header and signature
 OVERHEAD = 40  # bytes of a message besides its parts, at most
@@ -21,7 +21,7 @@ MAX_HEADERS = 64
 MAX_HEADER_NAME = 256  # characters
 MAX_HEADER_VALUE = 65_536
 EMPTY_HEADER = encode(MessageHeader())
-_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair, or a byte of a command line that is no text
 
 
 class Composer:
@@ -43,7 +43,9 @@ class Composer:
             self._header = EMPTY_HEADER
         else:
             self._header = encode(
-                MessageHeader(self.key, sorted_pairs(_tags(tags or {})), _headers(headers or {}))
+                MessageHeader(
+                    self.key, sorted_pairs(checked_pairs("tag", tags or {})), _headers(headers or {})
+                )
             )
             try:
                 decode_message_header(self._header)
@@ -125,24 +127,37 @@ def constraint(text: str) -> Constraint:
         raise InvalidConstraint(text, error.position, error.message) from None
 
 
-def _tags(tags: Mapping[str, Value]) -> dict[str, Value]:
-    if len(tags) > MAX_PAIRS:
-        raise InvalidMessage(f"A message has at most {MAX_PAIRS} tags, not {len(tags)}.")
-    for name, value in tags.items():
-        if not _TAG.fullmatch(name):
-            raise InvalidMessage(
-                f"{name!r} cannot be the name of a tag: use up to 64 letters, digits, _ and ., not a digit or . first."
-            )
+def checked_pairs(what: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Tags of a message or attributes of a client, with values that expressions can compare. `what` one of them is called.
+
+    Raises `InvalidMessage`.
+    """
+    if len(values) > MAX_PAIRS:
+        raise InvalidMessage(f"There may be at most {MAX_PAIRS} {what}s, not {len(values)}.")
+    for name, value in values.items():
+        require_name(what, name)
         if not _is_value(value):
             raise InvalidMessage(
-                f"Tag {name!r} must be true or false, an integer of 64 bits, or a text of up to {MAX_TEXT} characters."
+                f"{what.capitalize()} {name!r} must be true or false, an integer of 64 bits, or a text of up to {MAX_TEXT} "
+                "characters that UTF-8 can write."
             )
-    return dict(tags)
+    return dict(values)
+
+
+def require_name(what: str, name: str) -> None:
+    """Raises `InvalidMessage` for what no constraint and no rule could name."""
+    cannot = f"{name!r} cannot be the name of {'an' if what == 'attribute' else 'a'} {what}"
+    if not is_pair_name(name):
+        raise InvalidMessage(f"{cannot}: use up to 64 letters, digits, _ and ., not a digit or . first.")
+    if is_word(name):
+        raise InvalidMessage(
+            f"{cannot}: this word has a meaning in constraints and rules, so none could name it."
+        )
 
 
 def _is_value(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) <= MAX_TEXT
+        return len(value) <= MAX_TEXT and not _HALF.search(value)
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
@@ -150,15 +165,20 @@ def _headers(headers: Mapping[str, bytes | str]) -> tuple[tuple[str, bytes], ...
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(f"A message has at most {MAX_HEADERS} headers, not {len(headers)}.")
     for name in headers:
-        if len(name) > MAX_HEADER_NAME:
-            raise InvalidMessage(f"The name of a header is a text of up to {MAX_HEADER_NAME} characters.")
+        if len(name) > MAX_HEADER_NAME or _HALF.search(name):
+            raise InvalidMessage(
+                f"The name of a header is a text of up to {MAX_HEADER_NAME} characters that UTF-8 can write."
+            )
     return tuple(
         (name, _bytes(f"header {name!r}", value, MAX_HEADER_VALUE)) for name, value in headers.items()
     )
 
 
 def _bytes(what: str, value: bytes | str, limit: int | None = None) -> bytes:
-    data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
+    try:
+        data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
+    except UnicodeEncodeError:
+        raise InvalidMessage(f"The {what} holds characters that UTF-8 cannot write; give bytes.") from None
     if limit is not None and len(data) > limit:
         raise InvalidMessage(f"The {what} has {len(data)} bytes; {limit} are allowed.")
     return data

@@ -97,7 +97,7 @@ class ClientClosed(ParleyError):  # noqa: N818 - it names the condition
 
 
 class InvalidMessage(ParleyError, ValueError):  # noqa: N818 - it names the condition
-    """A message that no broker would take: a tag, a key or a header is outside its limits."""
+    """A message that no broker would take, or a client's attribute: a tag, a key or a header is outside its limits."""
 
 
 class Redacted(ParleyError):  # noqa: N818 - it names the condition

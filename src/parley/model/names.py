@@ -13,6 +13,7 @@ MAX_PARTITIONS = 64  # of a topic
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _TOPIC = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?"
+_PAIR = r"[A-Za-z_][A-Za-z0-9_.]{0,63}"
 
 U32 = Annotated[int, Meta(ge=0, lt=2**32)]
 U64 = Annotated[int, Meta(ge=0, lt=2**62)]
@@ -30,7 +31,7 @@ RuleText = Annotated[str, Meta(max_length=4096)]
 
 # Tags and attributes: no floats, so that every replica compares alike.
 Value = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Annotated[str, Meta(max_length=256)]
-PairName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}\Z")]
+PairName = Annotated[str, Meta(pattern=rf"^{_PAIR}\Z")]
 Pairs = Annotated[tuple[tuple[PairName, Value], ...], Meta(max_length=MAX_PAIRS)]
 
 # (height, place within the block): where something happened.
@@ -43,6 +44,10 @@ def is_name(text: str) -> bool:
 
 def is_topic(text: str) -> bool:
     return re.fullmatch(_TOPIC, text) is not None
+
+
+def is_pair_name(text: str) -> bool:
+    return re.fullmatch(_PAIR, text) is not None
 
 
 def sorted_pairs(values: dict[str, Value]) -> Pairs:

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, SALT_SIZE, canonical_rule
-from parley.client.errors import InvalidRule
+from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, SALT_SIZE, canonical_rule, checked_pairs
+from parley.client.errors import InvalidMessage, InvalidRule
 from parley.model.batches import Message, MessageHeader, decode_message_header, encode
 from parley.model.names import Value, is_topic, sorted_pairs
 from parley.model.refusals import Refused
@@ -203,7 +203,11 @@ def _header(key: bytes | None, tags: Any, headers: Any) -> bytes:  # noqa: ANN40
 
 def _tags(tags: Sequence[tuple[str, Value | None]] | dict[str, Value | None]) -> Any:  # noqa: ANN401
     """Arrow shows a map as a list of pairs and a struct as a dictionary; a tag without a value is none."""
-    return sorted_pairs({name: value for name, value in dict(tags).items() if value is not None})
+    found = {name: value for name, value in dict(tags).items() if value is not None}
+    try:
+        return sorted_pairs(checked_pairs("tag", found))
+    except InvalidMessage as error:
+        raise _Fault(str(error)) from None
 
 
 def _headers(headers: Sequence[dict[str, Any] | None]) -> tuple[tuple[str, bytes], ...]:

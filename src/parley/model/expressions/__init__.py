@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from parley.model.expressions.errors import ExpressionError
 from parley.model.expressions.expression import Constraint, Rule, parse_constraint, parse_rule
+from parley.model.expressions.lexer import is_word
 from parley.model.expressions.parser import MAX_NESTING, MAX_OPERATORS, MAX_TEXT
 from parley.model.expressions.tree import Comparison, Constant, Group, Node, Not, Value
 
@@ -24,6 +25,7 @@ __all__ = [
     "Not",
     "Rule",
     "Value",
+    "is_word",
     "parse_constraint",
     "parse_rule",
 ]

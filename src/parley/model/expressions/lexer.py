@@ -48,6 +48,11 @@ class Token:
         return f"`{shown}`"
 
 
+def is_word(name: str) -> bool:
+    """Whether the language has a meaning for this word, in any case of letters: no expression can name what is called so."""
+    return name.lower() in _WORDS
+
+
 def tokens(text: str) -> Iterator[Token]:
     """The tokens in turn, the last of which is "end"; a fault is raised when it is reached."""
     at = 0
@@ -82,7 +87,7 @@ def _word(word: str, at: int) -> Token:
     if word in _WORDS:
         return Token(word, at, word)
     # As a name, `True` would be a missing attribute, and its rule would silently never hold.
-    if word.lower() in _WORDS:
+    if is_word(word):
         raise ExpressionError(at, f"write `{word.lower()}` in lower case")
     return Token("name", at, word)
 
