@@ -122,6 +122,27 @@ def test_a_network_that_tolerates_nobody_is_named_and_warned_of(tmp_path: Path) 
     assert four.err == ""
 
 
+@pytest.mark.parametrize(
+    ("of_alpha", "others", "warned"), [(2, 2, True), (2, 5, False), (3, 5, True), (1, 3, False)]
+)
+def test_an_organisation_that_could_break_the_network_alone_is_named(
+    of_alpha: int, others: int, warned: bool, tmp_path: Path
+) -> None:
+    parts = []
+    for place, name in enumerate(["alpha", *(f"org-{number}" for number in range(others))]):
+        (tmp_path / name).mkdir()
+        options: list[str] = []
+        for number in range(of_alpha if name == "alpha" else 1):
+            options += ["--broker", f"{name}-{number}", "--address", f"10.0.{place}.{number + 1}:7101"]
+        made = parley("init", name, *options, "--json", home=tmp_path / name).json()
+        parts.append(tmp_path / name / made["part"])
+    combined = parley("genesis", "combine", *parts, "--json", home=tmp_path / "alpha", code=0)
+    size = of_alpha + others
+    warning = f"alpha has {of_alpha} of {size} brokers, of which {(size - 1) // 3} may be faulty: alpha alone"
+    assert (warning in combined.err) is warned
+    assert "org-0 has" not in combined.err
+
+
 def test_who_signs_is_told_who_may_read_everything(tmp_path: Path) -> None:
     parts = []
     for place, (name, options) in enumerate({"alpha": ["--auditor"], "bravo": []}.items(), 1):

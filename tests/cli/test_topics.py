@@ -25,6 +25,22 @@ def test_a_topic_is_created_described_altered_and_deleted(network: Network) -> N
     assert "wards/er" not in {topic["name"] for topic in listed["topics"]}
 
 
+@pytest.mark.parametrize("option", ["--publish", "--subscribe"])
+def test_a_rule_that_trusts_the_word_of_all_organisations_is_warned_of(option: str, network: Network) -> None:
+    topic = f"warned{option}"
+    wide, narrow = 'role == "nurse"', 'org in ["alpha"] and role == "nurse"'
+    made = network.run("topic", "create", topic, option, wide, "--json")
+    assert made.json()[option.strip("-")] == wide
+    warning = f"{option} {wide} does not say of which organisations"
+    assert warning in made.err
+    altered = network.run("topic", "alter", topic, option, narrow, code=0)
+    assert "organisations" not in altered.err
+    assert warning in network.run("topic", "alter", topic, option, wide, code=0).err
+    for rule in ("", "true"):
+        assert "organisations" not in network.run("topic", "alter", topic, option, rule, code=0).err
+    assert "organisations" not in network.run("topic", "create", f"{topic}-2", option, narrow, code=0).err
+
+
 def test_only_the_owner_s_administrators_change_a_topic(network: Network) -> None:
     topic = network.topic("owned")
     for who in ("bravo/admin", "alpha/alice"):

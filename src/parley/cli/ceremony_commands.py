@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -287,6 +288,13 @@ def _warn(draft: ceremony.Draft) -> None:
             f"parley: this network has {size} broker{'s' if size > 1 else ''}, fewer than 4, so it tolerates no faulty one. "
             "If parts are missing, do not use it: combine the parts of all organisations"
         )
+
+    for name, held in Counter(broker.organisation for broker in draft.genesis.brokers).items():
+        if held > faults(size) > 0:
+            output.note(
+                f"parley: {name} has {held} of {size} brokers, of which {faults(size)} may be faulty: {name} alone could break what "
+                "the network promises to all. Give each organisation as many as may be faulty, or fewer"
+            )
 
 
 def _auditors(draft: ceremony.Draft) -> list[str]:

@@ -14,6 +14,7 @@ from parley.cli.network import call
 from parley.cli.pubsub_values import Topic, check_rule
 from parley.client.administration import TopicInfo
 from parley.client.client import Client
+from parley.model.expressions import required_values
 from parley.model.names import MAX_PARTITIONS
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -60,6 +61,7 @@ def create(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, admin=True)
+    _warn_of(*rules)
     output.emit(_fields(info), lambda: f"created topic {topic}\n{_words(info)}", as_json=json)
 
 
@@ -113,6 +115,7 @@ def alter(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, topic=topic, admin=True)
+    _warn_of(publishing, subscribing)
     output.emit(_fields(info), lambda: _words(info), as_json=json)
 
 
@@ -143,6 +146,17 @@ def parse_retention(text: str) -> int:
     if int(found[1]) == 0:
         raise typer.BadParameter(f"{text!r} must be more than 0, or forever.", param_hint="--retention")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def _warn_of(publish: str | None, subscribe: str | None) -> None:
+    """Attributes are each organisation's own word, so a rule over them alone admits whom any organisation likes."""
+    for option, rule in (("--publish", publish), ("--subscribe", subscribe)):
+        if rule and rule != "true" and required_values(rule, "org") is None:
+            output.note(
+                f"parley: {option} {rule} does not say of which organisations: the administrators of each may give their "
+                f'clients the attributes that it asks for. To admit some organisations only, put  org in ["NAME", ...] and  '
+                "before it"
+            )
 
 
 def _whoever(rule: str) -> str:

@@ -10,6 +10,7 @@ from parley.model.expressions.errors import ExpressionError
 from parley.model.expressions.expression import Constraint, Rule, parse_constraint, parse_rule
 from parley.model.expressions.lexer import is_word
 from parley.model.expressions.parser import MAX_NESTING, MAX_OPERATORS, MAX_TEXT
+from parley.model.expressions.required import required_values
 from parley.model.expressions.tree import Comparison, Constant, Group, Node, Not, Value
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "is_word",
     "parse_constraint",
     "parse_rule",
+    "required_values",
 ]
