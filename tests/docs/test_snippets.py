@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/quickstart.md")
+PROGRAMS = ("README.md", "docs/quickstart.md")
+PAGES = (*PROGRAMS, "docs/privacy.md")
 FENCE = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -50,7 +51,7 @@ def test_the_blocks_of_a_page_run_in_order(page: str, folder: Path) -> None:
         run(kind, text, folder)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PROGRAMS)
 def test_a_page_with_a_program_says_how_to_run_it(page: str) -> None:
     assert "python" in {kind for kind, _ in blocks(page)}
     assert re.search(r"save this as `(.+\.py)` and run `\.venv/bin/python \1`", (ROOT / page).read_text())

@@ -36,7 +36,9 @@ READERS = ("south", "east", "west")
 KILLED = "south"
 TOPIC = "records"
 WARD = 'ward == "cardiology"'
-RULE = 'role in ["doctor", "nurse"]'
+HOSPITALS = 'org in ["north", "south", "east", "west"]'  # whose word on who is a doctor counts
+PUBLISH = f'{HOSPITALS} and role == "doctor"'
+RULE = f'{HOSPITALS} and role in ["doctor", "nurse"]'
 RECORDS = 24  # of each publisher
 TOGETHER = 4  # records that a publisher sends before it waits
 CONFIDENTIAL = 4  # every so many records
@@ -96,7 +98,7 @@ async def _story(stage: Stage, processes: list[subprocess.Popen[bytes]]) -> Outc
         stage.say("registering four people and a topic")
         for hospital, (person, role) in PEOPLE.items():
             topic = TOPIC if hospital == "north" else None
-            await enrol(directory, hospital, person, {"role": role}, topic=topic, publish='role == "doctor"')
+            await enrol(directory, hospital, person, {"role": role}, topic=topic, publish=PUBLISH)
         clients = {
             hospital: await stack.enter_async_context(_client(directory, hospital)) for hospital in PEOPLE
         }

@@ -45,7 +45,7 @@ def pub(
         ),
     ] = None,
     rule: Annotated[
-        str, typer.Option(metavar="EXPR", help="""Who may read it: role == "nurse" and org != "alpha".""")
+        str, typer.Option(metavar="EXPR", help="""Who may read it: org in ["alpha"] and role == "nurse".""")
     ] = "",
     delimiter: Annotated[
         str | None,
