@@ -1,27 +1,37 @@
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace as replace_field
+from itertools import product
 from pathlib import Path
 
 import pytest
+import typer
 from msgspec.msgpack import decode
 from msgspec.structs import replace
-from tests.application.world import ADMIN, Signed, actor, make_genesis
-from tests.cli.commands import parley
+from rich.cells import cell_len
+from tests.application.world import ADMIN, Actor, Signed, actor, make_genesis
+from tests.cli.commands import flat, parley
 from tests.cli.conftest import Network
+from tests.cli.test_app import Terminal
 from tests.client.ledger import Ledger, note
 
-from parley.application.application import VersionError
+from parley.application.application import Application, VersionError
+from parley.application.operations import Operation
 from parley.applications import DATA_SHARD, application_of
+from parley.cli import output
+from parley.cli.contexts import find_trust_root
 from parley.cli.output import ExitCode
-from parley.cli.verify import _tell, judge
+from parley.cli.verify import Verdict, _tell, judge
 from parley.client import connect_blocking
 from parley.client.contexts import read_genesis
-from parley.client.proofs import OperationProof, encode_proof
-from parley.ledger.proofs import ProofError, Trust
+from parley.client.errors import ContextError
+from parley.client.proofs import EntryProof, OperationProof, decode_proof, encode_proof
+from parley.crypto import merkle
+from parley.ledger.proofs import ProofError, Trust, history_leaf
 from parley.model import leaves as leaf_tree
-from parley.model.batches import CONTROL, Batch, Message, sign_batch
-from parley.model.receipts import encode_leaf, receipt_of
+from parley.model.batches import CONTROL, PUBLISH, Batch, Message, sign_batch
+from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
 from parley.modules.publishing.proof import (
     MessageProof,
     PublicationProof,
@@ -30,6 +40,7 @@ from parley.modules.publishing.proof import (
 )
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.subscriptions.operations import Subscribe
+from parley.modules.topics.operations import AlterTopic
 from parley.modules.topics.tables import TOPICS
 from parley.node.provision import provision_network
 
@@ -166,6 +177,35 @@ def test_a_network_of_another_version_is_not_judged() -> None:
         judge(b"", other, "genesis.json")
 
 
+def _certified(
+    ledger: Ledger, name: Signed, who: Actor, signed: dict[str, object], forged: dict[str, object]
+) -> tuple[BatchReceipt, Batch, int]:
+    """A receipt of the newest block, its batch and its place; brokers certify what is forged in it, and what is signed
+    instead of the batch.
+    """
+    leaves = list(ledger.outcomes[-1].leaves)
+    receipts = [receipt_of(DATA_SHARD.decode_leaf(leaf)) for leaf in leaves]
+    at, receipt = next(
+        (at, one) for at, one in enumerate(receipts) if one is not None and one.digest == name.digest
+    )
+    batch = ledger.body(name.digest)
+    if signed:
+        digest, body = sign_batch(replace(batch.header, **signed), batch.messages, who.secret)
+        batch, receipt = decode(body, type=Batch), replace(receipt, digest=digest)
+    receipt = replace(receipt, **forged)
+    leaves[at] = encode_leaf(receipt)
+    ledger.outcomes[-1] = replace_field(ledger.outcomes[-1], leaves=tuple(leaves))
+    return receipt, batch, at
+
+
+def _others(ledger: Ledger, who: Actor, count: int) -> list[Signed]:
+    ledger.topic("demo")
+    return [
+        ledger.publication(who, "demo", note(f"other {at}"), session=bytes([at]) * 16)
+        for at in range(1, 1 + count)
+    ]
+
+
 def _published(
     said: Message,
     *,
@@ -177,47 +217,164 @@ def _published(
     """The file of a message in a block with other batches, whose brokers certify a receipt with what is forged."""
     ledger = Ledger()
     who = ledger.client("alice")
-    ledger.topic("demo")
-    batches = [
-        ledger.publication(who, "demo", note(f"other {at}"), session=bytes([at]) * 16)
-        for at in range(1, 1 + others)
-    ]
+    batches = _others(ledger, who, others)
     name = ledger.publication(who, "demo", said)
     ledger.apply(*batches, name, time=time)
-    leaves = list(ledger.outcomes[-1].leaves)
-    receipt = receipt_of(DATA_SHARD.decode_leaf(leaves[others]))
-    assert receipt is not None
-    batch = ledger.body(name.digest)
-    if signed is not None:
-        header = replace(batch.header, **signed)
-        digest, body = sign_batch(header, batch.messages, who.secret)
-        batch, receipt = decode(body, type=Batch), replace(receipt, digest=digest)
-    receipt = replace(receipt, **(forged or {}))
-    leaves[others] = encode_leaf(receipt)
-    ledger.outcomes[-1] = replace_field(ledger.outcomes[-1], leaves=tuple(leaves))
+    receipt, batch, at = _certified(ledger, name, who, signed or {}, forged or {})
     made = PublicationProof.of(
-        (receipt, ledger.proof(ledger.height, [others]), ledger.anchor()),
+        (receipt, ledger.proof(ledger.height, [at]), ledger.anchor()),
         (batch.header, leaf_tree.root([said.leaf()]), batch.signature),
         MessageProof(said, leaf_tree.prove([said.leaf()], 0)),
     )
     return ledger, encode_proof(made)
 
 
-def _read_out(ledger: Ledger, data: bytes) -> list[str]:
+def _verdict_and_lines(ledger: Ledger, data: bytes) -> tuple[Verdict, list[str]]:
     verdict, proof = judge(data, ledger.genesis, "genesis.json")
     assert verdict.valid, verdict.reason
-    return _tell(verdict, proof, "--genesis").split("\n")
+    return verdict, _tell(verdict, proof, "--genesis").split("\n")
+
+
+def _read_out(ledger: Ledger, data: bytes) -> list[str]:
+    return _verdict_and_lines(ledger, data)[1]
+
+
+def _flipped(data: bytes) -> Iterator[bytes]:
+    """Every byte changed in several ways, and every digit into every other one: numbers are what a forger is after."""
+    for place, byte in enumerate(data):
+        others = set(b"0123456789") if byte in b"0123456789" else {byte ^ 1, byte ^ 2, byte ^ 0x20, 0x30}
+        for changed in sorted(others - {byte}):
+            yield data[:place] + bytes([changed]) + data[place + 1 :]
+
+
+def _beside_others(
+    operation: Operation, *, signed: dict[str, object] | None = None, forged: dict[str, object] | None = None
+) -> tuple[Ledger, bytes]:
+    """The file of an operation in a block with publications, whose brokers certify a receipt with what is forged."""
+    ledger = Ledger()
+    others = _others(ledger, ledger.client("alice"), 14)
+    name = ledger.control(ADMIN, operation)
+    ledger.apply(*others, name)
+    receipt, batch, at = _certified(ledger, name, ADMIN, signed or {}, forged or {})
+    made = OperationProof.of(
+        (receipt, ledger.proof(ledger.height, [at]), ledger.anchor()),
+        (batch.header, batch.messages[0], batch.signature),
+        operation,
+    )
+    return ledger, encode_proof(made)
+
+
+def _entry(topic: str) -> tuple[Ledger, bytes]:
+    ledger = Ledger()
+    ledger.topic("demo", publish='org in ["hospital-a"]')
+    entry = ledger.entry(TOPICS.key(topic))
+    return ledger, encode_proof(EntryProof.of(TOPICS, entry, ledger.anchor()))
+
+
+def test_neither_place_nor_size_of_history_and_receipts_can_be_altered() -> None:
+    """Merkle paths do not bind them: many other pairs lead to the same roots."""
+    ledger, data = _published(note("hello"), others=14)
+    proof = decode_publication(data)
+    block = proof.receipt
+    others = 0
+    for size, index in product(range(70), range(70)):
+        history = replace(block.history, index=index, size=size)
+        receipts = replace(block.receipts, indices=(index,), size=size)
+        leaf = history_leaf(block.header.height, block.header.id(), block.receipts_root, block.receipts.size)
+        for changed, leads in (
+            (replace(block, history=history), merkle.verify(proof.anchor.header.history_root, leaf, history)),
+            (
+                replace(block, receipts=receipts),
+                merkle.verify_many(block.receipts_root, block.leaves, receipts),
+            ),
+        ):
+            if changed != block and leads:
+                others += 1
+                with pytest.raises(ProofError):
+                    check_publication(replace(proof, receipt=changed), ledger.trust)
+    assert others > 10
+
+
+ALTER = AlterTopic("demo", 2, None, 'org in ["hospital-a"]', None)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: _beside_others(ALTER), lambda: _entry("demo"), lambda: _entry("none")],
+    ids=["operation", "entry", "no entry"],
+)
+def test_no_byte_of_other_proofs_is_free(made: Callable[[], tuple[Ledger, bytes]]) -> None:
+    ledger, data = made()
+    application, trust = application_of(ledger.genesis), ledger.trust
+    proof = decode_proof(data)
+    assert not isinstance(proof, PublicationProof)
+    proof.check(trust, application)
+    for flipped in _flipped(data):
+        with pytest.raises(ProofError):
+            _checked(flipped, trust, application)
+
+
+def _checked(data: bytes, trust: Trust, application: Application) -> None:
+    proof = decode_proof(data)
+    if isinstance(proof, PublicationProof):
+        check_publication(proof, trust)
+    else:
+        proof.check(trust, application)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"topic": "deme"}, {"partition": 1}, {"count": 2}, {"publisher": bytes(32)}],
+    ids=lambda forged: next(iter(forged)),
+)
+def test_a_receipt_that_says_something_else_than_the_signed_operation_proves_nothing(
+    forged: dict[str, object],
+) -> None:
+    ledger, data = _beside_others(ALTER, forged=forged)
+    verdict, _ = judge(data, ledger.genesis, "genesis.json")
+    assert not verdict.valid
+    assert "than the operation's batch" in str(verdict.reason)
+
+
+@pytest.mark.parametrize(
+    ("signed", "reason"),
+    [
+        ({"not_after": 1}, "may not be applied at height"),
+        ({"not_after": 10**6}, "may not be applied at height"),
+        ({"kind": PUBLISH}, "is not that of one operation"),
+    ],
+    ids=["expired", "too far ahead", "publication"],
+)
+def test_an_operation_that_could_not_be_applied_there_is_not_proved(
+    signed: dict[str, object], reason: str
+) -> None:
+    ledger, data = _beside_others(ALTER, signed=signed)
+    verdict, _ = judge(data, ledger.genesis, "genesis.json")
+    assert not verdict.valid
+    assert reason in str(verdict.reason)
+
+
+def test_what_an_operation_asked_for_and_what_an_entry_holds_are_shown() -> None:
+    verdict, said = _verdict_and_lines(*_beside_others(ALTER))
+    assert isinstance(verdict.asked, dict)
+    assert (verdict.asked["name"], verdict.asked["publish"]) == ("demo", 'org in ["hospital-a"]')
+    assert any(line.startswith("Asked for: ") and '"name":"demo"' in line for line in said)
+    verdict, said = _verdict_and_lines(*_entry("demo"))
+    assert isinstance(verdict.record, dict)
+    assert (verdict.record["name"], verdict.record["organisation"]) == ("demo", "hospital-a")
+    assert any(line.startswith("Record: ") and '"name":"demo"' in line for line in said)
+    verdict, said = _verdict_and_lines(*_entry("none"))
+    assert (verdict.found, verdict.record) == (False, None)
+    assert not any(line.startswith("Record: ") for line in said)
 
 
 def test_no_byte_of_a_proof_is_free_where_a_block_has_several_receipts() -> None:
-    ledger, data = _published(note("hello", ward="er"))
+    ledger, data = _published(note("hello", ward="er"), others=14)
     check_publication(decode_publication(data), ledger.trust)
     trust = ledger.trust
-    for place in range(len(data)):
-        for changed in {data[place] ^ 1, data[place] ^ 2, data[place] ^ 0x20, 0x30} - {data[place]}:
-            flipped = data[:place] + bytes([changed]) + data[place + 1 :]
-            with pytest.raises(ProofError):
-                check_publication(decode_publication(flipped), trust)
+    for flipped in _flipped(data):
+        with pytest.raises(ProofError):
+            check_publication(decode_publication(flipped), trust)
 
 
 @pytest.mark.parametrize(
@@ -252,12 +409,52 @@ def test_a_batch_that_could_not_be_published_there_is_not_proved(
     assert reason in str(verdict.reason)
 
 
-@pytest.mark.parametrize("letter", "\n\r\t\x0b\x1b\x85\u200b\u200f\u202e\u2028\u2066\u3164\ufeff\u00ad")
+@pytest.mark.parametrize(
+    "letter",
+    "\n\r\t\x0b\x1b\x85\u200b\u200f\u202e\u2028\u2066\u3164\ufeff\u00ad\u2800\ufe0f\U0001d159\U000e0041",
+)
 def test_tags_and_payloads_imitate_no_other_line_and_hide_nothing(letter: str) -> None:
     text = f"x{letter}Valid: eve"
     said = _read_out(*_published(note(text, a=text)))
     assert len(said) == len(_read_out(*_published(note("x", a="x"))))
     assert not any(letter in line for line in said)
+
+
+@pytest.mark.parametrize("blank", [" ", "\u0301", "漢", "e"])
+def test_a_line_that_a_terminal_breaks_imitates_no_other_line(
+    blank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of a narrow terminal sees where a line of Parley begins: at the left edge."""
+    monkeypatch.setenv("COLUMNS", "40")
+
+    def at_the_left(said: Message) -> list[str]:
+        ledger, data = _published(said)
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        verdict, proof = judge(data, ledger.genesis, "genesis.json")
+        output.emit(verdict, lambda: output.folded(_tell(verdict, proof, "--genesis")), as_json=False)
+        lines = terminal.getvalue().split("\n")
+        assert all(cell_len(line) < 40 for line in lines)
+        return [line.split()[0] for line in lines if line[:1] not in ("", " ")]
+
+    honest = at_the_left(note("x", a="x"))
+    assert honest[:2] == ["Valid:", "It"]
+    for padding in range(8, 48):  # some of which brings the words to the edge
+        text = blank * padding + " Valid: eve published message 0 of topic demo."
+        assert at_the_left(note(text, a=text)) == honest
+
+
+def test_json_says_no_more_than_was_proved_whatever_was_published() -> None:
+    text = 'x","valid":false,"publisher":"eve\n{"valid":false}\x1b]0;\x07\x9b2J\u202e'
+    ledger, data = _published(note(text, a=text))
+    verdict, _ = judge(data, ledger.genesis, "genesis.json")
+    line = output.json_line(verdict)
+    assert line[:-1].decode().isprintable()
+    pairs = json.loads(line, object_pairs_hook=list)
+    assert len(dict(pairs)) == len(pairs)
+    found = json.loads(line)
+    assert (found["valid"], found["publisher"]) == (True, "hospital-a/alice")
+    assert (found["content"]["value"], found["content"]["tags"]) == (text, {"a": text})
 
 
 def test_one_tag_cannot_look_like_two() -> None:
@@ -309,3 +506,52 @@ def test_a_forged_network_in_the_working_folder_is_not_the_trust_root(
     told = parley("verify", receipt, home=tmp_path, where=forged.parent, code=0).out
     assert "the current context" in told
     assert str(network.directory / "genesis.json") in told
+
+
+@pytest.mark.parametrize(
+    ("where", "around"), [("mail", {}), ("mail/deeper", {}), ("mail", {"PARLEY_DIR": ".parley"})]
+)
+def test_neither_a_parent_folder_nor_the_environment_makes_a_forged_network_the_trust_root(
+    where: str, around: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provision_network(
+        tmp_path / "mail" / ".parley", organisations=["alpha"], network="forged", start_time=1_700_000_000_000
+    )
+    (tmp_path / where).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / where)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "PARLEY_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(typer.Exit) as ended:
+        find_trust_root(None, None)
+    assert ended.value.exit_code == ExitCode.WRONG_USE
+
+
+def test_contexts_are_never_looked_for_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the specification of $XDG_CONFIG_HOME a path that is not absolute is ignored."""
+    forged = tmp_path / "mail"
+    saved = forged / "config" / "parley" / "contexts"
+    saved.mkdir(parents=True)
+    (saved / "evil.toml").write_text('genesis = "genesis.json"\nidentity = "identity.json"\n')
+    (saved.parent / "current").write_text("evil\n")
+    (forged / "evil.toml").write_text('genesis = "genesis.json"\nidentity = "identity.json"\n')
+    monkeypatch.chdir(forged)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
+    monkeypatch.delenv("PARLEY_CONTEXT", raising=False)
+    with pytest.raises(typer.Exit):
+        find_trust_root(None, None)
+    for name in ("./evil", "../mail/evil", "evil"):
+        monkeypatch.setenv("PARLEY_CONTEXT", name)
+        with pytest.raises((ContextError, typer.Exit)):
+            find_trust_root(None, None)
+
+
+def test_the_trust_root_is_said_once(network: Network, receipt: Path) -> None:
+    genesis = network.directory / "genesis.json"
+    ended = network.run("verify", receipt, "--genesis", genesis, code=ExitCode.WRONG_USE)
+    assert "say --genesis, --dir or --context" in flat(ended.err)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from parley.cli import debug_facts as facts
+from parley.cli import output
 from parley.cli.contexts import Chosen
 from parley.cli.debug_redact import clean, clean_lines, known_secrets, secret_in
 from parley.cli.network import observing, run
@@ -161,22 +162,11 @@ def _statuses(chosen: Chosen) -> object:
                 # Without what readers say of themselves, which is nobody else's business.
                 "status": None
                 if one.status is None
-                else _plain(msgspec.structs.replace(one.status, readers=())),
+                else output.plain(msgspec.structs.replace(one.status, readers=())),
             }
             for one in run(asked())
         ]
     )
-
-
-def _plain(value: object) -> object:
-    """With the names of fields, which the wire leaves out."""
-    match value:
-        case msgspec.Struct():
-            return {key: _plain(item) for key, item in msgspec.structs.asdict(value).items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case _:
-            return value
 
 
 def _configuration(path: Path) -> tuple[Config | None, object]:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from parley.model.text import unsteering, unsteering_json
 
+_INDENT = "    "
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
@@ -65,6 +66,42 @@ def json_line(result: object) -> bytes:
     """One line of JSON; what others wrote does not steer a terminal that shows it."""
     line = msgspec.json.encode(result) + b"\n"
     return line if line.isascii() and b"\x7f" not in line else unsteering_json(line.decode()).encode()
+
+
+def plain(value: object) -> object:
+    """For JSON: records with the names of their fields, which the wire leaves out, and bytes as hexadecimal digits."""
+    match value:
+        case msgspec.Struct():
+            return {key: plain(item) for key, item in msgspec.structs.asdict(value).items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case bytes():
+            return value.hex()
+        case _:
+            return value
+
+
+def folded(text: str) -> str:
+    """For a terminal: what a line has no room for goes on indented, so that only a line's own start is at the left edge.
+
+    Otherwise what others wrote, long enough, would begin a line of its own there.
+    """
+    console = stdout()
+    if not console.is_terminal:
+        return text
+    return "\n".join(_folded(line, max(console.width - 1, 2 * len(_INDENT))) for line in text.split("\n"))
+
+
+def _folded(line: str, width: int) -> str:
+    parts, used = [""], 0
+    for letter in line:
+        cells = 1 if letter.isascii() else 2  # terminals differ, and none takes more
+        if used + cells > width:
+            parts.append(_INDENT)
+            used = len(_INDENT)
+        parts[-1] += letter
+        used += cells
+    return "\n".join(parts)
 
 
 def table(

@@ -31,13 +31,14 @@ from parley.modules.publishing.proof import (
 )
 
 MAX_SHOWN = 200  # bytes of a payload
+MAX_HELD = 1_000  # characters of an operation or a record
 NOT_PROVED = (
     "that the content is true; that a named person holds the key of the publisher; that nothing else was published; that "
     "the time is exact; and nothing at all if more brokers lie than are allowed"
 )
 # Letters and marks that show nothing, besides what Python calls not printable.
 _BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
 _WORD = re.compile(r"(?!(?:true|false)\Z)[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
@@ -54,7 +55,7 @@ class Content(Struct):
 
 
 class Verdict(Struct, omit_defaults=True):
-    """What `verify` prints; the fields after `reason` only if the file is valid."""
+    """What `verify` prints; the fields after `network` only if the file is valid."""
 
     valid: bool
     what: str
@@ -72,9 +73,11 @@ class Verdict(Struct, omit_defaults=True):
     signers: list[str] | None = None
     operation: str | None = None
     code: str | None = None
+    asked: object = None  # the operation
     table: str | None = None
     key: list[object] | None = None
     found: bool | None = None
+    record: object = None  # if it was found
     chain: str | None = None
     brokers: int | None = None
     allowed_faults: int | None = None
@@ -100,10 +103,15 @@ def verify(
 
     Ends with 0 if it proves what it says, with 1 if it does not.
     """
+    if genesis is not None and (directory is not None or context is not None):
+        raise typer.BadParameter(
+            "say --genesis, --dir or --context, not several of them.", param_hint="--genesis"
+        )
     path, source = (genesis, "--genesis") if genesis is not None else find_trust_root(directory, context)
     trusted = read_genesis(path)
     verdict, proof = judge(_read(file), trusted, str(path))
-    output.emit(verdict, lambda: _tell(verdict, proof, source), as_json=json, holds=verdict.valid)
+    told = lambda: output.folded(_tell(verdict, proof, source))  # noqa: E731 - called only if shown
+    output.emit(verdict, told, as_json=json, holds=verdict.valid)
 
 
 def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
@@ -111,14 +119,17 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
     application = application_of(genesis)
     application.require_version(genesis)
     trust = Trust(genesis, application.decode_leaf)
-    what = "publication"
+    what, asked, record = "publication", None, None
     try:
         proof = decode_proof(data)
         if isinstance(proof, PublicationProof):
             check_publication(proof, trust)
+        elif isinstance(proof, OperationProof):
+            what = "operation"
+            asked = proof.check(trust, application)[0]
         else:
-            what = "operation" if isinstance(proof, OperationProof) else "entry"
-            proof.check(trust, application)
+            what = "entry"
+            record = proof.check(trust, application)
     except ProofError as error:
         return Verdict(False, what, None, str(error), path, genesis.network), None
     bitmap = proof.anchor.qc.votes.bitmap
@@ -132,6 +143,8 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
         signers=[genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()],
+        asked=output.plain(asked),
+        record=output.plain(record),
         chain=genesis.chain.hex(),
         brokers=len(genesis.brokers),
         allowed_faults=faults(len(genesis.brokers)),
@@ -179,7 +192,7 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
         f"{verdict.brokers} brokers, of which {verdict.allowed_faults} may be faulty."
     )
     key = [] if verdict.publisher_key is None else [f"Key of the publisher: {verdict.publisher_key}"]
-    content = _content(proof) if isinstance(proof, PublicationProof) else []
+    content = _content(proof) if isinstance(proof, PublicationProof) else _held(verdict)
     chain = f"Fingerprint of the chain: {verdict.chain}"
     return "\n".join([*_said(proof), *key, certified, *content, used, chain, f"Not proved: {NOT_PROVED}."])
 
@@ -229,6 +242,17 @@ def _content(proof: PublicationProof) -> list[str]:
     if message.rule:
         lines.append(f"Access rule: {_one_line(message.rule)}")
     return lines
+
+
+def _held(verdict: Verdict) -> list[str]:
+    """What an operation asked for, or what an entry holds."""
+    told = [("Asked for", verdict.asked), ("Record", verdict.record)]
+    return [f"{what}: {_short(output.json_line(held).decode())}" for what, held in told if held is not None]
+
+
+def _short(text: str) -> str:
+    more = " ..." if len(text) > MAX_HELD else ""
+    return _one_line(text.rstrip("\n")[:MAX_HELD]) + more
 
 
 def _content_of(message: Message) -> Content:

@@ -95,9 +95,12 @@ def find_genesis(
 
 
 def config_home() -> Path:
-    """Where contexts are saved: $XDG_CONFIG_HOME/parley, by default ~/.config/parley."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "parley"
+    """Where contexts are saved: $XDG_CONFIG_HOME/parley, by default ~/.config/parley.
+
+    A path that is not absolute is ignored, as its specification says: it would lead into the working folder.
+    """
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".config") / "parley"
 
 
 def context_path(name: str) -> Path:
