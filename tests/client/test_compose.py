@@ -136,7 +136,7 @@ def test_text_that_utf_8_cannot_write_is_refused_and_named() -> None:
         {"headers": {"\udcff": b""}},
     ):
         with pytest.raises(InvalidMessage, match="UTF-8"):
-            made(**wrong)  # type: ignore[arg-type]
+            made(**wrong)
 
 
 def test_keys_and_headers_have_limits() -> None:

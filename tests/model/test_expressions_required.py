@@ -37,7 +37,7 @@ from parley.model.expressions import Value, required_values
         ('org == "alpha" and org == "bravo"', set()),
     ],
 )
-def test_a_rule_names_organisations_that_it_limits_itself_to(rule: str, organisations: set[str]) -> None:
+def test_a_rule_names_organisations_that_it_limits_itself_to(rule: str, organisations: set[Value]) -> None:
     assert required_values(rule, "org") == organisations
 
 

@@ -14,7 +14,14 @@ from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import Verify, call, write
 from parley.cli.pubsub_format import TOKENS, Render, as_json, compile_format, visible
 from parley.cli.pubsub_reading import going_on, history
-from parley.cli.pubsub_values import Topic, check_constraint, check_topic, parse_start
+from parley.cli.pubsub_values import (
+    MAX_OFFSET,
+    Topic,
+    check_constraint,
+    check_topic,
+    parse_offset,
+    parse_start,
+)
 from parley.client.client import Client
 from parley.client.errors import Invalid
 from parley.client.messages import Message
@@ -120,7 +127,9 @@ def fetch(
 def read(
     *,
     topic: Annotated[str, typer.Argument(metavar="TOPIC[@OFFSET]", help="The topic, and where in it.")],
-    offset: Annotated[int | None, typer.Argument(metavar="OFFSET", min=0, help="Where.")] = None,
+    offset: Annotated[
+        int | None, typer.Argument(metavar="OFFSET", min=0, max=MAX_OFFSET, help="Where.")
+    ] = None,
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Of this partition.")] = 0,
     proof: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write its proof, for `parley verify`.")
@@ -135,9 +144,7 @@ def read(
     """Read one publication: `parley read demo@7`."""
     name, at, text = topic.rpartition("@")
     if at and offset is None:
-        if not text.isdecimal():
-            raise typer.BadParameter(f"{text!r} is no offset.", param_hint="TOPIC@OFFSET")
-        topic, offset = name, int(text)
+        topic, offset = name, parse_offset(text, "TOPIC@OFFSET")
     if offset is None:
         raise typer.BadParameter("say which: TOPIC@OFFSET, or TOPIC OFFSET.", param_hint="OFFSET")
     check_topic(topic)

@@ -23,6 +23,7 @@ Start = Literal["earliest", "latest"] | int
 CHUNK = 64 * 1024
 CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
 DIGITS = 19  # of the largest integer of 64 bits
+MAX_OFFSET = 2**62  # none is as large
 _POSITIONS = ["earliest", "latest"]
 
 
@@ -70,7 +71,7 @@ def parse_headers(texts: Sequence[str]) -> dict[str, bytes]:
 
 def parse_start(text: str) -> Start:
     if text.isdecimal():
-        return int(text)
+        return parse_offset(text, "--from")
     match text:
         case "earliest" | "latest":
             return text
@@ -79,6 +80,12 @@ def parse_start(text: str) -> Start:
                 f"{text!r} is neither earliest nor latest nor an offset{nearest(text, _POSITIONS)}",
                 param_hint="--from",
             )
+
+
+def parse_offset(text: str, option: str) -> int:
+    if not text.isdecimal() or len(text.lstrip("0")) > DIGITS or int(text) > MAX_OFFSET:
+        raise typer.BadParameter(f"{text[: DIGITS + 1]!r} is no offset.", param_hint=option)
+    return int(text)
 
 
 def choice(*known: str) -> Callable[[str], str]:
