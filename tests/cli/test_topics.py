@@ -33,6 +33,7 @@ def test_a_rule_that_trusts_the_word_of_all_organisations_is_warned_of(option: s
     assert made.json()[option.strip("-")] == wide
     warning = f"{option} {wide} does not say of which organisations"
     assert warning in made.err
+    assert f'org in ["NAME", ...] and ({wide})' in made.err
     altered = network.run("topic", "alter", topic, option, narrow, code=0)
     assert "organisations" not in altered.err
     assert warning in network.run("topic", "alter", topic, option, wide, code=0).err

@@ -288,7 +288,6 @@ def _warn(draft: ceremony.Draft) -> None:
             f"parley: this network has {size} broker{'s' if size > 1 else ''}, fewer than 4, so it tolerates no faulty one. "
             "If parts are missing, do not use it: combine the parts of all organisations"
         )
-
     for name, held in Counter(broker.organisation for broker in draft.genesis.brokers).items():
         if held > faults(size) > 0:
             output.note(

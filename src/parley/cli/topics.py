@@ -154,8 +154,8 @@ def _warn_of(publish: str | None, subscribe: str | None) -> None:
         if rule and rule != "true" and required_values(rule, "org") is None:
             output.note(
                 f"parley: {option} {rule} does not say of which organisations: the administrators of each may give their "
-                f'clients the attributes that it asks for. To admit some organisations only, put  org in ["NAME", ...] and  '
-                "before it"
+                "clients the attributes that it asks for. To admit some organisations only: "
+                f'org in ["NAME", ...] and ({rule})'
             )
 
 

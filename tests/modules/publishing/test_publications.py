@@ -6,7 +6,7 @@ import pytest
 from tests.application.world import ADMIN, World, actor, tagged
 
 from parley.application.sequences import SEQUENCES
-from parley.model.expressions import parse_rule
+from parley.model.expressions import ExpressionError, parse_constraint, parse_rule
 from parley.model.receipts import BatchReceipt, Rejected
 from parley.model.refusals import OK, PermissionDenied
 from parley.modules.publishing.receipts import Published
@@ -48,6 +48,15 @@ def test_the_receipt_names_batch_and_client(world: World) -> None:
     assert world.order_one(batch) == BatchReceipt(
         batch.digest, ALICE.key, "hospital-a/alice", "orders", 1, 2, Published(0)
     )
+
+
+def test_a_word_of_the_language_as_a_tag_is_published_and_matches_nothing(world: World) -> None:
+    """Clients refuse it, because it is a mistake; to the ledger it is a tag that no constraint can name."""
+    said = tagged(**{"and": True, "not": 1})
+    assert world.publish(ALICE, "orders", said).outcome == Published(0)
+    for word in ("and", "not"):
+        with pytest.raises(ExpressionError):
+            parse_constraint(f"{word} == 1")
 
 
 def test_topics_and_partitions_must_exist(world: World) -> None:
