@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.application.world import ADMIN, World, actor, tagged
 
@@ -52,7 +54,8 @@ def test_the_receipt_names_batch_and_client(world: World) -> None:
 
 def test_a_word_of_the_language_as_a_tag_is_published_and_matches_nothing(world: World) -> None:
     """Clients refuse it, because it is a mistake; to the ledger it is a tag that no constraint can name."""
-    said = tagged(**{"and": True, "not": 1})
+    words: dict[str, Any] = {"and": True, "not": 1}
+    said = tagged(**words)
     assert world.publish(ALICE, "orders", said).outcome == Published(0)
     for word in ("and", "not"):
         with pytest.raises(ExpressionError):
