@@ -74,7 +74,7 @@ class OperationProof(
 
     def check(self, trust: Trust, application: Application) -> tuple[Operation, BatchReceipt]:
         """The operation and its receipt. Raises `ProofError` unless both are what the file says."""
-        shown = trust.certified(self.anchor).leaves(self.receipt)
+        shown = trust.voted(self.anchor).leaves(self.receipt)
         receipt = receipt_of(shown[0])
         # What a publication says may read like an operation, and is none.
         if len(shown) != 1 or receipt is None or self.batch.kind != CONTROL:
@@ -128,7 +128,7 @@ class EntryProof(
 
     def check(self, trust: Trust, application: Application) -> object:
         """The record, None if there is certainly none. Raises `ProofError` unless it is what the file says."""
-        value = trust.certified(self.anchor).value(self.entry, self.entry.key)
+        value = trust.voted(self.anchor).value(self.entry, self.entry.key)
         table = application.table_of(self.entry.key)
         if table is None:
             raise ProofError("the entry is of a table that this network does not have")

@@ -93,6 +93,13 @@ class Trust:
                 self._passed.popitem(last=False)
         return found
 
+    def voted(self, anchor: Anchor) -> Certified:
+        """As `certified`, for proof files: block 0, which follows from the genesis file, has no votes to show."""
+        certified = self.certified(anchor)
+        if not any(anchor.qc.votes.bitmap):
+            raise ProofError("the certificate is empty: no broker voted for the header")
+        return certified
+
     def _check(self, anchor: Anchor) -> Certified:
         header, qc = anchor.header, anchor.qc
         if (header.chain, header.shard, header.epoch) != (self._instance.chain, 0, 0):

@@ -115,7 +115,7 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
     """Raises `ProofError` unless the publication stands where the file says, signed by its publisher."""
     if proof.epochs:
         raise ProofError("the file names governance epochs, which this network does not have")
-    certified = trust.certified(proof.anchor)
+    certified = trust.voted(proof.anchor)
     shown = certified.leaves(proof.receipt)
     found = published(shown[0])
     if len(shown) != 1 or found is None:
