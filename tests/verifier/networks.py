@@ -68,9 +68,7 @@ class Network:
         self.maker = World()  # signs batches and keeps their sequences
         self.maker.chain = self.genesis.chain
         committee = RealCommittee(self.genesis, self.keys)
-        self.cluster = Cluster(
-            committee, {index: DATA_SHARD.mount(self.genesis) for index in range(brokers)}
-        )
+        self.cluster = Cluster(committee, {index: DATA_SHARD.mount(self.genesis) for index in range(brokers)})
         self.cluster.outbox.now = START
         self.cluster.start()
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from hashlib import sha256, sha512
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -389,7 +390,7 @@ class Packed:
             raise ValueError("a longer form than it needs")
         return value
 
-    def value(self, depth: int) -> Any:  # noqa: ANN401, PLR0911 - one line for each form
+    def value(self, depth: int) -> Any:  # noqa: ANN401 - MessagePack
         (first,) = self.take(1)
         if first < 0x80:
             return first
@@ -445,7 +446,7 @@ def message_header(data: bytes) -> dict[str, Any]:
     require(key is None or is_octets(key, 0, 4096), "message", "key")
     require(is_list(tags, 64) and all(map(is_tag, tags)), "message", "tags")
     names = [name for name, _ in tags]
-    require(all(low < high for low, high in zip(names, names[1:], strict=False)), "message", "order of tags")
+    require(all(low < high for low, high in pairwise(names)), "message", "order of tags")
     require(is_list(headers, 64), "message", "headers")
     for pair in headers:
         require(is_list(pair) and len(pair) == 2, "message", "headers")
@@ -462,7 +463,9 @@ def is_tag(pair: object) -> bool:
 
 
 def is_position(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and is_number(value[0]) and is_number(value[1], 2**32 - 1)
+    return (
+        isinstance(value, list) and len(value) == 2 and is_number(value[0]) and is_number(value[1], 2**32 - 1)
+    )
 
 
 def is_start(value: object) -> bool:
@@ -520,12 +523,16 @@ def receipt_of(leaf: bytes) -> dict[str, Any]:
     require(is_list(outcome) and outcome and is_text(outcome[0]), "receipts", "outcome")
     kinds = OUTCOMES.get(outcome[0])
     require(kinds is not None and len(outcome) == 1 + len(kinds), "receipts", "outcome")
-    require(all(kind(item) for kind, item in zip(kinds or (), outcome[1:], strict=True)), "receipts", "outcome")
+    require(
+        all(kind(item) for kind, item in zip(kinds or (), outcome[1:], strict=True)), "receipts", "outcome"
+    )
     return receipt
 
 
 def code_of(outcome: list[Any]) -> str:
-    return {"refused": str(outcome[-4:][0]), "duplicate": "Duplicate"}.get(outcome[0], "Ok")
+    if outcome[0] == "refused":
+        return str(outcome[1])
+    return "Duplicate" if outcome[0] == "duplicate" else "Ok"
 
 
 # -- the genesis file --------------------------------------------------------------------------------------------------
@@ -723,7 +730,7 @@ def root_of_path(data: bytes, proof: dict[str, Any]) -> bytes | None:
 def root_of_paths(leaves: list[bytes], proof: dict[str, Any]) -> bytes | None:
     """Several leaves at once, level by level."""
     size, indices = proof["size"], proof["indices"]
-    ascending = all(low < high for low, high in zip(indices, indices[1:], strict=False))
+    ascending = all(low < high for low, high in pairwise(indices))
     if not (0 < size <= 2**40 and ascending and indices[-1] < size):
         return None
     if not is_path(proof["siblings"], 64 * len(leaves)):
@@ -1010,12 +1017,13 @@ def main() -> int:
     try:
         check = verify(file.read_bytes(), genesis.read_bytes())
     except Refusal as refusal:
-        print(f"NOT VALID: {refusal}")
+        sys.stdout.write(f"NOT VALID: {refusal}\n")
         return 1
     network = check.network
-    print(f"Valid in chain {network.chain.hex()}; {len(network.keys)} brokers, {network.faults} may be faulty.")
-    for name, value in check.shows.items():
-        print(f"{name}: {ascii(value)}")
+    count, faults = len(network.keys), network.faults
+    lines = [f"Valid in chain {network.chain.hex()}; {count} brokers, {faults} may be faulty."]
+    lines += [f"{name}: {value!a}" for name, value in check.shows.items()]
+    sys.stdout.write("\n".join([*lines, ""]))
     return 0
 
 

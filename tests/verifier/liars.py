@@ -1,0 +1,205 @@
+"""Files with the help of a quorum that lies: they get as far as the checks that no quorum can pass for the publisher."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from msgspec.msgpack import decode
+from msgspec.structs import replace
+from tests.application.world import Signed, actor
+from tests.verifier.forgeries import Forged, as_json, put
+from tests.verifier.networks import Network
+from tests.verifier.stories import ALICE, Story
+
+from parley.applications import DATA_SHARD
+from parley.client.proofs import OperationProof, encode_proof
+from parley.consensus.types import QC, Header
+from parley.crypto import merkle
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.qc import Ed25519List
+from parley.ledger import state_map
+from parley.ledger.proofs import Anchor, BlockProof, committee_of, history_leaf_of
+from parley.model import leaves as leaf_tree
+from parley.model.batches import CONTROL, Batch, BatchHeader, Message, sign_batch
+from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
+from parley.modules.publishing.proof import MessageProof, PublicationProof
+
+
+def certify(network: Network, header: Header) -> Anchor:
+    """With the votes of all brokers, whatever the header says."""
+    instance, _, _ = committee_of(network.genesis)
+    message = instance.vote_message(header.view, header.id())
+    scheme = Ed25519List([key.public for key in network.keys])
+    votes = scheme.aggregate({index: key.sign(message) for index, key in enumerate(network.keys)})
+    return Anchor(header, QC(0, header.view, header.id(), votes))
+
+
+class Liars:
+    """A quorum of brokers that certifies whatever receipts it is told to."""
+
+    def __init__(self, story: Story) -> None:
+        self.story, self.network = story, story.network
+
+    def shown(self, honest: BlockProof, leaves: Sequence[bytes]) -> tuple[BlockProof, Anchor]:
+        """A block with just these receipts, all of them shown."""
+        height = honest.header.height
+        leaf = history_leaf_of(height, honest.header.id(), leaves)
+        history = [*(b"%d" % at for at in range(1, height)), leaf]
+        header = replace(
+            self.network.anchors()[-1].header, executed_height=height, history_root=merkle.root(history)
+        )
+        every = merkle.prove_many(leaves, range(len(leaves)))
+        path = merkle.prove(history, height - 1)
+        return (
+            BlockProof(honest.header, merkle.root(leaves), path, tuple(leaves), every),
+            certify(self.network, header),
+        )
+
+    def told(self, honest: PublicationProof, *leaves: bytes) -> bytes:
+        """An honest file, whose receipts are others."""
+        proof, anchor = self.shown(honest.receipt, leaves)
+        return encode_proof(replace(honest, receipt=proof, anchor=anchor))
+
+    def receipt(self, honest: PublicationProof, **changes: object) -> bytes:
+        receipt = _receipt(honest)
+        return self.told(honest, encode_leaf(replace(receipt, **changes)))
+
+    def signed(
+        self,
+        honest: PublicationProof,
+        key: SecretKey = ALICE.secret,
+        message: Message | None = None,
+        **changes: object,
+    ) -> bytes:
+        """A batch that the publisher signed with other fields, and a receipt that names it."""
+        assert honest.message is not None
+        said = message or honest.message.message
+        header: BatchHeader = replace(honest.batch, count=1, **changes)
+        name, body = sign_batch(header, (said,), key)
+        receipt = _receipt(honest)
+        proof, anchor = self.shown(honest.receipt, [encode_leaf(replace(receipt, digest=name, count=1))])
+        leaf = said.leaf()
+        return encode_proof(
+            replace(
+                honest,
+                batch=header,
+                root=leaf_tree.root([leaf]),
+                signature=decode(body, type=Batch).signature,
+                message=MessageProof(said, leaf_tree.prove([leaf], 0)),
+                receipt=proof,
+                anchor=anchor,
+            )
+        )
+
+    def forge(self, honest: PublicationProof) -> Forged:
+        (leaf,) = honest.receipt.leaves
+        assert honest.message is not None
+        long = leaf.replace(b"\xa5batch", b"\xd9\x05batch")
+        yield "leaf-form", "a receipt that is not canonical", self.told(honest, long), "receipts"
+        yield "leaf-more", "a byte after the receipt", self.told(honest, leaf + b"\0"), "receipts"
+        yield "leaf-kind", "a leaf that is no receipt", self.told(honest, self.match()), "receipt"
+        yield "two-receipts", "two receipts shown", self.told(honest, leaf, leaf), "receipt"
+        staged = self.told(honest, self.staged())
+        yield "only-staged", "a staged batch that was not numbered", staged, "receipt"
+        yield "receipt-digest", "a receipt of another batch", self.receipt(honest, digest=bytes(32)), "digest"
+        for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
+            changed = self.receipt(honest, **{field: value})
+            yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"
+        other = self.signed(honest, actor("mallory").secret)
+        yield "signed-by-another", "a batch that another key signed", other, "signature"
+        other = self.signed(honest, chain=bytes(32))
+        yield "batch-chain-signed", "a batch that was signed for another chain", other, "signature"
+        other = self.signed(honest, kind=CONTROL)
+        yield "batch-control", "a batch that holds an operation", other, "kind"
+        height_of_block = honest.receipt.header.height
+        for name, about, last in (
+            ("expired", "a batch that was over", height_of_block - 1),
+            ("too-early", "a batch that is valid for too long", height_of_block + 100_001),
+        ):
+            yield name, about, self.signed(honest, not_after=last), "height"
+        said = honest.message.message
+        for name, about, header in (
+            ("message-header-form", "a message header with a longer form", b"\xdc\x00\x03\xc0\x90\x90"),
+            ("message-header-more", "a byte after the message header", b"\x93\xc0\x90\x90\x00"),
+            ("message-header-short", "a message header of two fields", b"\x92\xc0\x90"),
+            (
+                "message-header-float",
+                "a tag that is a float",
+                b"\x93\xc0\x91\x92\xa1a\xca\x00\x00\x00\x00\x90",
+            ),
+            ("message-header-order", "tags in another order", b"\x93\xc0\x92\x92\xa1b\x01\x92\xa1a\x01\x90"),
+            (
+                "message-header-twice",
+                "a tag that stands twice",
+                b"\x93\xc0\x92\x92\xa1a\x01\x92\xa1a\x02\x90",
+            ),
+            ("message-header-name", "a tag without a proper name", b"\x93\xc0\x91\x92\xa11\x01\x90"),
+        ):
+            yield name, about, self.signed(honest, message=replace(said, header=header)), "message"
+
+    def unreadable(self, signed: Signed) -> Forged:
+        """An operation that its client signed, in another form than the canonical one."""
+        honest = self.network.operation(signed)
+        name = honest.operation.encode()
+        payload = honest.message.payload.replace(
+            bytes([0xA0 + len(name)]) + name, bytes([0xD9, len(name)]) + name
+        )
+        message = replace(honest.message, payload=payload)
+        digest, body = sign_batch(honest.batch, (message,), ALICE.secret)
+        receipt = replace(_receipt(honest), digest=digest)
+        proof, anchor = self.shown(honest.receipt, [encode_leaf(receipt)])
+        signature = decode(body, type=Batch).signature
+        made = replace(honest, message=message, signature=signature, receipt=proof, anchor=anchor)
+        yield "operation-form", "an operation that is not canonical", encode_proof(made), "operation"
+
+    def match(self) -> bytes:
+        """A leaf of the network that is no receipt."""
+        height = self.network.receipts(self.story.ruled)[-1][0]
+        return next(leaf for leaf in self.network.leaves(height) if leaf[1:7] == b"\xa5match")
+
+    def staged(self) -> bytes:
+        """The receipt that a staged batch got before its stage was committed."""
+        height, place, _ = self.network.receipts(self.story.staged[0])[0]
+        return self.network.leaves(height)[place]
+
+
+def _receipt(proof: PublicationProof | OperationProof) -> BatchReceipt:
+    receipt = receipt_of(DATA_SHARD.decode_leaf(proof.receipt.leaves[0]))
+    assert receipt is not None
+    return receipt
+
+
+def published_as_operation(honest: PublicationProof) -> bytes:
+    """A publication in the form of an operation."""
+    assert honest.message is not None
+    return encode_proof(
+        OperationProof(
+            "revoke_client",
+            honest.publisher,
+            "Ok",
+            honest.height,
+            honest.time,
+            honest.batch,
+            honest.message.message,
+            honest.signature,
+            honest.receipt,
+            honest.anchor,
+        )
+    )
+
+
+def strange_entries(network: Network, data: bytes) -> Forged:
+    """Entries of what is no table of the state, as absent from an empty state that a quorum certifies."""
+    header = replace(network.anchors()[-1].header, state_root=state_map.EMPTY_ROOT)
+    data = put(data, ("anchor",), as_json(certify(network, header)))
+    for name, about, key in (
+        ("unknown-table", "a table that there is not", b"tables/x\0"),
+        ("index-table", "an index, which is no part of the state", b"receipt/" + bytes(32)),
+        ("no-table", "a key without a table", b"topic"),
+        ("key-cut", "a key without its end", b"topic/x"),
+        ("key-more", "a byte after the key", b"topic/x\0x"),
+        ("key-text", "a key that is no text", b"topic/\xff\0"),
+    ):
+        entry = [base64.b64encode(key).decode(), None, [[], None]]
+        yield name, about, put(data, ("entry",), entry), "table"

@@ -1,0 +1,277 @@
+"""`parley verify` and a verifier that was written from the page alone agree on every vector, and on files with flipped bits."""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.verifier import standalone, vectors
+
+from parley.applications import DATA_SHARD, VERSION
+from parley.cli.verify import judge
+from parley.client.proofs import Proof, decode_proof
+from parley.crypto.ed25519 import SecretKey
+from parley.crypto.ed25519 import verify as is_signed
+from parley.model.genesis import decode_genesis
+
+# What `parley verify` says of a file, by the class of the check that the page names.
+REASONS = {
+    "form": "not a proof of a publication|canonical form|the format is|bytes; .* are allowed",
+    "epochs": "governance epochs",
+    "network": "belongs to another network",
+    "version": "version .* of the application",
+    "certificate": "certificate is not of the header|not certified by a quorum|no broker voted",
+    "history": "cannot have|another place or another size|not in the certified history",
+    "receipts": "receipts shown are not those|a receipt of block .* cannot be read",
+    "receipt": "not that of one",
+    "digest": "not the one that the receipt names",
+    "signature": "is not signed by",
+    "kind": "holds an operation, and no messages",
+    "agreement": "than the (batch|operation's batch)$",
+    "height": "may not be applied at height",
+    "message": "message is not in the batch|message's header cannot be read",
+    "operation": "the operation cannot be read",
+    "state": "not in the certified state",
+    "table": "no part of the certified state|a table that this network does not have|the entry cannot be read",
+    "summary": "summary does not say",
+}
+FLIPPED_WHOLE = {(1, "message"), (4, "odd"), (4, "refused"), (4, "absent")}
+SAMPLED = 80  # bits of each other file
+HINT = f"the vectors are not what the code gives; run: {vectors.COMMAND}"
+
+
+@cache
+def loaded(brokers: int) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(vectors.file_of(brokers).read_text(encoding="utf-8"))
+
+
+def genesis_of(brokers: int) -> bytes:
+    return str(loaded(brokers)["genesis"]).encode()
+
+
+def files(brokers: int) -> dict[str, bytes]:
+    return {one["name"]: one["file"].encode() for one in loaded(brokers)["valid"]}
+
+
+def by_parley(data: bytes, genesis: bytes) -> str:
+    """The class of the refusal; empty: it is valid."""
+    verdict, _ = judge(data, decode_genesis(genesis), "genesis.json")
+    if verdict.valid:
+        return ""
+    found = [kind for kind, words in REASONS.items() if re.search(words, str(verdict.reason))]
+    assert len(found) == 1, f"{verdict.reason!r} is of the classes {found}"
+    return found[0]
+
+
+def by_the_page(data: bytes, genesis: bytes) -> str:
+    try:
+        standalone.verify(data, genesis)
+    except standalone.Refusal as refusal:
+        return refusal.kind
+    return ""
+
+
+def as_json(value: Any) -> Any:  # noqa: ANN401 - what a file shows
+    if isinstance(value, bytes):
+        return value.hex()
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.fixture(autouse=True)
+def _of_this_version() -> None:
+    assert {loaded(brokers)["application"] for brokers in vectors.SIZES} == {VERSION}, HINT
+
+
+VALID = [(brokers, name) for brokers in vectors.SIZES for name in files(brokers)]
+INVALID = [(brokers, one["name"]) for brokers in vectors.SIZES for one in loaded(brokers)["invalid"]]
+
+
+# -- the vectors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("brokers", vectors.SIZES)
+def test_the_vectors_are_what_the_code_gives(brokers: int) -> None:
+    assert vectors.file_of(brokers).read_text(encoding="utf-8") == vectors.written(brokers), HINT
+
+
+def test_the_example_and_the_version_on_the_page_are_those_of_the_vectors() -> None:
+    text = vectors.PAGE.read_text(encoding="utf-8")
+    assert vectors.page(text, loaded(1)) == text, HINT
+
+
+def test_the_vectors_hold_what_the_page_says_of_them() -> None:
+    shown = {
+        (brokers, one["name"]): one["shows"] for brokers in vectors.SIZES for one in loaded(brokers)["valid"]
+    }
+    proofs = {key: decoded(*key) for key in VALID}
+    assert {brokers for brokers, _ in VALID} == {1, 4, 7}
+    assert [len(shown[brokers, "odd"]["signers"]) for brokers in vectors.SIZES] == [1, 3, 5]
+    for brokers in (4, 7):
+        assert receipts_of(proofs[brokers, "ruled"]) > 4
+        assert proofs[brokers, "failed-view"].anchor.header.tc is not None
+    for brokers in vectors.SIZES:
+        assert shown[brokers, "odd"]["certified_height"] > shown[brokers, "odd"]["height"] + 5
+        assert shown[brokers, "ruled"]["rule"]
+        assert not shown[brokers, "open"]["rule"]
+        assert shown[brokers, "refused"]["code"] == "PermissionDenied"
+        assert not shown[brokers, "absent"]["found"]
+    refused = Counter(one["refusal"] for brokers in vectors.SIZES for one in loaded(brokers)["invalid"])
+    assert refused.keys() == REASONS.keys() - {"operation"}, (
+        "every check but one has a file that only it refuses"
+    )
+
+
+def decoded(brokers: int, name: str) -> Proof:
+    return decode_proof(files(brokers)[name])
+
+
+def receipts_of(proof: Any) -> int:  # noqa: ANN401 - of a publication
+    return int(proof.receipt.receipts.size)
+
+
+@pytest.mark.parametrize("brokers", vectors.SIZES)
+def test_both_find_the_same_chain(brokers: int) -> None:
+    found = standalone.network_of(genesis_of(brokers))
+    said = loaded(brokers)
+    assert found.chain.hex() == said["chain"] == decode_genesis(genesis_of(brokers)).chain.hex()
+    assert found.signed.hex() == said["genesis_signed"]
+    assert (found.faults, found.quorum) == (said["allowed_faults"], said["quorum"])
+
+
+@pytest.mark.parametrize(("brokers", "name"), VALID, ids=str)
+def test_both_accept_a_valid_file_and_show_the_same(brokers: int, name: str) -> None:
+    (one,) = (one for one in loaded(brokers)["valid"] if one["name"] == name)
+    data = one["file"].encode()
+    assert by_parley(data, genesis_of(brokers)) == ""
+    check = standalone.verify(data, genesis_of(brokers))
+    assert {key: as_json(value) for key, value in check.shows.items()} == one["shows"]
+    assert {key: value.hex() for key, value in check.steps.items()} == one["steps"]
+
+
+@pytest.mark.parametrize(("brokers", "name"), INVALID, ids=str)
+def test_both_refuse_an_invalid_file_at_the_check_that_the_page_names(brokers: int, name: str) -> None:
+    (one,) = (one for one in loaded(brokers)["invalid"] if one["name"] == name)
+    data = vectors.spliced(files(brokers)[one["base"]], one["splice"])
+    genesis = genesis_of(brokers)
+    if "genesis" in one:
+        genesis = genesis_of(int(one["genesis"].partition("-")[0]))
+    assert (by_the_page(data, genesis), by_parley(data, genesis)) == (one["refusal"], one["refusal"])
+
+
+def test_both_refuse_a_file_that_is_too_large() -> None:
+    data = files(4)["message"]
+    large = data[:-2] + b" " * (standalone.MAX_PROOF + 1 - len(data)) + data[-2:]
+    assert len(large) == standalone.MAX_PROOF + 1
+    assert by_the_page(large, genesis_of(4)) == by_parley(large, genesis_of(4)) == "form"
+
+
+# -- flipped bits ------------------------------------------------------------------------------------------------------
+
+
+def flips(brokers: int, name: str, data: bytes) -> Iterator[bytes]:
+    """The file with one bit changed: every byte of some files, and bits of all others by a fixed seed."""
+    chance = random.Random(f"{brokers}/{name}")
+    every = range(len(data))
+    places = every if (brokers, name) in FLIPPED_WHOLE else chance.sample(every, SAMPLED)
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= 1 << chance.randrange(8)
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize(("brokers", "name"), VALID, ids=str)
+def test_both_refuse_a_file_in_which_a_bit_was_flipped(brokers: int, name: str) -> None:
+    genesis = genesis_of(brokers)
+    for changed in flips(brokers, name, files(brokers)[name]):
+        found = by_the_page(changed, genesis)
+        assert found
+        assert found == by_parley(changed, genesis), changed
+
+
+@pytest.mark.parametrize("brokers", vectors.SIZES)
+def test_both_refuse_a_genesis_file_in_which_a_bit_was_flipped(brokers: int) -> None:
+    genesis = genesis_of(brokers)
+    for changed in flips(brokers, "genesis", genesis):
+        with pytest.raises(ValueError, match=r".+"):
+            decode_genesis(changed)
+        with pytest.raises(standalone.Refusal):
+            standalone.network_of(changed)
+
+
+# -- the verifier itself -----------------------------------------------------------------------------------------------
+
+
+def test_the_verifier_imports_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(Path(standalone.__file__).read_text(encoding="utf-8"))
+    named = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    named += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {"json", "hashlib"} <= set(named)
+    assert {name.partition(".")[0] for name in named} <= sys.stdlib_module_names
+    called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not called & {"__import__", "exec", "eval"}
+    assert "importlib" not in named
+
+
+def test_the_verifier_runs_where_there_is_no_parley(tmp_path: Path) -> None:
+    genesis, file = tmp_path / "genesis.json", tmp_path / "proof.json"
+    genesis.write_bytes(genesis_of(4))
+    command = [sys.executable, "-I", "-S", standalone.__file__, str(genesis), str(file)]
+    for data, code, word in (
+        (files(4)["message"], 0, "Valid in chain"),
+        (files(4)["message"][:-1], 1, "NOT VALID"),
+    ):
+        file.write_bytes(data)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (ended.returncode, ended.stderr) == (code, "")
+        assert word in ended.stdout
+
+
+def edge_cases() -> Iterator[tuple[bytes, bytes, bytes]]:
+    folder = vectors.FOLDER.parent
+    for name in ("ed25519-rfc8032.json", "ed25519-speccheck.json"):
+        for vector in json.loads((folder / name).read_text())["vectors"]:
+            yield tuple(bytes.fromhex(vector[part]) for part in ("public", "message", "signature"))  # type: ignore[misc]
+    excerpt = json.loads((folder / "ed25519-wycheproof-excerpt.json").read_text())
+    for vector in excerpt["tests"]:
+        yield bytes.fromhex(excerpt["publicKey"]), bytes.fromhex(vector["msg"]), bytes.fromhex(vector["sig"])
+
+
+def small_order() -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Keys and commitments of small order, in every encoding, with the scalar for which many libraries accept them."""
+    p = standalone.P
+    torsion = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"
+    eighth = int.from_bytes(bytes.fromhex(torsion), "little")
+    encodings = {
+        (y | sign << 255).to_bytes(32, "little")
+        for y in (0, 1, p - 1, p, p + 1, eighth, p - eighth)
+        for sign in (0, 1)
+    }
+    honest = SecretKey.from_seed(bytes(32))
+    signature = honest.sign(b"message")
+    for one in sorted(encodings):
+        for other in sorted(encodings):
+            yield one, b"message", other + bytes(32)
+        yield one, b"message", signature
+        yield honest.public, b"message", one + signature[32:]
+    yield honest.public, b"message", signature
+
+
+def test_the_verifier_s_ed25519_is_parley_s_in_every_odd_case() -> None:
+    cases = [*edge_cases(), *small_order()]
+    found = [standalone.is_signed(*case) for case in cases]
+    assert found == [is_signed(*case) for case in cases]
+    assert Counter(found)[True] > 10
+
+
+def test_the_verifier_knows_all_tables_of_the_state() -> None:
+    assert standalone.TABLES.keys() == {name for name, table in DATA_SHARD.tables.items() if not table.index}
