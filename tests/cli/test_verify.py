@@ -15,6 +15,7 @@ from tests.cli.commands import flat, parley
 from tests.cli.conftest import Network
 from tests.cli.test_app import Terminal
 from tests.client.ledger import Ledger, note
+from tests.verifier import standalone
 
 from parley.application.application import Application, VersionError
 from parley.application.operations import Operation
@@ -95,6 +96,15 @@ def test_another_network_s_genesis_file_proves_nothing(receipt: Path, tmp_path: 
     ended = parley("verify", receipt, "--dir", tmp_path / "other", home=tmp_path, code=ExitCode.DOES_NOT_HOLD)
     assert "another network" in ended.out
     assert str(tmp_path / "other" / "genesis.json") in ended.out
+
+
+def test_a_verifier_without_parley_accepts_the_receipts_of_running_brokers(
+    network: Network, receipt: Path
+) -> None:
+    genesis = (network.directory / "genesis.json").read_bytes()
+    shows = standalone.verify(receipt.read_bytes(), genesis).shows
+    assert (shows["topic"], shows["payload"], shows["tags"]) == ("demo", b"\x1b[2Jproof", [["ward", "er"]])
+    assert len(shows["signers"]) >= 3
 
 
 def test_people_are_told_who_said_what_when_and_who_signed(network: Network, receipt: Path) -> None:

@@ -93,11 +93,21 @@ def _in_form(data: bytes) -> Iterator[tuple[str, str, bytes]]:
     yield "withheld", "with the commitments in place of the message", _withheld(data)
 
 
+def in_spelling(data: bytes) -> Forged:
+    """The same content of any file in other bytes."""
+    yield "no-line-feed", "without the line feed at the end", data[:-1], "form"
+    yield "two-line-feeds", "with another line feed at the end", data + b"\n", "form"
+    yield "space", "with a space after a comma", data.replace(b",", b", ", 1), "form"
+    yield "duplicate-field", "with a field twice", data[:-2] + b',"time":0}\n', "form"
+    other = compact(dict(reversed(json.loads(data).items())))
+    yield "other-order", "with the last field first", other, "form"
+
+
 def _withheld(data: bytes) -> bytes:
     return put(data, ("message", "message"), [1, b64(bytes(32)), "", b64(bytes(32))])
 
 
-def in_anchor(data: bytes, size: int) -> Forged:
+def in_anchor(data: bytes) -> Forged:
     """What is wrong with the certified header."""
     qc, header = ("anchor", 1), ("anchor", 0)
     yield "chain", "a header of another chain", put(data, (*header, 1), b64(bytes(32))), "network"
@@ -125,7 +135,12 @@ def in_anchor(data: bytes, size: int) -> Forged:
     yield "qc-view", "a certificate of another view", put(data, (*qc, 1), view), "certificate"
     block = flipped(at(data, (*qc, 2)))
     yield "qc-block", "a certificate of another block", put(data, (*qc, 2), block), "certificate"
-    bitmap, signatures = (base64.b64decode(at(data, (*qc, 3, part))) for part in (0, 1))
+
+
+def in_certificate(data: bytes, size: int) -> Forged:
+    """What is wrong with the votes for the certified header."""
+    votes: Path = ("anchor", 1, 3)
+    bitmap, signatures = (base64.b64decode(at(data, (*votes, part))) for part in (0, 1))
     for name, about, signers, joined in (
         ("no-signers", "a certificate of nobody", bytes(1), b""),
         ("too-few", "one signer less than a quorum", *_without_first(bitmap, signatures)),
@@ -140,15 +155,15 @@ def in_anchor(data: bytes, size: int) -> Forged:
     ):
         if name == "swapped" and len(signatures) == 64:
             continue
-        yield name, about, put(data, (*qc, 3), [b64(signers), b64(joined)]), "certificate"
+        yield name, about, put(data, votes, [b64(signers), b64(joined)]), "certificate"
     if size > 1:
         moved = 1 << size - 1 if not bitmap[0] >> size - 1 & 1 else 0
         other = bytes([bitmap[0] & bitmap[0] - 1 | moved])
         if moved:
-            changed = put(data, (*qc, 3, 0), b64(other))
+            changed = put(data, (*votes, 0), b64(other))
             yield "other-signer", "another signer named for a signature", changed, "certificate"
         doubled = b64(signatures[:64] * (len(signatures) // 64))
-        yield "one-signer", "one signature as often as needed", put(data, (*qc, 3, 1), doubled), "certificate"
+        yield "one-signer", "one signature as often as needed", put(data, (*votes, 1), doubled), "certificate"
 
 
 def _without_first(bitmap: bytes, signatures: bytes) -> tuple[bytes, bytes]:
@@ -205,8 +220,8 @@ def in_block(data: bytes) -> Forged:
     yield "receipt-short", "a sibling less", put(data, path, siblings[:-1]), "receipts"
 
 
-def in_content(data: bytes) -> Forged:
-    """What is wrong with the batch and the message, with nobody's help; the message has a batch of forty."""
+def in_batch(data: bytes) -> Forged:
+    """What is wrong with the batch that the receipt names, or with its signature."""
     names = [
         "format",
         "chain",
@@ -240,30 +255,38 @@ def in_content(data: bytes) -> Forged:
         ("signature-zero", "a signature of zeros", bytes(64)),
     ):
         yield name, about, put(data, ("signature",), b64(other)), "signature"
+
+
+def in_message(data: bytes) -> Forged:
+    """What is wrong with the message or its place; its batch has forty."""
     message: Path = ("message", "message")
     for place, field in ((1, "salt"), (2, "header"), (4, "payload")):
         changed = put(data, (*message, place), flipped(at(data, (*message, place))))
         yield f"message-{field}", f"another {field} of the message", changed, "message"
     yield "message-rule", "an access rule that was not there", put(data, (*message, 3), "a == 1"), "message"
-    place: Path = ("message", "path")
-    for other in (17, 32, 40, 2**32 - 1):
-        changed = put(data, (*place, 0), other)
-        yield f"message-index-{other}", f"a message said to be number {other}", changed, "message"
-    changed = put(data, (*place, 1), flipped(at(data, (*place, 1))))
+    leaf: Path = ("message", "path")
+    for index in (17, 32, 40, 2**32 - 1):
+        changed = put(data, (*leaf, 0), index)
+        yield f"message-index-{index}", f"a message said to be number {index}", changed, "message"
+    changed = put(data, (*leaf, 1), flipped(at(data, (*leaf, 1))))
     yield "message-group", "another leaf in the group", changed, "message"
-    group = base64.b64decode(at(data, (*place, 1)))
+    group = base64.b64decode(at(data, (*leaf, 1)))
     yield (
         "message-group-cut",
         "a group without its last leaf",
-        put(data, (*place, 1), b64(group[:-32])),
+        put(data, (*leaf, 1), b64(group[:-32])),
         "message",
     )
     for part, field in ((0, "index"), (1, "size")):
-        path = (*place, 2, part)
+        path = (*leaf, 2, part)
         changed = put(data, path, at(data, path) + 1)
         yield f"message-path-{field}", f"another {field} of the group", changed, "message"
-    path = (*place, 2, 2, 0)
+    path = (*leaf, 2, 2, 0)
     yield "message-path-node", "another node of the path", put(data, path, flipped(at(data, path))), "message"
+
+
+def in_summary(data: bytes) -> Forged:
+    """What the first fields say in words, of a message of a batch."""
     yield "epochs", "governance epochs, of which there are none", put(data, ("epochs",), [""]), "epochs"
     for field, other in (
         ("topic", "wards/es"),

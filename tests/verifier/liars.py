@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.msgpack import decode
 from msgspec.structs import replace
-from tests.application.world import Signed, actor
+from tests.application.world import actor
 from tests.verifier.forgeries import Forged, as_json, put
 from tests.verifier.networks import Network
 from tests.verifier.stories import ALICE, Story
 
 from parley.applications import DATA_SHARD
 from parley.client.proofs import OperationProof, encode_proof
-from parley.consensus.types import QC, Header
 from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
-from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
-from parley.ledger.proofs import Anchor, BlockProof, committee_of, history_leaf_of
+from parley.ledger.proofs import Anchor, BlockProof, history_leaf_of
 from parley.model import leaves as leaf_tree
 from parley.model.batches import CONTROL, Batch, BatchHeader, Message, sign_batch
 from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
 from parley.modules.publishing.proof import MessageProof, PublicationProof
-
-
-def certify(network: Network, header: Header) -> Anchor:
-    """With the votes of all brokers, whatever the header says."""
-    instance, _, _ = committee_of(network.genesis)
-    message = instance.vote_message(header.view, header.id())
-    scheme = Ed25519List([key.public for key in network.keys])
-    votes = scheme.aggregate({index: key.sign(message) for index, key in enumerate(network.keys)})
-    return Anchor(header, QC(0, header.view, header.id(), votes))
 
 
 class Liars:
@@ -53,7 +42,7 @@ class Liars:
         path = merkle.prove(history, height - 1)
         return (
             BlockProof(honest.header, merkle.root(leaves), path, tuple(leaves), every),
-            certify(self.network, header),
+            self.network.certify(header),
         )
 
     def told(self, honest: PublicationProof, *leaves: bytes) -> bytes:
@@ -138,20 +127,39 @@ class Liars:
         ):
             yield name, about, self.signed(honest, message=replace(said, header=header)), "message"
 
-    def unreadable(self, signed: Signed) -> Forged:
-        """An operation that its client signed, in another form than the canonical one."""
-        honest = self.network.operation(signed)
-        name = honest.operation.encode()
-        payload = honest.message.payload.replace(
-            bytes([0xA0 + len(name)]) + name, bytes([0xD9, len(name)]) + name
-        )
-        message = replace(honest.message, payload=payload)
-        digest, body = sign_batch(honest.batch, (message,), ALICE.secret)
-        receipt = replace(_receipt(honest), digest=digest)
+    def operated(
+        self,
+        honest: OperationProof,
+        payload: bytes | None = None,
+        not_after: int | None = None,
+        said: Mapping[str, object] | None = None,
+    ) -> bytes:
+        """An operation that its client signed otherwise, and a receipt that names it, with other fields."""
+        message, batch = honest.message, honest.batch
+        message = replace(message, payload=message.payload if payload is None else payload)
+        batch = replace(batch, not_after=batch.not_after if not_after is None else not_after)
+        digest, body = sign_batch(batch, (message,), ALICE.secret)
+        receipt = replace(_receipt(honest), digest=digest, **(said or {}))
         proof, anchor = self.shown(honest.receipt, [encode_leaf(receipt)])
         signature = decode(body, type=Batch).signature
-        made = replace(honest, message=message, signature=signature, receipt=proof, anchor=anchor)
-        yield "operation-form", "an operation that is not canonical", encode_proof(made), "operation"
+        return encode_proof(
+            replace(honest, batch=batch, message=message, signature=signature, receipt=proof, anchor=anchor)
+        )
+
+    def operations(self, honest: OperationProof) -> Forged:
+        name, payload, height = honest.operation.encode(), honest.message.payload, honest.height
+        form = payload.replace(bytes([0xA0 + len(name)]) + name, bytes([0xD9, len(name)]) + name)
+        for what, changed in (("form", form), ("more", payload + b"\0"), ("text", b"\xa1x")):
+            made = self.operated(honest, payload=changed)
+            yield f"operation-{what}", "an operation that is not canonical", made, "operation"
+        for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
+            changed = self.operated(honest, said={field: value})
+            yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"
+        for what, about, last in (
+            ("expired", "an operation that was over", height - 1),
+            ("too-early", "an operation that is valid for too long", height + 100_001),
+        ):
+            yield what, about, self.operated(honest, not_after=last), "height"
 
     def match(self) -> bytes:
         """A leaf of the network that is no receipt."""
@@ -192,7 +200,7 @@ def published_as_operation(honest: PublicationProof) -> bytes:
 def strange_entries(network: Network, data: bytes) -> Forged:
     """Entries of what is no table of the state, as absent from an empty state that a quorum certifies."""
     header = replace(network.anchors()[-1].header, state_root=state_map.EMPTY_ROOT)
-    data = put(data, ("anchor",), as_json(certify(network, header)))
+    data = put(data, ("anchor",), as_json(network.certify(header)))
     for name, about, key in (
         ("unknown-table", "a table that there is not", b"tables/x\0"),
         ("index-table", "an index, which is no part of the state", b"receipt/" + bytes(32)),
@@ -201,5 +209,5 @@ def strange_entries(network: Network, data: bytes) -> Forged:
         ("key-more", "a byte after the key", b"topic/x\0x"),
         ("key-text", "a key that is no text", b"topic/\xff\0"),
     ):
-        entry = [base64.b64encode(key).decode(), None, [[], None]]
+        entry: list[object] = [base64.b64encode(key).decode(), None, [[], None]]
         yield name, about, put(data, ("entry",), entry), "table"

@@ -21,7 +21,7 @@ from tests.replica.driver import Cluster, Committee, MemoryStore
 from parley.application.tables import K, R, Table
 from parley.applications import DATA_SHARD
 from parley.client.proofs import EntryProof, OperationProof
-from parley.consensus.types import Header
+from parley.consensus.types import QC, Header
 from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.qc import Ed25519List, Ed25519Signer
@@ -142,6 +142,13 @@ class Network:
                 if receipt is not None and receipt.digest == batch.digest:
                     found.append((height, place, receipt))
         return found
+
+    def certify(self, header: Header) -> Anchor:
+        """With the votes of all brokers, whatever the header says."""
+        message = self.cluster.committee.instance.vote_message(header.view, header.id())
+        votes = {index: key.sign(message) for index, key in enumerate(self.keys)}
+        aggregate = Ed25519List([key.public for key in self.keys]).aggregate(votes)
+        return Anchor(header, QC(0, header.view, header.id(), aggregate))
 
     # -- proof files -------------------------------------------------------------------------------------------------
 

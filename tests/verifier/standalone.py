@@ -664,7 +664,7 @@ class Check:
             "certified_height": header["executed_height"],
             "signers": [network.names[signer] for signer in signers],
         }
-        return header  # type: ignore[no-any-return] - JSON
+        return dict(header)
 
     def block(self, proof: dict[str, Any], certified: dict[str, Any]) -> list[bytes]:
         header, history, receipts = proof["header"], proof["history"], proof["receipts"]

@@ -8,12 +8,14 @@ from typing import NamedTuple
 from tests.application.world import ADMIN, Signed, actor, registration
 from tests.verifier.networks import Network
 
+from parley.applications import DATA_SHARD
 from parley.client.proofs import Proof
 from parley.crypto.hashing import digest
 from parley.ledger.proofs import Anchor
 from parley.model.batches import Message, MessageHeader, encode
 from parley.model.expressions import parse_constraint, parse_rule
 from parley.model.names import Value, sorted_pairs
+from parley.model.receipts import receipt_of
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Subscribe
@@ -101,6 +103,13 @@ class Story:
         cluster.run(ROUNDS_OF_A_FAILED_VIEW)
         return late
 
+    def receipts(self) -> list[bytes]:
+        """All receipts of batches in the ledger, as its leaves."""
+        network = self.network
+        heights = range(1, network.anchors()[-1].header.executed_height + 1)
+        leaves = [leaf for height in heights for leaf in network.leaves(height)]
+        return [leaf for leaf in leaves if receipt_of(DATA_SHARD.decode_leaf(leaf)) is not None]
+
     # -- files -------------------------------------------------------------------------------------------------------
 
     def valid(self) -> Iterator[Valid]:
@@ -126,6 +135,8 @@ class Story:
             yield Valid(
                 "failed-view", "certified by a header that holds a TC", show(self.late, 0, anchor=failed)
             )
+        every = network.certify(last.header)
+        yield Valid("all-signers", "certified by all brokers", show(self.plain, 0, anchor=every))
         yield from self.operations()
         yield from self.entries()
 

@@ -18,11 +18,15 @@ from tests.verifier.forgeries import (
     Forged,
     in_absence,
     in_anchor,
+    in_batch,
     in_block,
-    in_content,
+    in_certificate,
     in_entry,
     in_form,
+    in_message,
     in_operation,
+    in_spelling,
+    in_summary,
 )
 from tests.verifier.liars import Liars, published_as_operation, strange_entries
 from tests.verifier.stories import Story
@@ -186,19 +190,23 @@ def _batch_steps(proof: PublicationProof | OperationProof) -> dict[str, bytes]:
 def forged(brokers: int, files: dict[str, bytes]) -> Iterator[tuple[str, Forged]]:
     """The refused files of a network, by the valid one that they were made of."""
     told = story(brokers)
-    yield "odd", in_anchor(files["odd"], brokers)
+    yield "odd", in_anchor(files["odd"])
+    yield "odd", in_certificate(files["odd"], brokers)
     yield "absent", in_absence(files["absent"], told.network.genesis)
     if brokers != 4:
         return
     yield "message", in_form(files["message"])
     yield "odd", in_block(files["odd"])
-    yield "many-16", in_content(files["many-16"])
+    for forgeries in (in_batch, in_message, in_summary):
+        yield "many-16", forgeries(files["many-16"])
     liars = Liars(told)
     yield "message", liars.forge(told.network.publication(told.plain, 0))
     yield "refused", in_operation(files["refused"])
-    yield "refused", liars.unreadable(told.refused)
+    yield "refused", in_spelling(files["refused"])
+    yield "subscribe", liars.operations(told.network.operation(told.subscribed))
     yield "message", _as_operation(told, told.plain)
     yield "topic", in_entry(files["topic"])
+    yield "topic", in_spelling(files["topic"])
     yield "absent", strange_entries(told.network, files["absent"])
 
 

@@ -1,7 +1,8 @@
 """The proof file of a publication: what a third party checks with the genesis file alone (P7).
 
 It is JSON in one canonical form, and every byte of it is bound: by a hash, by a signature, or by repeating what those
-cover. A file that was changed anywhere proves nothing.
+cover. A file that was changed anywhere proves nothing, unless it was made into another whole one, such as that of a
+batch without its message. docs/proof-format.md says every byte, for verifiers of other hands.
 """
 
 from __future__ import annotations
