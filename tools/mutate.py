@@ -3,6 +3,8 @@
 A mutant is the syntax tree of one module with one node changed. It is never written to disk: a forked process puts it in
 the place of the module when the tests import it. A survivor is a missing test, unless `tests/mutants.toml` says why the
 change cannot matter. Names hold no line numbers, so an explanation outlives edits elsewhere.
+
+With `--by-hand` the faults of `tests/faults/` are replayed instead: see `faults.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import CodeType
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools import faults as hand_written
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "tests" / "mutants.toml"
@@ -464,12 +471,15 @@ def main(arguments: Sequence[str], targets: Sequence[Target] = TARGETS, file: Pa
     parser = argparse.ArgumentParser(
         description="Put small faults into the rules of consensus; the tests must notice."
     )
-    parser.add_argument("--list", action="store_true", help="name the mutants and run none")
+    parser.add_argument("--by-hand", action="store_true", help="replay the faults written in tests/faults")
+    parser.add_argument("--list", action="store_true", help="name the mutants or faults and run none")
     parser.add_argument(
         "--only", default="*", metavar="PATTERN", help="those whose names contain or match this"
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time (2)")
     options = parser.parse_args(arguments)
+    if options.by_hand:
+        return hand_written.main(options.only, options.jobs, listed=options.list)
     if options.list:
         for target in targets:
             print(*(mutant.name for mutant in read(target, options.only)[1]), sep="\n")
