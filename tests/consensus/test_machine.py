@@ -51,7 +51,7 @@ from parley.consensus.leader.cwa_plus import CwaPlus
 from parley.consensus.leader.protocol import EnteredBy, LeaderScheme
 from parley.consensus.machine import MAX_AHEAD, WINDOW
 from parley.consensus.safety import initial_state
-from parley.consensus.types import Block, Certificates, Timeout, Vote
+from parley.consensus.types import Block, Certificates, Proposal, Timeout, Vote
 from parley.crypto.qc import voters
 
 COMMITTEE = Committee()
@@ -264,6 +264,14 @@ def test_t15_a_late_timeout_that_brings_nothing_is_stale() -> None:
     older = left_behind()
     older.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(2)))
     assert reasons(older.receive(COMMITTEE.timeout(1, 3, vote=vote))) == [Reason.STALE]
+
+
+def test_t15_who_has_not_given_up_on_the_view_takes_no_late_votes_for_it() -> None:
+    machine = solo(2, B1)
+    machine.receive(Certificates(COMMITTEE.genesis_qc, COMMITTEE.tc(1)))
+    assert machine.machine.view == 2
+    vote = COMMITTEE.vote(B1, 3)
+    assert reasons(machine.receive(COMMITTEE.timeout(1, 3, vote=vote))) == [Reason.STALE]
 
 
 def test_t15_votes_go_to_the_next_leader_and_to_who_leads_if_the_view_fails() -> None:
@@ -662,6 +670,17 @@ def test_t8_a_certified_chain_that_leaves_out_the_committed_block_stops_the_repl
         machine.feed(machine.verifier.chain(tuple(COMMITTEE.chain(5, parent=fork[0])), COMMITTEE.qc(fork[1])))
 
 
+def test_a_certified_branch_that_was_abandoned_before_the_committed_block_is_only_refused() -> None:
+    """A slow member may still send it: it was certified in an earlier view, and nobody broke a rule."""
+    abandoned = COMMITTEE.chain(2, 4, 6, parent=B1)
+    final = COMMITTEE.chain(8, 9, 10, parent=B1)
+    machine = solo(0)
+    machine.feed(machine.verifier.chain((B1, *final), COMMITTEE.qc(final[-1])))
+    assert abandoned[-1].height == machine.machine.root.height + 1
+    effects = machine.feed(machine.verifier.chain((abandoned[-1],), COMMITTEE.qc(abandoned[-1])))
+    assert reasons(effects) == [Reason.CONFLICT]
+
+
 def test_a_certified_block_below_the_root_is_not_asked_for() -> None:
     machine = solo(0, B1, B2, B3, B4)
     assert machine.machine.root == B2
@@ -699,6 +718,14 @@ def test_t17_a_restart_sends_the_stored_timeout_again() -> None:
     after = Solo(COMMITTEE, 0, state=before.safety.state, stored=[B1])
     assert sent(Timeout, after.started) == [COMMITTEE.timeout(1, 0, vote=COMMITTEE.vote(B1, 0))]
     assert sent(Vote, after.started) == []
+
+
+def test_t18_a_restart_sends_the_stored_proposal_again_in_its_view_only() -> None:
+    fresh = initial_state(COMMITTEE.instance, 1, COMMITTEE.genesis_qc)
+    proposed = replace(fresh, last_proposal=COMMITTEE.proposal(B1))
+    assert sent(Proposal, Solo(COMMITTEE, 1, state=proposed, stored=[B1]).started) == [COMMITTEE.proposal(B1)]
+    over = replace(proposed, high_qc=COMMITTEE.qc(B1))
+    assert sent(Proposal, Solo(COMMITTEE, 1, state=over, stored=[B1]).started) == []
 
 
 def test_t16_a_restart_comes_back_in_the_view_of_its_record() -> None:

@@ -78,6 +78,26 @@ def test_t2_no_vote_below_a_qc_that_the_timeout_quorum_has_seen() -> None:
     assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(4, (1, 1, 3))), qc(B1), None) is None
 
 
+@pytest.mark.parametrize("seen", [0, 1, 2, 3])
+@pytest.mark.parametrize("parent", [B1, B2, B3], ids=["view 1", "view 2", "view 3"])
+def test_t2_after_a_tc_a_vote_goes_to_a_qc_as_high_as_the_highest_in_it_and_to_none_lower(
+    parent: Block, seen: int
+) -> None:
+    """The lock after a TC: one signer that has seen a newer QC is enough, for a block below it may be final."""
+    block = COMMITTEE.block(parent, 6, tc=COMMITTEE.tc(5, (0, seen, 0)))
+    vote = rules().vote(block, qc(parent), tc(5, seen))
+    assert (vote is not None) == (parent.view >= seen)
+
+
+def test_t2_a_vote_after_a_tc_locks_the_block_that_it_builds_on_as_well() -> None:
+    """Or its next timeout could hide that QC, and the TC made of it would open the way to a fork."""
+    safety = rules()
+    assert safety.vote(COMMITTEE.block(B2, 4), qc(B2), tc(3, 2)) is not None
+    assert safety.state.one_chain_view == 2
+    assert safety.timeout(5, qc(B1), tc(4, 1)) is None
+    assert safety.timeout(5, qc(B2), tc(4, 2)) is not None
+
+
 def test_t2_no_vote_with_the_tc_of_an_older_view() -> None:
     assert rules().vote(COMMITTEE.block(B1, 5, tc=COMMITTEE.tc(3, 1)), qc(B1), None) is None
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tests.consensus.chains import Committee, batch
 
 from parley.consensus import verify
+from parley.consensus.committee import quorum
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import QC, Block, Certificates, Governance, Timeout, Vote
 from parley.consensus.verify import Verifier
@@ -112,6 +113,50 @@ def test_a_qc_with_ones_own_vote_is_checked_all_the_same(forger: int) -> None:
     assert verifier.qc(good).qc == good
 
 
+@pytest.mark.parametrize("copied_to", ["another block", "another view"])
+def test_ones_own_vote_is_no_vote_for_another_block_or_in_another_view(copied_to: str) -> None:
+    """Two liars have signed what they like; the third signature is one that this member gave to something else."""
+    keys = [SecretKey.from_seed(digest("tests/key", bytes([i]))) for i in range(4)]
+    scheme = Ed25519List([key.public for key in keys])
+    verifier = Verifier(COMMITTEE.instance, scheme, COMMITTEE.genesis)
+    own = keys[0].sign(COMMITTEE.instance.vote_message(B1.view, B1.id))
+    verifier.remember_own(Vote(0, B1.view, B1.id, 0, own))
+    view, block = (B1.view, B2.id) if copied_to == "another block" else (B1.view + 1, B1.id)
+    message = COMMITTEE.instance.vote_message(view, block)
+    signatures = {0: own, 1: keys[1].sign(message), 2: keys[2].sign(message)}
+    forged = QC(0, view, block, scheme.aggregate(signatures))
+    assert reason(lambda: verifier.qc(forged)) is Reason.BAD_SIGNATURE
+
+
+def test_a_certificate_that_was_refused_is_refused_again(verifier: Verifier) -> None:
+    forged_qc = replace(QC1, votes=Aggregate(QC1.votes.bitmap, bytes(len(QC1.votes.signature))))
+    forged_tc = replace(TC2, qc_views=(0, 1, 1))
+    for _ in range(2):
+        assert reason(lambda: verifier.qc(forged_qc)) is Reason.BAD_SIGNATURE
+        assert reason(lambda: verifier.tc(forged_tc)) is Reason.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 8, 9, 10])
+def test_t5_a_quorum_is_that_of_the_committees_size_also_between_3f_plus_1_and_the_next(size: int) -> None:
+    committee = Committee(size)
+    block = committee.block()
+    committee.verifier().qc(committee.qc(block, range(quorum(size))))
+    committee.verifier().tc(committee.tc(2, 0, range(quorum(size))))
+    few = range(quorum(size) - 1)
+    assert reason(lambda: committee.verifier().qc(committee.qc(block, few))) is Reason.TOO_FEW_SIGNERS
+    assert reason(lambda: committee.verifier().tc(committee.tc(2, 0, few))) is Reason.TOO_FEW_SIGNERS
+
+
+def test_the_oldest_certificate_is_forgotten_first(
+    monkeypatch: pytest.MonkeyPatch, verifier: Verifier
+) -> None:
+    monkeypatch.setattr(verify, "_CACHED_CERTIFICATES", 2)
+    certificates = [COMMITTEE.qc(block) for block in (B1, B2, B3)]
+    for certificate in certificates:
+        verifier.qc(certificate)
+    assert list(verifier._passed) == certificates[1:]
+
+
 def test_remembered_certificates_are_bounded(monkeypatch: pytest.MonkeyPatch, verifier: Verifier) -> None:
     monkeypatch.setattr(verify, "_CACHED_CERTIFICATES", 2)
     for block in (B1, B2, B3):
@@ -131,8 +176,9 @@ def test_t5_a_tc_below_the_quorum_is_refused(verifier: Verifier) -> None:
     assert reason(lambda: verifier.tc(COMMITTEE.tc(5, 1, (0, 1)))) is Reason.TOO_FEW_SIGNERS
 
 
-def test_a_tc_with_another_number_of_views_than_signers_is_refused(verifier: Verifier) -> None:
-    assert reason(lambda: verifier.tc(replace(TC2, qc_views=(1, 1)))) is Reason.BAD_CERTIFICATE
+@pytest.mark.parametrize("views", [2, 4])
+def test_a_tc_with_another_number_of_views_than_signers_is_refused(verifier: Verifier, views: int) -> None:
+    assert reason(lambda: verifier.tc(replace(TC2, qc_views=(1,) * views))) is Reason.BAD_CERTIFICATE
 
 
 def test_a_tc_without_views_is_refused(verifier: Verifier) -> None:
@@ -392,6 +438,12 @@ def test_t22_a_qc_of_another_epoch_relabelled_is_refused(verifier: Verifier) -> 
     assert reason(lambda: verifier.qc(relabelled)) is Reason.BAD_SIGNATURE
 
 
+def test_t22_certificates_of_this_epoch_under_another_number_are_refused(verifier: Verifier) -> None:
+    """The number beside the signatures is not under them: two encodings of one certificate."""
+    assert reason(lambda: verifier.qc(replace(QC1, epoch=1))) is Reason.WRONG_EPOCH
+    assert reason(lambda: verifier.tc(replace(TC2, epoch=1))) is Reason.WRONG_EPOCH
+
+
 def test_t22_a_vote_of_another_epoch_inside_a_timeout_is_refused(verifier: Verifier) -> None:
     vote = replace(COMMITTEE.vote(B2, 1), epoch=1)
     assert reason(lambda: verifier.timeout(COMMITTEE.timeout(2, 1, QC1, vote=vote))) is Reason.WRONG_EPOCH
@@ -419,6 +471,32 @@ def test_t21_fetched_blocks_that_are_no_certified_chain_are_refused(
 def test_t21_a_fetched_chain_whose_heights_do_not_follow_is_refused(verifier: Verifier) -> None:
     high = COMMITTEE.block(B1, 2, height=7)
     assert reason(lambda: verifier.chain((B1, high), COMMITTEE.qc(high))) is Reason.BAD_ANSWER
+
+
+def test_t21_fetched_blocks_of_two_branches_are_refused_although_their_heights_follow(
+    verifier: Verifier,
+) -> None:
+    other = COMMITTEE.block(COMMITTEE.block(view=1, time=77), 2)
+    assert other.height == B1.height + 1
+    assert reason(lambda: verifier.chain((B1, other), COMMITTEE.qc(other))) is Reason.BAD_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"version": 2}, Reason.WRONG_VERSION),
+        ({"chain": bytes(32)}, Reason.WRONG_CHAIN),
+        ({"shard": 1}, Reason.WRONG_CHAIN),
+        ({"epoch": 1}, Reason.WRONG_EPOCH),
+        ({"governance": Governance(0, bytes(32))}, Reason.BAD_GOVERNANCE),
+    ],
+)
+def test_t21_every_header_of_a_fetched_chain_is_checked(
+    verifier: Verifier, fields: dict[str, object], expected: Reason
+) -> None:
+    wrong = COMMITTEE.block(**fields)  # type: ignore[arg-type]
+    child = COMMITTEE.block(wrong)
+    assert reason(lambda: verifier.chain((wrong, child), COMMITTEE.qc(child))) is expected
 
 
 def test_t21_a_fetched_chain_names_members_only(verifier: Verifier) -> None:

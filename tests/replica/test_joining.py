@@ -16,6 +16,7 @@ from parley.applications import DATA_SHARD
 from parley.consensus.errors import Reason, SafetyRecordError
 from parley.consensus.types import Block
 from parley.crypto.encoding import u64
+from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
 from parley.ledger.layout import Joins, StoredBlock
 from parley.mempool.pool import Limits
@@ -24,10 +25,12 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica import fetching, snapshots, wire
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError
-from parley.replica.joining import Joiner, _Search, _Sources
+from parley.replica.joining import MISSES, Joiner, _Purge, _Search, _Sources
+from parley.replica.memory import Overlay
 from parley.replica.ports import (
     Broadcast,
     Effect,
+    Found,
     Halt,
     KeyValue,
     Mounted,
@@ -537,6 +540,15 @@ def other_certificate(offer: SnapshotOffer) -> msgspec.Struct:
     return replace(offer, header=header, qc=replace(offer.qc, block=header.id()))
 
 
+def other_size(offer: SnapshotOffer) -> msgspec.Struct:
+    """With as many peaks, so that the history can be read and its root is the same."""
+    size = offer.header.executed_height
+    others = (other for other in range(size + 1, 4 * size) if other.bit_count() == size.bit_count())
+    forged = replace(offer, history=u64(next(others)) + offer.history[8:])
+    assert MountainRange.decode(forged.history).root() == offer.header.history_root
+    return forged
+
+
 def one_block(said: BlocksResponse) -> msgspec.Struct:
     following = said.blocks[1].header.justify if len(said.blocks) > 1 else said.qc
     return replace(said, blocks=said.blocks[:1], qc=following)
@@ -554,6 +566,8 @@ LIES: dict[str, Callable[[], Lie]] = {
         lambda o: replace(o, history=u64(o.header.executed_height - 1) + o.history[8:])
     ),
     "an offer of another history": lambda: offers(lambda o: replace(o, history=o.history[:-1] + b"\0")),
+    "an offer with a history of another size": lambda: offers(other_size),
+    "an offer of another view": lambda: offers(lambda o: replace(o, qc=replace(o.qc, view=o.qc.view + 1))),
     "an offer of the parent": lambda: offers(lambda o: replace(o, qc=o.header.justify)),
     "no offer": lambda: offers(lambda _: None),
     "no answer about nodes": lambda: Lie(SnapshotNodes, lambda _: None),
@@ -582,6 +596,9 @@ LIES: dict[str, Callable[[], Lie]] = {
     ),
     "another value": lambda: entries(lambda said: replace(said, entries=((said.entries[0][0], b"7" * 8),))),
     "entries backwards": lambda: entries(lambda said: replace(said, entries=said.entries[::-1] * 2)),
+    "an entry left out while another comes twice": lambda: entries(
+        lambda said: replace(said, entries=(*said.entries[:-2], *said.entries[-1:] * 2)[-len(said.entries) :])
+    ),
     "entries twice": lambda: entries(lambda said: replace(said, entries=said.entries * 2)),
     "no blocks": lambda: blocks(lambda said: replace(said, blocks=(), qc=None)),
     "later blocks": lambda: blocks(lambda said: replace(said, blocks=said.blocks[1:])),
@@ -797,6 +814,145 @@ def test_nothing_is_destroyed_before_a_checked_offer_is_at_hand() -> None:
     assert alone.network.me.store.entries == before  # the third may still come
     alone.wait(2_000)
     assert not dict(alone.network.me.store.scan(b"s/"))
+
+
+def test_the_height_that_was_not_enough_before_is_not_enough_again() -> None:
+    height = Alone().offers(0, 1, 2).header.executed_height
+    again, below = Alone(above=height), Alone(above=height - 1)
+    for alone in (again, below):
+        assert alone.offers(0, 1, 2).header.executed_height == height
+    assert [effect.reason for effect in again.effects if isinstance(effect, Refused)] == [
+        Reason.BAD_ANSWER
+    ] * 3
+    assert not any(isinstance(effect, Refused) for effect in below.effects)
+
+
+def test_a_joiner_does_not_hear_itself() -> None:
+    alone = Alone()
+    offer = alone.offers(0)
+    (refused,) = alone.tell(ME, offer)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.UNKNOWN_SIGNER
+
+
+def test_who_answers_wrongly_is_not_asked_again() -> None:
+    alone = Alone()
+    offer = alone.offers(0, 1, 2)
+    to, question = alone.answer(NodesRequest)
+    assert isinstance(question, NodesRequest)
+    wrong = SnapshotNodes(offer.header.executed_height, question.paths[0], (b"",) * len(question.paths))
+    alone.tell(to, wrong)
+    asked = len(alone.sent)
+    alone.answer(BlocksRequest)
+    assert {member for member, _ in alone.sent[asked - 1 :]} == {0, 1, 2} - {to}
+
+
+def test_a_timer_of_an_earlier_question_says_nothing_of_this_one() -> None:
+    alone = Alone()
+    alone.offers(0, 1, 2)
+    to, question = alone.answer(NodesRequest)
+    earlier = alone.timer
+    alone.tell(to, answer_of(alone.network, to, question))
+    assert alone.timer != earlier
+    assert alone.network.me.replica.fire(alone.now + 1_000, earlier) == []
+    assert alone.wait(1_000)
+
+
+def test_a_member_that_left_entries_out_is_not_asked_for_all_of_them_again() -> None:
+    """Who did is not known after the first time: from then on one member at a time gives all, or is out."""
+    alone = Alone()
+    alone.offers(0, 1, 2)
+    alone.answer(EntriesRequest)
+    passes: list[list[int]] = []
+    while isinstance(question := alone.sent[-1][1], EntriesRequest) and len(passes) < 10:
+        to = alone.sent[-1][0]
+        passes = [*passes, []] if question.after == b"" else passes
+        passes[-1].append(to)
+        said = answer_of(alone.network, to, question)
+        assert isinstance(said, SnapshotEntries)
+        alone.tell(to, said if to == 2 else replace(said, entries=said.entries[:-1] or said.entries))
+    assert set(passes[0]) == {0, 1, 2}
+    sources = [set(asked) for asked in passes[1:]]
+    assert all(len(asked) == 1 for asked in sources)
+    assert len(set.union(*sources)) == len(sources)
+    assert sources[-1] == {2}
+    assert isinstance(alone.sent[-1][1], BlocksRequest)
+
+
+def test_entries_of_one_source_are_not_continued_by_the_next() -> None:
+    alone = Alone()
+    alone.offers(0, 1, 2)
+    to, question = alone.answer(EntriesRequest)
+    said = answer_of(alone.network, to, question)
+    assert isinstance(said, SnapshotEntries)
+    alone.tell(to, replace(said, entries=said.entries[:1], more=False))
+    (first, question) = alone.sent[-1]
+    alone.tell(first, answer_of(alone.network, first, question))
+    (again, question) = alone.sent[-1]
+    assert isinstance(question, EntriesRequest)
+    assert (again, question.after != b"") == (first, True)
+    alone.wait(1_000)  # it is silent now
+    (then, question) = alone.sent[-1]
+    assert isinstance(question, EntriesRequest)
+    assert (then != first, question.after) == (True, b"")
+
+
+def test_a_good_answer_makes_up_for_the_questions_left_without_one() -> None:
+    sources = _Sources((0, 1))
+    for _ in range(3):
+        for _ in range(MISSES - 1):
+            sources.missed(0)
+        sources.answered(0)
+    assert 0 in sources.members
+    for _ in range(MISSES):
+        sources.missed(0)
+    assert 0 not in sources.members
+
+
+def test_all_that_the_snapshot_replaces_goes_and_nothing_else() -> None:
+    kept = [
+        layout.committed(0),
+        layout.committed(7),
+        layout.receipts(7),
+        layout.batch(bytes(32)),
+        layout.waiting(bytes(32)),
+        layout.history_node(0, 9),
+        layout.JOINING,
+    ]
+    gone = [
+        layout.state(b""),
+        layout.state(b"\xff" * 40),
+        layout.state_node(b""),
+        layout.roots(0),
+        layout.roots(7),
+        layout.committed(8),
+        layout.committed(2**40),
+        layout.receipts(8),
+    ]
+    store = Overlay(MemoryStore((key, b"value") for key in kept + gone))
+    purge = _Purge(store, 7)
+    found: list[bytes] = []
+    while keys := purge.some():
+        found += keys
+    assert sorted(found) == sorted(gone)
+
+
+def test_a_join_is_marked_on_the_disk_before_anything_is_asked_and_its_end_is_synced() -> None:
+    """Half purged, a store may look whole at the next start; half written, a replica may have answered for it already."""
+    network = settled()
+    del network.me.store.entries[layout.committed(0)]
+    network.absent = set()
+    network.restart(ME)
+    first, second, third = network.me.history[-4:-1]
+    assert isinstance(first, Found)
+    assert second == Write(((layout.JOINING, u64(0)),), sync=True)
+    assert isinstance(third, Broadcast)
+    network.until_joined()
+    ends = [index for index, effect in enumerate(network.me.history) if isinstance(effect, Restart)]
+    last = network.me.history[ends[-1] - 1]
+    assert isinstance(last, Write)
+    assert last.sync
+    assert last.entries[-1] == (layout.JOINING, None)
 
 
 def test_a_snapshot_that_is_older_than_needed_is_refused() -> None:
