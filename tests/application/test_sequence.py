@@ -204,6 +204,29 @@ def test_a_sequence_lives_on_while_it_is_used(world: World) -> None:
     assert len(listed) == len(world.table(SEQUENCES))  # each is listed once, however long it lives
 
 
+def test_a_batch_is_known_at_its_last_height_although_its_sequence_is_looked_at_then(world: World) -> None:
+    """Forgotten one height early, it would begin its sequence again and apply twice."""
+    listed = world.height + 6
+    world.order_one(small(world, 0, not_after=listed - 1))
+    last = small(world, 1, not_after=listed)
+    assert world.order_one(last).code == OK
+    world.wait(listed - 1 - world.height)
+    assert world.order_one(last).code == DUPLICATE
+    assert world.height == listed
+    assert world.order_one(last).code == Expired.code
+
+
+def test_a_batch_of_an_older_chunk_is_known_at_its_last_height(world: World) -> None:
+    last = world.height + 6
+    early = [small(world, i, not_after=last) for i in range(CHUNK)]
+    world.order(*early)
+    world.order(small(world, CHUNK, not_after=last))
+    world.wait(last - 1 - world.height)
+    assert len(world.table(CHUNKS)) == 1
+    assert world.order_one(early[0]).code == DUPLICATE
+    assert world.height == last
+
+
 def test_older_chunks_go_first_and_the_rest_is_still_known(world: World) -> None:
     early = [small(world, i, not_after=world.height + 10) for i in range(CHUNK)]
     world.order(*early)

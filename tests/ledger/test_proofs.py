@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.ledger.shard import GENESIS, Shard, staged, told
+from tests.ledger.shard import GENESIS, KEYS, Shard, staged, told
 
 from parley.applications import DATA_SHARD
-from parley.consensus.types import Header
+from parley.consensus.types import QC, Header
 from parley.crypto import merkle
 from parley.crypto.merkle import MultiProof
-from parley.ledger import history, layout
-from parley.ledger.proofs import BlockProof, Certified, ProofError, Trust, history_leaf, history_leaf_of
+from parley.crypto.qc import Ed25519List
+from parley.ledger import history, layout, proofs, state_map
+from parley.ledger.proofs import (
+    Anchor,
+    BlockProof,
+    Certified,
+    ProofError,
+    StateEntry,
+    Trust,
+    committee_of,
+    history_leaf,
+    history_leaf_of,
+)
 from parley.replica.chain import Chain
 
 MOST = 40  # receipts that a forged proof pretends
@@ -121,3 +132,190 @@ def test_a_header_of_another_version_of_the_application_is_refused_p24() -> None
     other = replace(anchor, header=replace(anchor.header, version=GENESIS.application + 1))
     with pytest.raises(ProofError, match=f"version {GENESIS.application + 1} of the application"):
         Trust(GENESIS, DATA_SHARD.decode_leaf).certified(other)
+
+
+# -- headers ---------------------------------------------------------------------------------------------------------------
+
+
+def trust() -> Trust:
+    return Trust(GENESIS, DATA_SHARD.decode_leaf)
+
+
+def signed(header: Header, signers: Iterable[int] = (0, 1, 2), view: int | None = None) -> Anchor:
+    """As if these brokers had voted for the header, whatever it says."""
+    view = header.view if view is None else view
+    message = committee_of(GENESIS)[0].vote_message(view, header.id())
+    votes = {index: KEYS[index].sign(message) for index in signers}
+    return Anchor(
+        header, QC(0, view, header.id(), Ed25519List([key.public for key in KEYS]).aggregate(votes))
+    )
+
+
+def header(**fields: object) -> Header:
+    return replace(told().anchor().header, **fields)
+
+
+def test_a_header_that_a_quorum_signed_is_believed() -> None:
+    assert trust().certified(signed(header(time=77))).time == 77
+
+
+@pytest.mark.parametrize("fields", [{"chain": bytes(32)}, {"shard": 1}, {"epoch": 1}])
+def test_a_header_of_another_network_shard_or_epoch_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ProofError, match="another network"):
+        trust().certified(signed(header(**fields)))
+
+
+def test_a_header_of_an_older_version_is_refused() -> None:
+    with pytest.raises(ProofError, match=f"made by version {GENESIS.application - 1}"):
+        trust().certified(signed(header(version=GENESIS.application - 1)))
+
+
+def test_a_certificate_of_another_header_or_view_is_refused() -> None:
+    other = signed(header(time=77))
+    for anchor in (Anchor(header(), other.qc), signed(header(), view=header().view + 1)):
+        with pytest.raises(ProofError, match="not of the header"):
+            trust().certified(anchor)
+
+
+def test_a_header_that_too_few_signed_or_others_than_it_says_is_refused() -> None:
+    few = signed(header(), signers=(0, 1))
+    right = signed(header())
+    forged = replace(right, qc=replace(right.qc, votes=signed(header(), signers=(1, 2, 3)).qc.votes))
+    forged = replace(forged, qc=replace(forged.qc, votes=replace(forged.qc.votes, bitmap=b"\x07")))
+    for anchor in (few, forged):
+        with pytest.raises(ProofError, match="not certified by a quorum"):
+            trust().certified(anchor)
+
+
+def test_a_forgery_of_a_header_that_was_believed_before_is_refused() -> None:
+    known = trust()
+    right = signed(header())
+    known.certified(right)
+    for anchor in (signed(header(), signers=(0,)), replace(right, header=header(time=77))):
+        with pytest.raises(ProofError):
+            known.certified(anchor)
+
+
+def test_a_header_that_was_refused_is_refused_again() -> None:
+    known = trust()
+    for _ in range(2):
+        with pytest.raises(ProofError):
+            known.certified(signed(header(), signers=(0,)))
+
+
+def test_few_headers_are_remembered_the_newest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "_REMEMBERED", 2)
+    known = trust()
+    anchors = [signed(header(time=time)) for time in (1, 2, 3)]
+    for anchor in anchors:
+        known.certified(anchor)
+    assert list(known._passed) == anchors[1:]
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_at_another_place_or_in_a_history_of_another_size_is_refused_although_all_hashes_fit() -> (
+    None
+):
+    """The root of the history binds neither: the height of the block and that of the certified header do."""
+    known = certified(told())
+    forged = 0
+    for proof in shown(told()):
+        right, leaf = proof.history, history_leaf_of(proof.header.height, proof.header.id(), proof.leaves)
+        for size in range(1, 2 * right.size):
+            for index in range(size):
+                moved = merkle.Proof(index, size, right.path)
+                fits = merkle.verify(known.anchor.header.history_root, leaf, moved)
+                if proof.receipts.size == 1 and fits and moved != right:
+                    with pytest.raises(ProofError, match="another place or another size"):
+                        known.leaves(replace(proof, history=moved))
+                    forged += 1
+    assert forged
+
+
+def test_a_block_that_is_not_in_the_history_is_refused() -> None:
+    known = certified(told())
+    for proof in shown(told()):
+        for wrong in (
+            replace(proof, header=replace(proof.header, time=proof.header.time + 1)),
+            replace(proof, receipts_root=bytes(32)),
+            replace(proof, history=replace(proof.history, path=proof.history.path[::-1])),
+        ):
+            with pytest.raises(ProofError, match="not in the certified history"):
+                known.leaves(wrong)
+
+
+def test_receipts_that_are_not_the_blocks_are_refused() -> None:
+    known = certified(told())
+    for proof in shown(told()):
+        with pytest.raises(ProofError, match="not those of block"):
+            known.leaves(replace(proof, leaves=(proof.leaves[0] + b"\0", *proof.leaves[1:])))
+
+
+def test_a_receipt_that_cannot_be_read_is_refused_although_a_quorum_certified_it() -> None:
+    leaves = (b"no receipt",)
+    block = header(height=1)
+    leaf = history_leaf_of(1, block.id(), leaves)
+    anchor = signed(header(executed_height=1, history_root=merkle.root([leaf])))
+    path, receipts = merkle.prove([leaf], 0), merkle.prove_many(leaves, [0])
+    with pytest.raises(ProofError, match="cannot be read"):
+        trust().certified(anchor).leaves(BlockProof(block, merkle.root(leaves), path, leaves, receipts))
+
+
+# -- entries of the state --------------------------------------------------------------------------------------------------
+
+STATE = {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+class Nodes(dict[bytes, bytes]):
+    """The state map of `STATE`."""
+
+    def __init__(self) -> None:
+        self.root, changes = state_map.update(self, STATE)
+        super().__init__({path: node for path, node in changes.items() if node is not None})
+
+
+def entry(key: bytes, /, **fields: object) -> StateEntry:
+    return replace(StateEntry(key, STATE.get(key), state_map.prove(Nodes(), key)), **fields)
+
+
+def state() -> Certified:
+    return trust().certified(signed(header(state_root=Nodes().root)))
+
+
+def test_entries_of_the_certified_state_are_believed_and_so_is_their_absence() -> None:
+    assert [state().value(entry(key), key) for key in (b"a", b"b", b"c", b"d")] == [b"1", b"2", b"3", None]
+
+
+@pytest.mark.parametrize(
+    ("shown_entry", "asked"),
+    [
+        (entry(b"b"), b"a"),
+        (entry(b"d"), b"a"),
+        (entry(b"b", key=b"a"), b"a"),
+        (entry(b"d", key=b"a"), b"a"),
+        (entry(b"a", value=b"2"), b"a"),
+        (entry(b"a", value=None), b"a"),
+        (entry(b"d", value=b"1"), b"d"),
+    ],
+    ids=[
+        "another key",
+        "the absence of another key",
+        "another key's proof",
+        "the absence of another key under this one",
+        "another value",
+        "absence of what is there",
+        "a value of what is not there",
+    ],
+)
+def test_an_entry_that_the_certified_state_does_not_have_is_refused(
+    shown_entry: StateEntry, asked: bytes
+) -> None:
+    with pytest.raises(ProofError):
+        state().value(shown_entry, asked)
+
+
+def test_an_entry_of_another_state_is_refused() -> None:
+    with pytest.raises(ProofError, match="not in the certified state"):
+        trust().certified(signed(header(state_root=bytes(32)))).value(entry(b"a"), b"a")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.replica.driver import Cluster, Committee, Member, batches
 
+from parley.consensus.errors import Reason, Refused
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.mempool.pool import Limits, batch_digest
-from parley.replica import wire
+from parley.replica import serving, wire
 from parley.replica.ports import Effect, Send
+from parley.replica.serving import BATCHES_QUESTION, BLOCKS_QUESTION, BURST, RATE, Budget
 from parley.sim.counter import encode_batch
-from parley.sync.messages import MAX_BLOCKS, BlocksRequest, BlocksResponse
+from parley.sync.messages import (
+    MAX_BLOCKS,
+    BlocksRequest,
+    BlocksResponse,
+    EntriesRequest,
+    RecordsRequest,
+    SnapshotEntries,
+    SnapshotRequest,
+)
 
 
 def ask(member: Member, message: wire.WireMessage) -> list[wire.WireMessage]:
@@ -100,3 +111,123 @@ def test_committed_blocks_that_wait_for_their_batches_are_sent_too() -> None:
     assert member.replica.executed_height < member.replica.committed_height
     heights, _ = blocks_of(member, bytes(32), 0)
     assert heights[: member.replica.committed_height] == list(range(1, member.replica.committed_height + 1))
+
+
+# -- what it costs ---------------------------------------------------------------------------------------------------------
+
+
+def may_ask(budget: Budget, member: int = 2, now: int = 0) -> bool:
+    try:
+        budget.require(member, now)
+    except Refused:
+        return False
+    return True
+
+
+def test_who_has_used_up_its_budget_may_ask_again_when_there_is_some() -> None:
+    budget = Budget(4)
+    budget.charge(2, BURST - 1)
+    assert may_ask(budget)
+    budget.charge(2, 1)
+    assert not may_ask(budget)
+    assert may_ask(budget, member=1)
+    assert may_ask(budget, now=1)
+    budget.charge(2, 3 * RATE)
+    assert not may_ask(budget, now=3)
+    assert may_ask(budget, now=4)
+
+
+def test_a_budget_grows_to_its_size_and_no_further() -> None:
+    budget = Budget(4)
+    assert may_ask(budget, now=10 * BURST)
+    budget.charge(2, BURST)
+    assert not may_ask(budget, now=10 * BURST)
+
+
+def test_a_clock_that_goes_back_takes_nothing_from_a_budget_and_gives_nothing() -> None:
+    budget = Budget(4)
+    assert may_ask(budget, now=1_000)
+    budget.charge(2, BURST - 1)
+    assert may_ask(budget, now=0)
+    budget.charge(2, 1)
+    assert not may_ask(budget, now=1_000)
+
+
+def answers_until_refused(member: Member, message: wire.WireMessage) -> list[list[wire.WireMessage]]:
+    """What it says until the asker has used up its budget; no time passes."""
+    found: list[list[wire.WireMessage]] = []
+    while not member.replica.counters[Reason.QUOTA]:
+        effects: list[Effect] = member.replica.receive(0, 2, wire.encode(message))
+        found.append([wire.decode(effect.data) for effect in effects if isinstance(effect, Send)])
+    return found
+
+
+@pytest.fixture
+def small_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "BURST", 1024 * 1024)
+
+
+@pytest.mark.usefixtures("small_budgets")
+@pytest.mark.parametrize("size", [0, 300_000])
+def test_batches_cost_the_question_and_their_bytes(size: int) -> None:
+    cluster = Cluster().start()
+    body = encode_batch(0, 0, bytes(size))
+    cluster.submit(0, body)
+    named = (batch_digest(body),) if size else (bytes(32),)
+    *answered, refused = answers_until_refused(cluster.members[0], BatchesRequest(named))
+    cost = BATCHES_QUESTION + (len(body) if size else 0)
+    assert serving.BURST - cost <= len(answered) * cost < serving.BURST + cost
+    assert all(answer == ([BatchMessage(body)] if size else []) for answer in answered)
+    assert refused == []
+
+
+@pytest.mark.usefixtures("small_budgets")
+def test_an_answer_of_batches_ends_where_the_askers_budget_does() -> None:
+    cluster = Cluster().start()
+    held = [encode_batch(0, sequence, bytes(300_000)) for sequence in range(6)]
+    for body in held:
+        cluster.submit(0, body)
+    (answer,) = answers_until_refused(cluster.members[0], BatchesRequest(tuple(map(batch_digest, held))))
+    assert answer == list(map(BatchMessage, held[:4]))
+
+
+def test_a_question_that_names_a_batch_twice_is_refused() -> None:
+    cluster = Cluster().start()
+    body = batches(author=0, count=1)[0]
+    cluster.submit(0, body)
+    (refused,) = cluster.deliver(2, 0, wire.encode(BatchesRequest((batch_digest(body),) * 2)))
+    assert cluster.members[0].refused == [refused]
+    assert cluster.members[0].refused[0].reason is Reason.MALFORMED
+
+
+@pytest.mark.usefixtures("small_budgets")
+@pytest.mark.parametrize(
+    "question", [BlocksRequest(bytes(32), 0), RecordsRequest(5, (1, 2), 0), SnapshotRequest(2**40)]
+)
+def test_blocks_records_and_snapshots_cost_the_question_and_their_bytes(question: wire.WireMessage) -> None:
+    member = Cluster().start().run(100).members[0]
+    *answered, refused = answers_until_refused(member, question)
+    cost = BLOCKS_QUESTION + sum(len(wire.encode(message)) for message in answered[0])
+    assert len(answered) == -(-serving.BURST // cost)
+    assert all(answer == answered[0] for answer in answered)
+    assert bool(answered[0]) != isinstance(question, SnapshotRequest)
+    assert refused == []
+
+
+@pytest.mark.usefixtures("small_budgets")
+def test_entries_of_a_snapshot_cost_their_bytes() -> None:
+    cluster = Cluster().start()
+    for author in range(1_500):
+        cluster.submit(author % 4, encode_batch(author, 0, b""))
+        if author % 100 == 0:
+            cluster.round()
+    member = cluster.members[0]
+    cluster.deliver(3, 0, wire.encode(SnapshotRequest(0)))
+    cluster.run_until(lambda: bool(member.replica._snapshots._ready))
+    (height,) = member.replica._snapshots._ready
+    *answered, _ = answers_until_refused(member, EntriesRequest(height, b""))
+    (entries,) = answered[0]
+    assert isinstance(entries, SnapshotEntries)
+    size = len(wire.encode(entries))
+    assert len(answered) == -(-serving.BURST // (BLOCKS_QUESTION + size))
+    assert len(answered) < -(-serving.BURST // BLOCKS_QUESTION)
