@@ -257,6 +257,17 @@ def test_a_reused_sequence_never_applies_after_its_session_was_forgotten(world: 
     assert world.order_one(other).code == Expired.code
 
 
+def test_a_reused_sequence_does_not_apply_at_its_last_height_either(world: World) -> None:
+    """The sequence is looked at in just that block."""
+    last = world.height + 6
+    world.order_one(small(world, 0, not_after=last - 1))
+    other = world.publication(ALICE, "orders", tagged(x=1), sequence=0, not_after=last)
+    assert world.order_one(other).code == SequenceReused.code
+    world.wait(last - 1 - world.height)
+    assert world.order_one(other).code == SequenceReused.code
+    assert world.height == last
+
+
 def test_what_expires_at_once_is_worked_off_over_several_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -879,6 +879,24 @@ def test_a_member_that_left_entries_out_is_not_asked_for_all_of_them_again() -> 
     assert isinstance(alone.sent[-1][1], BlocksRequest)
 
 
+def test_when_all_sources_left_entries_out_a_new_search_begins() -> None:
+    alone = Alone()
+    alone.offers(0, 1)
+    alone.wait(2_000)
+    alone.answer(EntriesRequest)
+    begun = len(alone.effects)
+    passes = 0
+    while not any(isinstance(effect, Broadcast) for effect in alone.effects[begun:]):
+        to, question = alone.sent[-1]
+        assert isinstance(question, EntriesRequest)
+        passes += question.after == b""
+        assert passes <= 3
+        said = answer_of(alone.network, to, question)
+        assert isinstance(said, SnapshotEntries)
+        alone.tell(to, replace(said, entries=said.entries[:-1] or said.entries))
+    assert passes == 3
+
+
 def test_entries_of_one_source_are_not_continued_by_the_next() -> None:
     alone = Alone()
     alone.offers(0, 1, 2)
@@ -895,6 +913,21 @@ def test_entries_of_one_source_are_not_continued_by_the_next() -> None:
     (then, question) = alone.sent[-1]
     assert isinstance(question, EntriesRequest)
     assert (then != first, question.after) == (True, b"")
+
+
+def test_blocks_of_one_member_are_not_continued_by_the_next() -> None:
+    """The first may have sent a branch that was abandoned: nothing that honest members have would follow."""
+    alone = Alone()
+    alone.offers(0, 1, 2)
+    to, question = alone.answer(BlocksRequest)
+    assert isinstance(question, BlocksRequest)
+    said = answer_of(alone.network, to, question)
+    assert isinstance(said, BlocksResponse)
+    alone.tell(to, one_block(said))
+    assert alone.sent[-1] == (to, BlocksRequest(question.target, question.above + 1))
+    alone.wait(1_000)  # it is silent now
+    (then, again) = alone.sent[-1]
+    assert (then != to, again) == (True, question)
 
 
 def test_a_good_answer_makes_up_for_the_questions_left_without_one() -> None:

@@ -130,6 +130,7 @@ def test_few_uncertified_heights_are_kept_the_newest_ones() -> None:
     server.execute(4 * (MAX_PENDING + 5), certified=False)
     assert len(server.kept()) == MAX_PENDING
     assert max(server.kept()) == server.frozen[-1]
+    assert server.kept() == tuple(server.frozen[-MAX_PENDING:])
 
 
 def test_a_snapshot_that_is_too_low_or_too_old_makes_way_for_a_new_one() -> None:
@@ -240,6 +241,7 @@ def pages(served: Snapshots) -> Iterator[SnapshotEntries]:
         page = served.entries(ASKER, EntriesRequest(4, after), 0)
         assert page is not None
         assert page.after == after
+        assert all(key > after for key, _ in page.entries)
         yield page
         if not page.more:
             return
