@@ -9,19 +9,23 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN, actor
-from tests.client.columns import packed
+from tests.client.columns import checked_both_ways, packed
 from tests.client.ledger import Ledger, believe, note
 from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
 from tests.client.test_reading import publish as publish_plain
 from tests.client.test_subscribing import following, take, texts
 from tests.client.test_subscribing import publish as publish_to_subscribers
 
-from parley.client.beliefs import Stale
+from parley.applications import DATA_SHARD
+from parley.client.beliefs import Stale, UnverifiedView, check_receipt
 from parley.client.client import Client
 from parley.client.columns import check_packed
 from parley.client.errors import LimitExceeded, NotReady, PermissionDenied, UnknownTopic
 from parley.client.messages import Message
 from parley.client.verification import Completeness, Question, check_fetched
+from parley.ledger.proofs import ProofError
+from parley.model.batches import Message as Content
+from parley.model.batches import Withheld
 from parley.model.names import sorted_pairs
 from parley.modules.registry.operations import AlterClient
 from parley.modules.topics.operations import AlterTopic
@@ -349,3 +353,71 @@ def test_a_head_that_is_complete_in_one_partition_hides_nothing_of_another(ledge
     ledger.publish(actor("alice"), "notes", note("two"), partition=1)
     head = ledger.head("notes", "", 2)
     assert order.completeness(believe(ledger, head.anchor), head) is Completeness.MISSING
+
+
+def test_of_redacted_messages_each_is_judged_by_its_own_rule(ledger: Ledger) -> None:
+    """The first one is hidden rightly, and the second one hides behind it."""
+    carol = actor("carol")
+    ledger.publish(
+        actor("alice"), "notes", note("hidden", SECRET), note("for Carol", 'client == "carol"'), partition=1
+    )
+    answer = ledger.fetched(carol, "notes", partition=1)
+    (block,) = answer.blocks
+    (batch,) = block.batches
+    hidden, shown = batch.contents
+    assert isinstance(hidden, Withheld)
+    assert isinstance(shown, Content)
+    forged = replace(batch, contents=(hidden, shown.withheld()))
+    lie = replace(answer, blocks=(replace(block, batches=(forged,)),))
+    view, question = believe(ledger, answer.anchor), Question("notes", 1, 0, 0)
+    assert len(checked_both_ways(view, answer, ledger.reader(carol), question).messages) == 2
+    with pytest.raises(ProofError, match="allows this reader"):
+        checked_both_ways(view, lie, ledger.reader(carol), question)
+
+
+def test_the_last_message_of_a_partition_cannot_be_hidden(ledger: Ledger) -> None:
+    answer = ledger.fetched(actor("carol"), "notes", 1)
+    view, reader = believe(ledger, answer.anchor), ledger.reader(actor("carol"))
+    assert len(checked_both_ways(view, answer, reader, Question("notes", 0, 1, 0)).messages) == 1
+    with pytest.raises(ProofError, match="none from 1 on is shown"):
+        checked_both_ways(view, replace(answer, blocks=()), reader, Question("notes", 0, 1, 0))
+
+
+def test_another_topics_batch_is_noticed_in_the_same_partition(ledger: Ledger) -> None:
+    """Of the same number and at the same offset, with a receipt and a signature that are good."""
+    ledger.topic("other")
+    ledger.publish(actor("alice"), "other", note("elsewhere"), note("and more"))
+    other = ledger.fetched(actor("carol"), "other")
+    lie = replace(other, head=ledger.entry(HEADS.key("notes", 0)))
+    view, reader = believe(ledger, other.anchor), ledger.reader(actor("carol"))
+    with pytest.raises(ProofError, match="another topic or partition"):
+        checked_both_ways(view, lie, reader, Question("notes", 0, 0, 0))
+
+
+def test_brokers_that_put_a_receipt_at_different_heights_or_times_do_not_agree(ledger: Ledger) -> None:
+    """Where answers are compared instead of proved, all that a client hands out is compared."""
+    batch = ledger.publication(actor("alice"), "notes", note("two"))
+    ledger.order(batch)
+    answer = ledger.receipted(batch.digest)
+    view = UnverifiedView(answer.anchor, DATA_SHARD.decode_leaf)
+    honest = check_receipt(view, answer, batch.digest)
+    header = answer.proof.header
+    for changed in (replace(header, height=header.height + 1), replace(header, time=header.time + 1)):
+        lie = replace(answer, proof=replace(answer.proof, header=changed))
+        assert check_receipt(view, lie, batch.digest) != honest
+    assert check_receipt(view, answer, batch.digest) == honest
+
+
+@on_stage
+async def test_columns_are_not_taken_from_below_the_floor_of_who_asks(stage: Stage) -> None:
+    """A reader that knows of a height from elsewhere, as Spark does from its offsets, is shown nothing older."""
+    alice = publish_plain(stage)
+    replay = stage[FIRST].lie = Replay()
+    async with stage.client(alice, first=FIRST) as client:
+        assert await _columns(client) == []
+    publish_plain(stage, "new")
+    replay.on = True
+    async with stage.client(alice, first=FIRST) as client:
+        assert client.height < stage.ledger.height
+        page = await client.page("notes", 0, floor=stage.ledger.height)
+        assert [payload for rows in page.batches for payload in rows.payloads] == [b"new"]
