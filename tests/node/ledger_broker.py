@@ -30,18 +30,18 @@ class LedgerBroker:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self._store, self._executed = _Store(), 0
-        self._recent = RecentStates(self._store, 0)
+        self.store, self._executed = _Store(), 0
+        self.recent = RecentStates(self.store, 0)
         self._history = MountainRange()
-        self.archive = Archive(self._store, DATA_SHARD)
+        self.archive = Archive(self.store, DATA_SHARD)
 
     def execute(self) -> None:
         ledger, before = self.ledger, self._executed
         for (block, batches), outcome in zip(ledger.blocks[before:], ledger.outcomes[before:], strict=True):
             nodes = self._history.append(history_leaf_of(block.height, block.id, outcome.leaves))
             state = [(layout.APPLICATION + key, value) for key, value in outcome.writes]
-            self._recent.before_write(block.height, state)
-            self._store.write(
+            self.recent.before_write(block.height, state)
+            self.store.write(
                 [
                     *state,
                     (layout.committed(block.height), encode(StoredBlock.of(block))),
@@ -56,7 +56,7 @@ class LedgerBroker:
         """What was ordered so far is executed and certified; the view of it."""
         self.execute()
         height, anchor = self.ledger.height, self.ledger.anchor()
-        return View(self.archive, self._recent.at(height), anchor)
+        return View(self.archive, self.recent.at(height), anchor)
 
     def caller(self, who: Actor) -> Caller:
         genesis = self.ledger.genesis
