@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,7 +102,8 @@ class StateReader:
         """The keys that f+1 brokers list, or all brokers that can be reached."""
         found: set[bytes] = set()
         problems: dict[str, str] = {}
-        refusals: list[Declined] = []
+        declined: list[Declined] = []
+        refused: Counter[str] = Counter()  # by code
         heard = 0
         for name in self._quorum.candidates():
             if heard >= self._quorum.faults + 1:
@@ -109,14 +111,16 @@ class StateReader:
             try:
                 found.update(await self._list_of(name, table, prefix))
                 heard += 1
-            except Declined as declined:
-                refusals.append(declined)
-                if len(refusals) >= self._quorum.enough_to_refuse:
-                    break
+            except Declined as said:
+                declined.append(said)
+                # Who cannot answer now has not refused: with a liar, those who are busy would make a list of one.
+                refused[said.refusal.code] += not said.kind.passing
+                if refused[said.refusal.code] >= self._quorum.enough_to_refuse:
+                    raise said.refusal.error() from None
             except (Gone, TimeoutError, ProofError) as error:
                 problems[name] = self._quorum.brokers.note(name, error)
-        if not heard and refusals:
-            raise refusals[0].refusal.error()
+        if not heard and declined:
+            raise declined[0].refusal.error()
         if not heard:
             raise Unreachable(problems, self._quorum.brokers.addresses)
         return sorted(found)
