@@ -201,7 +201,7 @@ class StagedBroker:
             case ReadBlocks() | ReadBodies() | ReadEvidence() | Advise():
                 yield self._looked_up(question)
             case ReadHeader():
-                yield ShownHeader(question.id, ledger.anchor(), ledger.newest_block())
+                yield self._header(question)
             case Credit() | CloseStream() | StatusRequest():
                 raise Unsupported("not on this stage")
 
@@ -216,6 +216,15 @@ class StagedBroker:
         if receipt is not None and receipt.code == Expired.code:
             raise NotReady("filling_in")
         return Receipted(1, ledger.anchor(), ledger.proof(ledger.height, [0]))
+
+    def _header(self, question: ReadHeader) -> ShownHeader:
+        ledger = self.stage.ledger
+        height = question.height or ledger.height
+        if height > ledger.height:
+            return ShownHeader(question.id, ledger.anchor(), None)
+        proof = ledger.proof(height, [0])
+        block = (proof.header, proof.receipts_root, proof.receipts.size, proof.history)
+        return ShownHeader(question.id, ledger.anchor(), block)
 
     def _looked_up(self, question: ReadBlocks | ReadBodies | ReadEvidence | Advise) -> Answer:
         ledger = self.stage.ledger

@@ -14,8 +14,19 @@ from tests.client.stage import Lie, Stage, on_stage
 
 from parley.client import state
 from parley.client.errors import Busy, PermissionDenied
-from parley.modules.topics.tables import TOPICS
-from parley.net.messages import Answer, Failure, Listed, ListKeys, Question
+from parley.client.history import common_prefix
+from parley.modules.topics.tables import HEADS, TOPICS
+from parley.net.messages import (
+    Answer,
+    Blocks,
+    EvidenceList,
+    Failure,
+    Listed,
+    ListKeys,
+    Proven,
+    Question,
+    ShownHeader,
+)
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 SOON = 15.0
@@ -87,3 +98,121 @@ def test_a_broker_whose_list_never_ends_is_left(
         assert await topics(stage) == (["notes"], [FIRST])
 
     story(tmp_path)
+
+
+@on_stage
+async def test_a_list_holds_only_what_was_asked_for(stage: Stage) -> None:
+    """A whole key of the same table, of another topic."""
+    stage.ledger.topic("other")
+
+    def more(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Listed):
+            return answer
+        return replace(answer, keys=(*answer.keys, HEADS.key("other", 0)))
+
+    stage[FIRST].lie = more
+    async with stage.client(stage.known(ADMIN), first=FIRST) as client:
+        assert [key for key, _ in await client.entries(HEADS, "notes")] == [("notes", at) for at in range(3)]
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+
+
+@on_stage
+async def test_an_answer_to_another_question_is_a_lie(stage: Stage) -> None:
+    def other(question: Question, answer: Answer) -> Answer:
+        return Listed(question.id, (), more=False) if isinstance(answer, Proven) else answer
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = other
+        assert await client.entry(TOPICS, "notes") is not None
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        assert client._quorum.candidates()[-1] == FIRST, "liars are asked last"
+
+
+# -- heights -----------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_one_broker_that_is_behind_does_not_make_a_block_vanish(stage: Stage) -> None:
+    """Its header is fresh, and covers less: that there is no such block yet is said by f+1 brokers, or by none."""
+    before = stage.ledger.anchor()
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage.ledger.apply()
+        height = stage.ledger.height - 1
+
+        def behind(question: Question, answer: Answer) -> Answer:
+            return ShownHeader(question.id, before, None) if isinstance(answer, ShownHeader) else answer
+
+        stage[FIRST].lie = behind
+        named = await client.observer.block(height)
+        assert named is not None
+        assert (named.height, named.id) == (height, stage.ledger.blocks[height - 1][0].id)
+        assert await client.observer.block(stage.ledger.height + 5) is None
+
+
+@on_stage
+async def test_the_height_of_a_client_only_grows(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        seen = client.height
+        client._quorum.saw(seen - 1)
+        assert client.height == seen
+        client._quorum.saw(seen + 1)
+        assert client.height == seen + 1
+
+
+@on_stage
+async def test_of_several_brokers_the_lowest_height_counts(stage: Stage) -> None:
+    """One of them may claim any height, which nobody proves at this level."""
+
+    def ahead(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Proven):
+            return answer
+        header = replace(answer.anchor.header, executed_height=10**6)
+        return replace(answer, anchor=replace(answer.anchor, header=header))
+
+    stage[FIRST].lie = ahead
+    async with stage.client(stage.registered("alice"), first=FIRST, verify="quorum") as client:
+        assert await client.entry(TOPICS, "notes") is not None
+        assert client.height <= stage.ledger.height
+
+
+def test_an_empty_page_needs_as_many_voices_as_a_message() -> None:
+    assert common_prefix([[], ["a"]], 2) is None
+    assert common_prefix([["a"], []], 2) is None
+    assert common_prefix([["a"], ["b"]], 2) is None
+    assert common_prefix([[], ["a"], []], 2) == (0, 0)
+    assert common_prefix([[], ["a", "b"], ["a"]], 2) == (1, 1)
+
+
+@on_stage
+async def test_a_block_that_was_seen_is_not_hidden_by_an_old_header(stage: Stage) -> None:
+    """The highest one that the client knows of: a broker below it is behind, and says nothing of it."""
+    before = stage.ledger.anchor()
+    async with stage.client(stage.known(ADMIN), first=FIRST) as client:
+        stage.ledger.apply()
+        height = (await client.certified_height()).height
+
+        def behind(_: Question, answer: Answer) -> Answer:
+            return (
+                replace(answer, anchor=before, blocks=(), history=None)
+                if isinstance(answer, Blocks)
+                else answer
+            )
+
+        stage[FIRST].lie = behind
+        assert [block.height for block in await client.blocks(height)] == [height]
+        assert client.misbehaviour == ()
+        stage[FIRST].lie = lambda _, answer: (
+            replace(answer, blocks=(), history=None) if isinstance(answer, Blocks) else answer
+        )
+        assert [block.height for block in await client.blocks(height)] == [height]
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST], "its own header covers the block"
+
+
+@on_stage
+async def test_proofs_of_misbehaviour_that_never_come_are_not_waited_for(stage: Stage) -> None:
+    async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
+        stage[FIRST].lie = lambda _, answer: (
+            replace(answer, entries=(), more=True) if isinstance(answer, EvidenceList) else answer
+        )
+        assert await client.evidence() == []
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
