@@ -88,7 +88,7 @@ def test_who_proves_the_key_of_a_good_credential_is_let_in() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda challenge: Authenticate(credential(), bytes(64)),
+        lambda _: Authenticate(credential(), bytes(64)),
         lambda challenge: Authenticate(credential(), proof(challenge, BOB)),
         lambda challenge: Authenticate(credential(), proof(challenge, certificate=OTHER)),
         lambda challenge: Authenticate(credential(), proof(challenge, chain=bytes(32))),
