@@ -201,18 +201,21 @@ async def test_a_block_that_was_seen_is_not_hidden_by_an_old_header(stage: Stage
         stage[FIRST].lie = behind
         assert [block.height for block in await client.blocks(height)] == [height]
         assert client.misbehaviour == ()
-        stage[FIRST].lie = lambda _, answer: (
-            replace(answer, blocks=(), history=None) if isinstance(answer, Blocks) else answer
-        )
+
+        def nothing(_: Question, answer: Answer) -> Answer:
+            return replace(answer, blocks=(), history=None) if isinstance(answer, Blocks) else answer
+
+        stage[FIRST].lie = nothing
         assert [block.height for block in await client.blocks(height)] == [height]
         assert [lie.broker for lie in client.misbehaviour] == [FIRST], "its own header covers the block"
 
 
 @on_stage
 async def test_proofs_of_misbehaviour_that_never_come_are_not_waited_for(stage: Stage) -> None:
+    def more(_: Question, answer: Answer) -> Answer:
+        return replace(answer, entries=(), more=True) if isinstance(answer, EvidenceList) else answer
+
     async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
-        stage[FIRST].lie = lambda _, answer: (
-            replace(answer, entries=(), more=True) if isinstance(answer, EvidenceList) else answer
-        )
+        stage[FIRST].lie = more
         assert await client.evidence() == []
         assert [lie.broker for lie in client.misbehaviour] == [FIRST]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.node.serving import FRESHNESS, Desk, Guest
 from parley.ledger import layout
 from parley.ledger.application import Receipt
 from parley.mempool.pool import Intake
+from parley.model.batches import Message
 from parley.model.expressions import parse_constraint
 from parley.model.refusals import (
     OK,
@@ -116,14 +117,14 @@ def serving(limits: Limits | None = None, ends_in: int = 2**60) -> Callable[[Tes
     return decorate
 
 
-def shown(answers: list[object]) -> list[str]:
+def shown(answers: Sequence[object]) -> list[str]:
     return [
         content.payload.decode()
         for answer in answers
         if isinstance(answer, Delivery)
         for block in answer.blocks
         for content in block.contents
-        if not isinstance(content, str)
+        if isinstance(content, Message)
     ]
 
 
@@ -409,6 +410,15 @@ async def test_a_place_is_given_back_when_its_connection_ends(world: World, gues
     await guest.stream.wait_closed()
     for _ in range(3):
         await _until_admitted(world.desk, world.anna)
+
+
+@serving(Limits(connections_per_client=1))
+async def test_a_connection_that_was_refused_makes_no_room_for_the_next(world: World, guest: Guest) -> None:
+    for _ in range(3):
+        async with world.desk.guest(world.alice) as again:
+            (refused,) = await again.ended()
+            assert _code(refused) == Busy.code
+    assert isinstance(await guest.ask(StatusRequest(1)), Status)
 
 
 async def _until_admitted(desk: Desk, who: Actor) -> None:
