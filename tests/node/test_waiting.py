@@ -34,6 +34,7 @@ class Desk(Stage):
             wake=lambda: None,
             receipted=lambda _ms: None,
             charge=self.charged.append,
+            refuse=lambda id_, refused: self.refused.append((id_, refused)),
         )
 
     def reach(self, height: int) -> None:
