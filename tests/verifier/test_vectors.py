@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import pathlib
 import random
 import re
 import subprocess
@@ -11,12 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.verifier import standalone, vectors
-from tests.verifier.forgeries import put
+from tests.verifier.forgeries import Path, at, put
 
 from parley.applications import DATA_SHARD, VERSION
 from parley.cli.verify import judge
@@ -24,6 +24,7 @@ from parley.client.proofs import Proof, decode_proof
 from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.ed25519 import verify as is_signed
+from parley.crypto.qc import voters
 from parley.model.batches import MessageHeader, decode_message_header, encode
 from parley.model.genesis import decode_genesis
 from parley.model.refusals import Refused
@@ -52,6 +53,7 @@ REASONS = {
 }
 FLIPPED_WHOLE = {(1, "message"), (4, "odd"), (4, "absent")}
 ALTERED = 4_000
+DEPTH = 2  # of the places whose values are exchanged
 SAMPLED = 80  # bits of each other file
 HINT = f"the vectors are not what the code gives; run: {vectors.COMMAND}"
 
@@ -289,11 +291,66 @@ def test_both_follow_the_same_paths_of_several_leaves() -> None:
     assert min(found[True], found[False]) > 20
 
 
+def test_both_read_the_same_bitmaps() -> None:
+    def signers(bitmap: bytes, size: int) -> list[int] | None:
+        try:
+            return standalone.signers_of(bitmap, size)
+        except standalone.Refusal:
+            return None
+
+    chance = random.Random("bitmaps")
+    cases = [(chance.randbytes(chance.randint(0, 5)), size) for size in range(1, 33) for _ in range(60)]
+    known = [voters(*case) for case in cases]
+    assert [signers(*case) for case in cases] == [None if one is None else list(one) for one in known]
+    assert {len(bitmap) for (bitmap, _), one in zip(cases, known, strict=True) if one} >= {1, 2, 3, 4}
+
+
+# -- parts of one file in another --------------------------------------------------------------------------------------
+
+
+def places(value: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401 - JSON
+    """Where the values of a file stand, but for single hashes and numbers deep within."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in inner:
+        yield (*path, step)
+        if len(path) < DEPTH:
+            yield from places(part, (*path, step))
+
+
+@pytest.mark.parametrize("name", files(7))
+def test_a_file_with_a_part_of_another_one_proves_nothing_else(name: str) -> None:
+    known, genesis = files(7), genesis_of(7)
+    honest = proved(known[name], genesis)
+    for path in places(json.loads(known[name])):
+        mine = at(known[name], path)
+        others = {
+            json.dumps(other): other for file in known.values() if (other := found_at(file, path)) != mine
+        }
+        for other in others.values():
+            made = put(known[name], path, other)
+            refused = by_the_page(made, genesis)
+            assert refused == by_parley(made, genesis)
+            # Left are other signers, and the file of a batch without the message that it had.
+            assert refused or made in known.values() or proved(made, genesis).items() <= honest.items()
+
+
+def proved(data: bytes, genesis: bytes) -> dict[str, str]:
+    shows = standalone.verify(data, genesis).shows
+    return {name: repr(value) for name, value in shows.items() if name != "signers"}
+
+
+def found_at(data: bytes, path: Path) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return at(data, path)
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
 # -- the verifier itself -----------------------------------------------------------------------------------------------
 
 
 def test_the_verifier_imports_nothing_but_the_standard_library() -> None:
-    tree = ast.parse(Path(standalone.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(pathlib.Path(standalone.__file__).read_text(encoding="utf-8"))
     named = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     named += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert {"json", "hashlib"} <= set(named)
@@ -303,7 +360,7 @@ def test_the_verifier_imports_nothing_but_the_standard_library() -> None:
     assert "importlib" not in named
 
 
-def test_the_verifier_runs_where_there_is_no_parley(tmp_path: Path) -> None:
+def test_the_verifier_runs_where_there_is_no_parley(tmp_path: pathlib.Path) -> None:
     genesis, file = tmp_path / "genesis.json", tmp_path / "proof.json"
     genesis.write_bytes(genesis_of(4))
     command = [sys.executable, "-I", "-S", standalone.__file__, str(genesis), str(file)]
