@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ from parley.client.errors import (
     ParleyError,
     Pruned,
     Refused,
+    UnknownTopic,
     Unsupported,
 )
 from parley.client.messages import Level
@@ -182,6 +183,7 @@ class StagedBroker:
             case Submit():
                 yield _numbered(self._receipted(question.batch), question.id)
             case Prove():
+                self._require_known(question.keys)
                 yield _numbered(ledger.proven(*question.keys), question.id)
             case ListKeys():
                 found = [key for key in ledger.entries(question.prefix) if key > question.after]
@@ -286,6 +288,13 @@ class StagedBroker:
         topic = self.stage.ledger.record(TOPICS, name)
         if topic is not None and start.incarnation < topic.created:
             raise NotFound("deleted and made anew")
+
+    def _require_known(self, keys: Sequence[bytes]) -> None:
+        """That there is no topic is not proved to anybody."""
+        ledger = self.stage.ledger
+        for key in keys:
+            if key.startswith(TOPICS.prefix()) and ledger.record(TOPICS, *TOPICS.unpack(key)) is None:
+                raise UnknownTopic(topic=TOPICS.unpack(key)[0], judged=ledger.height)
 
     def _require_reader(self, who: bytes, name: str, partition: int = 0) -> None:
         ledger = self.stage.ledger

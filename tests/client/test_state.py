@@ -26,9 +26,10 @@ from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, check_p
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.receipts import Subscribed
+from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
-from parley.net.messages import Answer, Listed, Proven, Question
+from parley.net.messages import Answer, Failure, Listed, Prove, Proven, Question
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 
@@ -83,7 +84,9 @@ async def test_entries_are_read_by_their_table(stage: Stage) -> None:
         topic = await client.entry(TOPICS, "notes")
         assert topic is not None
         assert (topic.name, topic.partitions) == ("notes", 3)
-        assert await client.entry(TOPICS, "nothing") is None
+        with pytest.raises(UnknownTopic):
+            await client.entry(TOPICS, "nothing")
+        assert await client.entry(SUBSCRIPTIONS, "notes", bytes(32), alice.key) is None
         heads = await client.entries(HEADS, "notes")
         assert [key for key, _ in heads] == [("notes", 0), ("notes", 1), ("notes", 2)]
         assert await client.entries(HEADS, "nothing") == []
@@ -123,6 +126,38 @@ async def test_a_list_is_joined_and_nothing_in_it_can_be_invented(stage: Stage) 
 
 
 @on_stage
+async def test_a_key_that_is_not_shown_does_not_hide_the_others_of_a_list(stage: Stage) -> None:
+    """A liar may list what does not exist, or what is hidden: brokers refuse to prove it, and all that is asked with it."""
+
+    def invent(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Listed):
+            return answer
+        return replace(answer, keys=(TOPICS.key("a"), *answer.keys, TOPICS.key("z")))
+
+    stage.ledger.topic("wards")
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = invent
+        assert [record.name for _, record in await client.entries(TOPICS)] == ["notes", "wards"]
+
+
+@on_stage
+async def test_brokers_that_are_behind_do_not_deny_a_topic(stage: Stage) -> None:
+    """The refusal has no proof, but it names the height: f+1 brokers that have not seen the topic yet prove nothing."""
+    behind = stage.ledger.height
+
+    def lag(question: Question, answer: Answer) -> Answer:
+        if isinstance(question, Prove) and TOPICS.key("wards") in question.keys:
+            return Failure.of(question.id, UnknownTopic(topic="wards", judged=behind))
+        return answer
+
+    async with stage.client(ADMIN, first=FIRST) as client:
+        await client.operate(creation("wards"))
+        stage[FIRST].lie = stage[SECOND].lie = lag
+        assert await client.entry(TOPICS, "wards") is not None
+    assert client.misbehaviour == ()
+
+
+@on_stage
 async def test_proof_files_are_written_at_every_level(stage: Stage) -> None:
     trust = stage.ledger.trust
     async with stage.client(ADMIN, verify="quorum") as client:
@@ -132,7 +167,8 @@ async def test_proof_files_are_written_at_every_level(stage: Stage) -> None:
         record = (await client.entry_proof(TOPICS, "wards")).check(trust, DATA_SHARD)
         assert isinstance(record, TopicRecord)
         assert record.subscribe == 'role == "nurse"'
-        assert (await client.entry_proof(TOPICS, "nothing")).check(trust, DATA_SHARD) is None
+        absent = await client.entry_proof(SUBSCRIPTIONS, "notes", bytes(32), ADMIN.key)
+        assert absent.check(trust, DATA_SHARD) is None
 
 
 @on_stage

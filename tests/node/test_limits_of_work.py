@@ -244,8 +244,15 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
             delivery = await alice.ask(question, net.Delivery)
             assert len(delivery.blocks) == 1
             assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
-            refused = await failure(alice, replace(question, id=71))
-            assert refused.code == Pruned.code
+            # Its subscription is cleared away with the topic, sooner or later: then that is all that it is shown.
+            alice.send(replace(question, id=71))
+            while (shown := await alice.receive(net.Failure | net.Head | net.Delivery)).id != 71:
+                pass  # what the first stream says meanwhile
+            if isinstance(shown, net.Head):
+                assert [entry.value for entry in shown.entries] == [None]
+            else:
+                assert isinstance(shown, net.Failure)
+                assert shown.code == Pruned.code
             assert (await admin.operate(CreateTopic("t", 1, Policy(), "", ""))).outcome == Done()
             refused = await failure(alice, replace(question, id=72))
             assert refused.code == NotFound.code
