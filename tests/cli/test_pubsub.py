@@ -292,16 +292,22 @@ def test_who_may_not_publish_is_told_the_rule(network: Network) -> None:
     topic = network.topic("guarded", "--publish", 'role == "nurse"', "--subscribe", 'org == "alpha"')
     refused = network.run("pub", topic, "x", code=ExitCode.DOES_NOT_HOLD)
     assert re.search(r'PermissionDenied: .*role == "nurse"', refused.err)
-    for words in (
-        ["fetch", topic],
-        ["sub", topic],
-        ["sub", topic, "--from", "earliest"],
-        ["read", topic, "0"],
-    ):
+    write_only = network.topic("write-only", "--subscribe", 'org == "alpha"')
+    for words in reading(write_only):
         refused = network.run(*words, who="bravo/bob", code=ExitCode.DOES_NOT_HOLD)
         assert re.search(r'PermissionDenied: .*org == "alpha"', refused.err)
-    refused = network.run("pub", topic, "x", who="bravo/bob", code=ExitCode.DOES_NOT_HOLD)
-    assert re.search(r'PermissionDenied: .*role == "nurse"', refused.err)
+
+
+def test_who_may_neither_publish_nor_subscribe_is_not_told_of_the_topic(network: Network) -> None:
+    topic = network.topic("unseen", "--publish", 'role == "nurse"', "--subscribe", 'org == "alpha"')
+    for words in (*reading(topic), ["pub", topic, "x"], ["topic", "describe", topic]):
+        refused = network.run(*words, who="bravo/bob", code=ExitCode.DOES_NOT_HOLD)
+        assert "UnknownTopic: " in refused.err
+        assert not re.search("nurse|alpha", refused.err)
+
+
+def reading(topic: str) -> tuple[list[str], ...]:
+    return ["fetch", topic], ["sub", topic], ["sub", topic, "--from", "earliest"], ["read", topic, "0"]
 
 
 def test_an_offset_that_does_not_exist_is_refused(network: Network) -> None:
