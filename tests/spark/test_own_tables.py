@@ -127,7 +127,16 @@ def test_a_module_has_a_table_of_its_own_of_what_took_effect() -> None:
     assert list(found[0]) == ["height", "position", "time", *names]
     assert [tuple(row[name] for name in names) for row in found] == [
         ("alpha/alice", ALICE.key, "remember", "alpha", "bread", 3, b"\x01\x02", None),
-        ("", ADMINS[ORGANISATIONS[1]].key, "remember", ORGANISATIONS[1], "bread", 5, b"", None),
+        (
+            f"administrator of {ORGANISATIONS[1]}",
+            ADMINS[ORGANISATIONS[1]].key,
+            "remember",
+            ORGANISATIONS[1],
+            "bread",
+            5,
+            b"",
+            None,
+        ),
     ]
 
 
