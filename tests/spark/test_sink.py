@@ -488,6 +488,26 @@ def test_several_topics_are_committed_each_for_itself_and_the_rest_on_repetition
     assert (texts(network, one), texts(network, two)) == (["a", "c"], ["b"])
 
 
+def test_the_option_topic_is_where_all_rows_go_whatever_their_column_says(network: LocalNetwork) -> None:
+    one, two = create_topic(network, "sink/named"), create_topic(network, "sink/in-the-column")
+    chosen = topic_options(network, one)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "a", "b", topic=[two, None])], 0)
+    assert (texts(network, one), texts(network, two)) == (["a", "b"], [])
+
+
+def test_a_letter_is_not_lost_if_the_driver_dies_between_the_topics(network: LocalNetwork) -> None:
+    """The repetition finds the rows committed; what was to be said of the others is still to come."""
+    topic, letters = create_topic(network, "sink/first"), create_topic(network, "sink/then-letters")
+    chosen = topic_options(network, topic, deadLetterTopic=letters)
+    whole = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
+    StreamWriter(chosen).commit([TaskMessage(0, whole.parts[:1])], 0)  # and then the driver was killed
+    assert (texts(network, topic), texts(network, letters)) == (["fine"], [])
+    again = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
+    StreamWriter(chosen).commit([again], 0)
+    assert texts(network, topic) == ["fine"]
+    assert sorted(json.loads(text)["key"] for text in texts(network, letters)) == ["b", "c"]
+
+
 def test_rows_that_cannot_be_published_may_be_told_of_in_a_topic(network: LocalNetwork) -> None:
     topic, letters = create_topic(network, "sink/checked"), create_topic(network, "sink/letters")
     with pytest.raises(BadRow, match="key 'b'"):

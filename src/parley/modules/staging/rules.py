@@ -125,7 +125,7 @@ def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posi
             raise _over(operation.stage, last)
         if is_repetition((operation.source, named), (last.source, last.digests)):
             return Duplicate(last.at)
-        raise _over(operation.stage, last, "repeated")
+        raise StageOver("repeated", stage=operation.stage, last=last.stage, height=last.at[0])
     topic = require(block, by, Action.PUBLISH, operation.topic)
     room = checking.check(block, client.key, topic, operation)
     if last is None:
@@ -184,8 +184,8 @@ def is_dropped(receipt: BatchReceipt, _place: int | None, store: KeyValue) -> bo
     return store.get(STAGED.place(receipt.digest)) is None
 
 
-def _over(stage: int, last: StageRecord, reason: str = "") -> StageOver:
-    return StageOver(reason, stage=stage, last=last.stage, height=last.at[0])
+def _over(stage: int, last: StageRecord) -> StageOver:
+    return StageOver(stage=stage, last=last.stage, height=last.at[0])
 
 
 def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, bytes]) -> None:
