@@ -1,23 +1,42 @@
-"""Blocks around a snapshot: of one branch, as far down as consensus reads, up to a header that makes the snapshot final."""
+"""The pieces of a snapshot: each node and entry in its place, blocks of one branch, and nothing that was not asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 from tests.consensus.chains import Committee
+from tests.replica.driver import MemoryStore
 
 from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import QC, Block
-from parley.ledger.layout import StoredBlock
-from parley.replica.fetching import BlocksFetch
-from parley.sync.messages import BlocksRequest, BlocksResponse, SnapshotOffer
+from parley.ledger import layout, state_map
+from parley.ledger.layout import StateNodes, StoredBlock
+from parley.replica.fetching import BlocksFetch, EntriesFetch, NodesFetch
+from parley.replica.snapshots import least
+from parley.sync.messages import (
+    BlocksRequest,
+    BlocksResponse,
+    EntriesRequest,
+    NodesRequest,
+    SnapshotEntries,
+    SnapshotNodes,
+    SnapshotOffer,
+)
+
+A = TypeVar("A")
 
 COMMITTEE = Committee()
 CHAIN = [COMMITTEE.genesis, *COMMITTEE.chain(*range(1, 12))]
 TIP = CHAIN[11]
 HEIGHT = TIP.header.executed_height
 OFFER = SnapshotOffer(TIP.header, COMMITTEE.qc(TIP), b"")
+
+
+# Two answers of half of these are long enough, so that more may come after the first.
+STATE = {b"key %d" % number: bytes(least() // 3) for number in range(8)}
+KEYS = sorted(STATE)
 
 
 def fetch(memory: int = 0) -> BlocksFetch:
@@ -29,10 +48,10 @@ def answer(blocks: Sequence[Block], qc: QC | None = None, target: bytes = TIP.id
     return BlocksResponse(target, tuple(map(StoredBlock.of, blocks)), certificate)
 
 
-def reason(action: Callable[[], object]) -> Reason:
-    with pytest.raises(Refused) as refused:
-        action()
-    return refused.value.reason
+def refused(take: Callable[[A], object], answered: A) -> Reason:
+    with pytest.raises(Refused) as refusal:
+        take(answered)
+    return refusal.value.reason
 
 
 def test_the_snapshot_of_these_tests_is_of_a_height_below_the_headers() -> None:
@@ -56,7 +75,7 @@ def test_blocks_of_a_second_answer_that_do_not_link_to_the_first_are_refused() -
     blocks = fetch()
     blocks.take(answer(CHAIN[5:7]))
     assert abandoned[1].height == 7
-    assert reason(lambda: blocks.take(answer(abandoned[1:]))) is Reason.BAD_ANSWER
+    assert refused(blocks.take, answer(abandoned[1:])) is Reason.BAD_ANSWER
     assert blocks.blocks == tuple(CHAIN[5:7])
 
 
@@ -89,7 +108,7 @@ def test_after_another_members_turn_begins_nothing_of_the_one_before_is_left() -
     ids=["another target", "later blocks", "earlier blocks", "no blocks"],
 )
 def test_what_was_not_asked_for_is_refused(unasked: BlocksResponse) -> None:
-    assert reason(lambda: fetch().take(unasked)) is Reason.UNSOLICITED
+    assert refused(fetch().take, unasked) is Reason.UNSOLICITED
 
 
 @pytest.mark.parametrize(("memory", "first"), [(0, 5), (3, 5), (5, 3), (8, 1), (100, 1)])
@@ -116,3 +135,92 @@ def test_blocks_from_further_down_are_fetched_where_views_failed() -> None:
     assert lower < line[height].header.executed_height
     blocks.take(answer(line[lower + 1 :], target=tip.id))
     assert blocks.done
+
+
+# -- nodes and entries -----------------------------------------------------------------------------------------------------
+
+
+def state_of(entries: dict[bytes, bytes]) -> tuple[SnapshotOffer, MemoryStore]:
+    """An offer of this state, and a store with the nodes of its map."""
+    root, nodes = state_map.update(StateNodes(MemoryStore()), entries)
+    stored = ((layout.state_node(path), node) for path, node in nodes.items() if node is not None)
+    header = COMMITTEE.block(executed_height=HEIGHT, state_root=root).header
+    return SnapshotOffer(header, OFFER.qc, b""), MemoryStore(stored)
+
+
+def entries_fetch() -> EntriesFetch:
+    return EntriesFetch(*state_of(STATE), leaves=len(STATE))
+
+
+def page(
+    keys: Sequence[bytes], after: bytes = b"", *, more: bool = False, height: int = HEIGHT
+) -> SnapshotEntries:
+    return SnapshotEntries(height, after, tuple((key, STATE[key]) for key in keys), more)
+
+
+def test_nodes_are_counted_and_written_as_they_come() -> None:
+    offer, source = state_of(STATE)
+    store = MemoryStore()
+    nodes = NodesFetch(offer, store)
+    while not nodes.done:
+        question = nodes.question()
+        found = tuple(state_map.standing(StateNodes(source), path) or b"" for path in question.paths)
+        for key, value in nodes.take(SnapshotNodes(HEIGHT, question.paths[0], found)):
+            assert value is not None
+            store.entries[key] = value
+    assert nodes.leaves == len(STATE)
+    assert store.entries == source.entries
+
+
+def test_nodes_that_were_not_asked_for_or_are_not_those_of_the_map_are_refused() -> None:
+    offer, source = state_of(STATE)
+    root = source.entries[layout.state_node(b"")]
+    nodes = NodesFetch(offer, MemoryStore())
+    assert nodes.question() == NodesRequest(HEIGHT, (b"",))
+    other_height, other_path = SnapshotNodes(HEIGHT + 1, b"", (root,)), SnapshotNodes(HEIGHT, b"\1", (root,))
+    for unasked in (other_height, other_path):
+        assert refused(nodes.take, unasked) is Reason.UNSOLICITED
+    for wrong in ((), (root, root), (b"",), (root[:-1] + bytes([root[-1] ^ 1]),)):
+        answered = SnapshotNodes(HEIGHT, b"", wrong)
+        assert refused(nodes.take, answered) is Reason.BAD_ANSWER
+    assert nodes.take(SnapshotNodes(HEIGHT, b"", (root,)))
+
+
+def test_entries_come_in_key_order_in_several_answers() -> None:
+    entries = entries_fetch()
+    entries.take(page(KEYS[:4], more=True))
+    assert (entries.done, entries.complete) == (False, False)
+    assert entries.question() == EntriesRequest(HEIGHT, KEYS[3])
+    entries.take(page(KEYS[4:], KEYS[3]))
+    assert (entries.done, entries.complete) == (True, True)
+
+
+def test_entries_of_another_question_are_not_taken() -> None:
+    entries = entries_fetch()
+    entries.take(page(KEYS[:4], more=True))
+    for unasked in (page(KEYS[4:]), page(KEYS[5:], KEYS[4]), page(KEYS[4:], KEYS[3], height=HEIGHT + 1)):
+        assert refused(entries.take, unasked) is Reason.UNSOLICITED
+    assert entries.question() == EntriesRequest(HEIGHT, KEYS[3])
+
+
+def test_little_of_the_state_with_more_to_come_is_refused() -> None:
+    """Entry by entry a liar could keep a joiner for ever."""
+    for few in ([], KEYS[:1], KEYS[:2]):
+        answered = page(few, more=True)
+        assert refused(entries_fetch().take, answered) is Reason.BAD_ANSWER
+    entries_fetch().take(page(KEYS[:3], more=True))
+
+
+def test_an_entry_that_comes_twice_or_backwards_or_is_not_of_the_state_is_refused() -> None:
+    repeated = page([*KEYS[:3], KEYS[2], *KEYS[4:]])
+    backwards = page([KEYS[1], KEYS[0], *KEYS[2:]])
+    foreign = SnapshotEntries(HEIGHT, b"", ((KEYS[0], b"another value"),), more=False)
+    for wrong in (repeated, backwards, foreign):
+        assert refused(entries_fetch().take, wrong) is Reason.BAD_ANSWER
+
+
+@pytest.mark.parametrize("missing", [0, 3, 7])
+def test_an_entry_that_was_left_out_shows_at_the_end(missing: int) -> None:
+    entries = entries_fetch()
+    entries.take(page(KEYS[:missing] + KEYS[missing + 1 :]))
+    assert (entries.done, entries.complete) == (True, False)

@@ -9,6 +9,7 @@ from parley.consensus.errors import Reason, Refused
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.mempool.pool import Limits, batch_digest
 from parley.replica import serving, wire
+from parley.replica.chain import Chain
 from parley.replica.ports import Effect, Send
 from parley.replica.serving import BATCHES_QUESTION, BLOCKS_QUESTION, BURST, RATE, Budget
 from parley.sim.counter import encode_batch
@@ -76,6 +77,16 @@ def test_blocks_are_sent_from_the_height_asked_for_up_to_the_target() -> None:
     assert certified is None
 
 
+def test_an_asker_that_has_some_of_the_uncommitted_blocks_gets_the_others() -> None:
+    cluster = Cluster().start().run(400)
+    member = cluster.members[0]
+    known = Chain(member.store).uncommitted
+    cluster.run_until(lambda: len(known()) == 2)
+    newest = max(known(), key=lambda block: block.view)
+    assert newest.height == member.replica.committed_height + 2
+    assert blocks_of(member, newest.id, newest.height - 1) == ([newest.height], None)
+
+
 def test_an_asker_that_is_ahead_gets_no_blocks() -> None:
     member = Cluster().start().run(100).members[0]
     assert blocks_of(member, bytes(32), 2**62 - 1) == ([], None)
@@ -111,6 +122,9 @@ def test_committed_blocks_that_wait_for_their_batches_are_sent_too() -> None:
     assert member.replica.executed_height < member.replica.committed_height
     heights, _ = blocks_of(member, bytes(32), 0)
     assert heights[: member.replica.committed_height] == list(range(1, member.replica.committed_height + 1))
+    above = member.replica.executed_height + 1
+    assert above < member.replica.committed_height
+    assert blocks_of(member, bytes(32), above)[0] == heights[above:]
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------------------
@@ -157,6 +171,7 @@ def answers_until_refused(member: Member, message: wire.WireMessage) -> list[lis
     """What it says until the asker has used up its budget; no time passes."""
     found: list[list[wire.WireMessage]] = []
     while not member.replica.counters[Reason.QUOTA]:
+        assert len(found) < 1_000, "it costs nothing"
         effects: list[Effect] = member.replica.receive(0, 2, wire.encode(message))
         found.append([wire.decode(effect.data) for effect in effects if isinstance(effect, Send)])
     return found
