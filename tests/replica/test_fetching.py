@@ -111,6 +111,24 @@ def test_what_was_not_asked_for_is_refused(unasked: BlocksResponse) -> None:
     assert refused(fetch().take, unasked) is Reason.UNSOLICITED
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        answer(CHAIN[5:], COMMITTEE.qc(CHAIN[10])),
+        answer(CHAIN[5:], COMMITTEE.qc(TIP, (0, 1))),
+        answer([*CHAIN[5:7], COMMITTEE.block(CHAIN[6], time=77), *CHAIN[8:]]),
+        answer([*CHAIN[5:11], COMMITTEE.block(CHAIN[10], shard=1)]),
+        answer([*CHAIN[5:11], Block(TIP.header, (bytes(32),))]),
+    ],
+    ids=["another certificate", "few signers", "a changed block", "another shard", "other batches"],
+)
+def test_blocks_that_are_no_certified_chain_are_refused(forged: BlocksResponse) -> None:
+    blocks = fetch()
+    with pytest.raises(Refused):
+        blocks.take(forged)
+    assert blocks.blocks == ()
+
+
 @pytest.mark.parametrize(("memory", "first"), [(0, 5), (3, 5), (5, 3), (8, 1), (100, 1)])
 def test_blocks_are_fetched_from_as_far_down_as_consensus_reads(memory: int, first: int) -> None:
     blocks = fetch(memory)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.replica.driver import Cluster, Committee, Member, batches
 
 from parley.consensus.errors import Reason, Refused
+from parley.consensus.types import Block
+from parley.ledger import layout
 from parley.mempool.messages import BatchesRequest, BatchMessage
 from parley.mempool.pool import Limits, batch_digest
 from parley.replica import serving, wire
@@ -85,6 +88,16 @@ def test_an_asker_that_has_some_of_the_uncommitted_blocks_gets_the_others() -> N
     newest = max(known(), key=lambda block: block.view)
     assert newest.height == member.replica.committed_height + 2
     assert blocks_of(member, newest.id, newest.height - 1) == ([newest.height], None)
+
+
+def test_an_uncommitted_block_that_is_on_disk_only_is_sent() -> None:
+    """Memory holds a limited number of them; one that is not there may turn out to be certified."""
+    member = Cluster().start().run(400).members[0]
+    newest = max(Chain(member.store).uncommitted(), key=lambda block: block.view)
+    other = Block(replace(newest.header, time=newest.header.time + 1), newest.batches)
+    assert blocks_of(member, other.id, newest.height - 1)[1] is not None
+    member.store.entries[layout.uncommitted(other.id)] = layout.encode(layout.StoredBlock.of(other))
+    assert blocks_of(member, other.id, newest.height - 1) == ([newest.height], None)
 
 
 def test_an_asker_that_is_ahead_gets_no_blocks() -> None:
