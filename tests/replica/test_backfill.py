@@ -7,14 +7,20 @@ import pytest
 from tests.replica.care import audit, care, carry, copied, fire_next, flipped, names
 from tests.replica.driver import Cluster, Member
 from tests.replica.test_caretaker import lie, tampering
+from tests.replica.test_erasure import retained
 
 from parley.application.keeping import Keeper
 from parley.application.machine import Machine
 from parley.applications import DATA_SHARD
+from parley.consensus.types import Block
+from parley.crypto import merkle
 from parley.crypto.encoding import u64
 from parley.ledger import layout
-from parley.replica import wire
+from parley.mempool.messages import BatchesRequest, BatchMessage
+from parley.replica import backfill, wire
+from parley.replica.chain import Mark
 from parley.replica.ports import Mounted
+from parley.replica.records import Sound
 from parley.sync.messages import Records, RecordsRequest
 
 KEPT = 8  # blocks below the snapshot that consensus needs
@@ -106,6 +112,131 @@ def test_what_was_left_of_an_older_life_is_replaced_if_it_is_wrong() -> None:
     member.store.entries.update(wrong)
     care(cluster, 0, lambda: is_filled(member))
     assert audit(member).first_fault is None
+
+
+def test_receipts_of_an_older_life_are_compared_with_the_history() -> None:
+    """All else of it is here, and they can be read, but they are other ones."""
+    cluster = copied()
+    member = cluster.members[0]
+    rest = {**dict(member.store.scan(b"c/")), **dict(member.store.scan(b"h/"))}
+    right = dict(member.store.scan(b"e/"))
+    joined(cluster, bodies=True)
+    wrong = [layout.decode_receipts(value) for value in right.values()]
+    forged = [layout.encode(tuple(leaf + b"\0" for leaf in leaves)) for leaves in wrong]
+    member.store.entries.update(rest)
+    member.store.entries.update(zip(right, forged, strict=True))
+    filling = member.replica._caretaker._backfill
+    trusted = member.replica._caretaker._memory.trusted()
+    list(filling.found_here(trusted))
+    highest = max(
+        height
+        for height in range(1, trusted.size + 1)
+        if layout.decode_receipts(right[layout.receipts(height)])
+    )
+    assert filling.heights()[0] == highest
+
+
+def test_a_record_that_an_answer_leaves_out_is_asked_for_again() -> None:
+    cluster = copied()
+    before = dict(cluster.members[0].store.entries)
+    member = joined(cluster, bodies=True)
+
+    def gap(message: object) -> object:
+        assert isinstance(message, Records)
+        return Records(message.size, message.records[:1] + message.records[2:])
+
+    tampering(cluster, {1, 2, 3}, gap)
+    care(cluster, 0, lambda: is_filled(member), steps=2_000)
+    assert not differs(member, before) - {key for key in before if key.startswith(b"r/")}
+
+
+def without_bodies(cluster: Cluster) -> set[bytes]:
+    """No batch reaches anybody; returns which were asked for."""
+    asked: set[bytes] = set()
+
+    def carries(_sender: int, _to: int, data: bytes) -> bool:
+        message = wire.decode(data)
+        if isinstance(message, BatchesRequest):
+            asked.update(message.digests)
+        return not isinstance(message, BatchMessage)
+
+    cluster.outbox.carries = carries
+    return asked
+
+
+def test_it_is_not_done_and_its_mark_stays_above_a_block_whose_bodies_are_missing() -> None:
+    cluster = copied()
+    before = dict(cluster.members[0].store.entries)
+    member = joined(cluster)
+    without_bodies(cluster)
+    caretaker_steps(cluster, 100)
+    mark = int.from_bytes(member.store.entries[layout.BACKFILL], "big")
+    blocks = {block.height: block for block in cluster.members[1].blocks()}
+    assert mark == 1 + max(height for height, block in blocks.items() if block.batches)
+    cluster.outbox.carries = lambda _sender, _to, _data: True
+    cluster.restart(0)
+    cluster.outbox.messages.clear()
+    care(cluster, 0, lambda: is_filled(member))
+    assert {key[:2] for key in differs(member, before)} <= {b"r/"}
+
+
+def test_a_batch_that_came_again_is_not_awaited_with_the_block_that_repeats_it() -> None:
+    """It had its place in an earlier block, whose time is over: nobody has its body any more."""
+    shard, over, _ = retained()
+    cluster, key = shard.cluster, layout.batch(over.digest)
+    cluster.members[1].store.entries |= {
+        key: over.body,
+        layout.waiting(over.digest): msgspec.msgpack.encode(Mark(1, 10**6, b"")),
+    }
+    cluster.restart(1)
+    cluster.run_until(lambda: sum(over.digest in b.batches for b in cluster.members[0].blocks()) == 2)
+    cluster.run_until(lambda: not any(key in member.store.entries for member in cluster.members))
+    filling = copied(shard)
+    member = joined(filling)
+    care(filling, 0, lambda: is_filled(member))
+    assert key not in member.store.entries
+
+
+def test_bodies_that_did_not_come_are_asked_for_again() -> None:
+    cluster = copied()
+    member = joined(cluster)
+    asked = without_bodies(cluster)
+    caretaker_steps(cluster, 100)
+    assert asked
+    caretaker = member.replica._caretaker
+    list(caretaker._backfill.settling())
+    assert not [block for block in caretaker._backfill.settling() if isinstance(block, Block)]
+    list(caretaker._backfill.ask_again())
+    again = [block for block in caretaker._backfill.settling() if isinstance(block, Block)]
+    assert {name for block in again for name in block.batches} <= asked
+    assert again
+
+
+def test_few_blocks_wait_for_their_bodies_and_bodies_of_fewer_are_asked_for_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backfill, "WINDOW", 6)
+    monkeypatch.setattr(backfill, "FETCHES", 2)
+    cluster = copied()
+    member = joined(cluster)
+    asked = without_bodies(cluster)
+    caretaker_steps(cluster, 200)
+    filling = member.replica._caretaker._backfill
+    assert 0 < len(filling._waiting) <= 6
+    newest = [block for block in cluster.members[1].blocks() if block.batches][::-1]
+    assert asked
+    assert asked <= {name for block in newest[:2] for name in block.batches}
+    assert len(newest) > 4
+
+
+def test_nothing_is_asked_for_before_the_last_answer_is_taken() -> None:
+    cluster = copied()
+    member = joined(cluster)
+    filling = member.replica._caretaker._backfill
+    assert filling.heights()
+    block = member.blocks()[-1]
+    filling.arrived([Sound(block, (), merkle.Proof(0, 1, ()), b"")])
+    assert filling.heights() == ()
 
 
 def test_liars_are_passed_over() -> None:

@@ -283,6 +283,16 @@ def test_a_diverged_replica_reports_it_and_comes_back_by_itself_without_a_vote_i
     assert not application.times
 
 
+def test_a_replica_that_gives_its_state_up_has_noted_it_on_the_disk_before_it_ends() -> None:
+    """Or it could begin again, and vote, on what it knows to be wrong."""
+    network = Network(applications={ME: counting(Miscounting(1))})
+    network.run_until(lambda: bool(network.me.restarts))
+    writes = [effect for effect in network.me.history if isinstance(effect, Write)]
+    marked = next(write for write in writes if layout.JOINING in dict(write.entries))
+    assert marked.sync
+    assert network.me.history.index(marked) < network.me.history.index(network.me.restarts[0])
+
+
 def test_a_changed_entry_of_the_state_is_noticed_and_the_state_fetched_again() -> None:
     network = Network()
     network.load()

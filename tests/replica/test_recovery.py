@@ -12,7 +12,7 @@ from tests.replica.driver import Cluster, Committee, Member, MemoryStore, agree,
 
 from parley.consensus.committee import quorum
 from parley.consensus.errors import Reason, Refused
-from parley.consensus.types import QC, Block, Certificates, Proposal, Timeout, Vote, genesis_qc
+from parley.consensus.types import QC, TC, Block, Certificates, Proposal, Timeout, Vote, genesis_qc
 from parley.consensus.verify import Verifier
 from parley.replica import recovery, wire
 from parley.replica.beginning import provision
@@ -524,6 +524,9 @@ def test_what_does_not_count() -> None:
     assert refusal(lambda: asking.answer(2, good, b"an earlier life.")) is Reason.UNSOLICITED
     assert refusal(lambda: asking.answer(2, replace(good, view=good.view + 1))) is Reason.BAD_SIGNATURE
     assert refusal(lambda: asking.answer(2, replace(good, epoch=1))) is Reason.WRONG_EPOCH
+    claimed = TC(0, 1_000_000, (0,) * 3, good.votes)  # it would put off the end for ever
+    forged = RecoveryAnswer(NONCE, good, claimed)
+    assert refusal(lambda: asking.recovery.receive(2, forged)) is Reason.BAD_SIGNATURE
     assert asking.safe_from() is None
 
 
