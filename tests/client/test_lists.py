@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN
+from tests.client.ledger import note
 from tests.client.stage import Lie, Stage, on_stage
 
 from parley.client import state
-from parley.client.errors import Busy, PermissionDenied
+from parley.client.errors import Busy, ParleyError, PermissionDenied
 from parley.client.history import common_prefix
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import (
@@ -219,3 +220,49 @@ async def test_proofs_of_misbehaviour_that_never_come_are_not_waited_for(stage: 
         stage[FIRST].lie = more
         assert await client.evidence() == []
         assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+
+
+@on_stage
+async def test_the_body_of_another_batch_is_not_taken_for_the_one_that_was_asked_for(stage: Stage) -> None:
+    """It is whole, and signed by its publisher."""
+    alice = stage.registered("alice")
+    bodies = [stage.ledger.publication(alice, "notes", note(text)) for text in ("one", "two")]
+    stage.apply(*bodies)
+    height = stage.ledger.height
+
+    def swapped(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Blocks):
+            return answer
+        blocks = tuple(replace(one, bodies=one.bodies[::-1]) for one in answer.blocks)
+        return replace(answer, blocks=blocks)
+
+    async with stage.client(stage.known(ADMIN), first=FIRST) as client:
+        stage[FIRST].lie = swapped
+        (block,) = await client.blocks(height)
+        assert block.bodies == tuple(one.body for one in bodies)
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+
+
+@on_stage
+async def test_a_client_that_trusts_its_own_organisation_asks_nobody_else(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice"), verify="trusted", patience=0.5) as client:
+        assert client._quorum.candidates() == [FIRST]
+        await stage[FIRST].stop()
+        with pytest.raises(ParleyError):
+            await client.entry(TOPICS, "notes")
+    assert {broker.name for broker in stage.brokers if broker.asked} == {FIRST}
+
+
+@on_stage
+async def test_where_answers_are_compared_one_broker_is_not_believed(stage: Stage) -> None:
+    def none(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Proven):
+            return answer
+        return replace(answer, entries=tuple(replace(entry, value=None) for entry in answer.entries))
+
+    stage[FIRST].lie = none
+    async with stage.client(stage.registered("alice"), first=FIRST, verify="quorum") as client:
+        assert await client.entry(TOPICS, "notes") is not None

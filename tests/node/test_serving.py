@@ -193,6 +193,16 @@ async def test_every_certified_header_is_shown_as_soon_as_it_is_there(world: Wor
         world.publish("more")
 
 
+def test_a_broker_that_has_executed_nothing_has_nothing_to_show(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.feed.certified(desk.made.anchor())
+    with pytest.raises(NotReady):
+        desk.ledger.view()
+    desk.made.apply()
+    desk.certify()
+    assert desk.ledger.view().height == 1
+
+
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
