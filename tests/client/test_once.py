@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from tests.client.stage import Stage, on_stage
 from tests.client.test_publishing import FIRST, failing, published
 
 from parley.client import sequences
+from parley.client.compose import MAX_CONTENT, Composer
 from parley.client.errors import NotStaged, ParleyError, UnknownClient, UnknownTopic
 from parley.client.sequences import MAX_EXTRA, VALID
 from parley.model.batches import Batch, BatchHeader
@@ -106,6 +108,14 @@ async def test_a_late_answer_to_what_was_signed_again_since_decides_nothing(stag
     everywhere = {one for broker in stage.brokers for one in broker.batches}
     assert everywhere == {body, sent}
     assert published(stage) == [b"one"]
+
+
+def test_no_two_messages_have_the_same_salt() -> None:
+    """Or equal messages of a batch could be told by their hashes, also by those who may not read them."""
+    composer = Composer(key=None, tags=None, headers=None, rule="", rng=os.urandom)
+    messages = [one for group in composer.groups([b"yes"] * 50, lambda: 20, MAX_CONTENT) for one in group]
+    assert len(messages) == 50
+    assert len({one.leaf() for one in messages}) == 50
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------

@@ -247,6 +247,19 @@ def test_a_job_that_never_ends_is_named_while_it_goes_on() -> None:
     assert lines.said[0][1]["at"] == "compare (derived.py:34)"
 
 
+def test_a_job_that_goes_on_after_one_inside_it_is_named_again() -> None:
+    clock, lines = Clock(), Lines()
+    holding = held(clock, lines)
+
+    def endless() -> None:
+        holding.run(DISK, "the store", lambda: clock.passes(1))
+        clock.passes(2_500)
+        holding.stuck(1, "")
+
+    holding.run(MESSAGE, "1 Proposal", endless)
+    assert (lines.said[0][1]["job"], lines.said[0][1]["what"]) == (MESSAGE, "1 Proposal")
+
+
 def test_every_job_of_the_caretaker_has_a_name() -> None:
     assert {"scrub", "erasure", "repair", "rebuild", "backfill"} < set(JOBS)
 

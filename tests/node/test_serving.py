@@ -382,6 +382,21 @@ async def test_who_asks_more_than_it_may_is_answered_later(world: World, guest: 
 
 
 @serving()
+async def test_what_is_pushed_waits_for_debts_as_well(world: World, guest: Guest) -> None:
+    """It comes by itself, without a question that would have to be paid for."""
+    assert isinstance(await guest.ask(world.stream(5)), Head)
+    limits = world.desk.limits
+    world.desk.account(world.alice).bytes.charge(limits.bytes_per_second + limits.bytes_per_second // 4, 0)
+    world.publish("one")
+    pushed = asyncio.create_task(guest.receive())
+    async with world.desk.guest(world.anna) as other:
+        await other.settle()
+    assert not pushed.done()
+    world.desk.ticks += 2_000
+    assert shown([await pushed]) == ["one"]
+
+
+@serving()
 async def test_noise_ends_the_connection_and_keeps_its_sender_out_for_a_while(
     world: World, guest: Guest
 ) -> None:
