@@ -14,6 +14,7 @@ from tests.client.ledger import note
 from tests.client.stage import Lie, Stage, on_stage
 
 from parley.client import state
+from parley.client.client import Client
 from parley.client.errors import Busy, ParleyError, PermissionDenied
 from parley.client.history import common_prefix
 from parley.modules.topics.tables import HEADS, TOPICS
@@ -33,6 +34,10 @@ FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 SOON = 15.0
 
 
+def liars(client: Client) -> list[str]:
+    return [lie.broker for lie in client.misbehaviour]
+
+
 def refusing(code: str) -> Lie:
     return lambda question, answer: (
         Failure(question.id, code, "so it says", ()) if isinstance(question, ListKeys) else answer
@@ -47,7 +52,7 @@ async def topics(stage: Stage) -> tuple[list[str], list[str]]:
     """What a client finds that asks the first broker first, and the brokers that it calls liars."""
     async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
         found = await client.entries(TOPICS)
-        return [name for (name,), _ in found], [lie.broker for lie in client.misbehaviour]
+        return [name for (name,), _ in found], liars(client)
 
 
 @on_stage
@@ -114,7 +119,7 @@ async def test_a_list_holds_only_what_was_asked_for(stage: Stage) -> None:
     stage[FIRST].lie = more
     async with stage.client(stage.known(ADMIN), first=FIRST) as client:
         assert [key for key, _ in await client.entries(HEADS, "notes")] == [("notes", at) for at in range(3)]
-        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        assert liars(client) == [FIRST]
 
 
 @on_stage
@@ -125,7 +130,7 @@ async def test_an_answer_to_another_question_is_a_lie(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         stage[FIRST].lie = other
         assert await client.entry(TOPICS, "notes") is not None
-        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        assert liars(client) == [FIRST]
         assert client._quorum.candidates()[-1] == FIRST, "liars are asked last"
 
 
@@ -201,14 +206,14 @@ async def test_a_block_that_was_seen_is_not_hidden_by_an_old_header(stage: Stage
 
         stage[FIRST].lie = behind
         assert [block.height for block in await client.blocks(height)] == [height]
-        assert client.misbehaviour == ()
+        assert liars(client) == []
 
         def nothing(_: Question, answer: Answer) -> Answer:
             return replace(answer, blocks=(), history=None) if isinstance(answer, Blocks) else answer
 
         stage[FIRST].lie = nothing
         assert [block.height for block in await client.blocks(height)] == [height]
-        assert [lie.broker for lie in client.misbehaviour] == [FIRST], "its own header covers the block"
+        assert liars(client) == [FIRST], "its own header covers the block"
 
 
 @on_stage
@@ -219,7 +224,7 @@ async def test_proofs_of_misbehaviour_that_never_come_are_not_waited_for(stage: 
     async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
         stage[FIRST].lie = more
         assert await client.evidence() == []
-        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        assert liars(client) == [FIRST]
 
 
 @on_stage
@@ -240,7 +245,7 @@ async def test_the_body_of_another_batch_is_not_taken_for_the_one_that_was_asked
         stage[FIRST].lie = swapped
         (block,) = await client.blocks(height)
         assert block.bodies == tuple(one.body for one in bodies)
-        assert [lie.broker for lie in client.misbehaviour] == [FIRST]
+        assert liars(client) == [FIRST]
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.application.world import ADMIN, actor
 from tests.client.columns import checked_both_ways, packed
 from tests.client.ledger import Ledger, believe, note
-from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
+from tests.client.stage import TIMEOUTS, Stage, on_stage, on_stage_with
 from tests.client.test_reading import publish as publish_plain
 from tests.client.test_subscribing import following, take, texts
 from tests.client.test_subscribing import publish as publish_to_subscribers
@@ -40,7 +40,7 @@ SOON = 15.0
 PATIENT = replace(TIMEOUTS, ack=600_000)
 
 
-def saying(refused: str, *, proves: bool = True) -> Lie:
+def saying(refused: str, *, proves: bool = True) -> Callable[[Asked, Answer], Answer]:
     """Refuses whatever is read, and does not prove it if it is told so."""
 
     def lie(question: Asked, answer: Answer) -> Answer:
@@ -259,9 +259,11 @@ def test_what_is_not_so_any_more_is_not_believed(look: Look, learns: bool, tmp_p
 
     async def play(stage: Stage) -> None:
         publish_plain(stage)
-        then, now, really = await _then_and_now(
-            stage, look, lambda: publish_plain(stage, "new") and None, learns=learns
-        )
+
+        def change() -> None:
+            publish_plain(stage, "new")
+
+        then, now, really = await _then_and_now(stage, look, change, learns=learns)
         assert then != now == really
 
     on_stage(play)(tmp_path)  # type: ignore[arg-type]
