@@ -120,6 +120,15 @@ def test_the_address_of_each_broker_has_places_that_no_other_can_take() -> None:
     assert guests.ended["10.0.0.2"] == 0
 
 
+def test_beyond_its_own_places_the_address_of_a_broker_shares_those_of_all() -> None:
+    at_the_door = door(**{BROKER.replace(".", "_"): 1})
+    guests = Guests(at_the_door)
+    assert guests.come(BROKER, HANDSHAKES_PER_BROKER) == HANDSHAKES_PER_BROKER
+    assert at_the_door._crowd.count == 0
+    assert guests.come(BROKER, 5) == 5
+    assert at_the_door._crowd.count == 5
+
+
 def test_who_is_known_needs_no_place_of_a_newcomer() -> None:
     guests = Guests(door())
     guests.come("10.0.0.1", HANDSHAKES)
