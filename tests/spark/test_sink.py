@@ -366,8 +366,16 @@ def row_sum(*batches: pa.RecordBatch, rule: str = "") -> bytes:
 
 
 def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_tasks_and_salts() -> None:
-    tagged = {"tags": [{"a": 1}, {"a": 2}], "key": ["k", None], "partition": [None, 1]}
+    tagged: dict[str, list[object]] = {
+        "tags": [{"a": 1}, {"a": 2}],
+        "key": ["k", None],
+        "partition": [None, 1],
+    }
     there = row_sum(rows("x", "y", **tagged))
+
+    def changed(**more: list[object]) -> bytes:
+        return row_sum(rows("x", "y", **(tagged | more)))
+
     back = {name: column[::-1] for name, column in tagged.items()}
     assert there == row_sum(rows("y", "x", **back))
     assert row_sum(rows("x", "y", "x")) == row_sum(rows("x"), rows("x", "y")) == row_sum(rows("x", "x", "y"))
@@ -379,11 +387,11 @@ def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_ta
         row_sum(rows("x", "x")),
         row_sum(rows("y", "y")),  # pairs cancel each other where hashes are combined by XOR
         row_sum(rows("x", "x", "y")),
-        row_sum(rows("x", "y", **{**tagged, "tags": [{"a": 1}, {"a": 3}]})),
-        row_sum(rows("x", "y", **{**tagged, "tags": [{"a": "1"}, {"a": "2"}]})),
-        row_sum(rows("x", "y", **{**tagged, "key": ["l", None]})),
-        row_sum(rows("x", "y", **{**tagged, "partition": [None, 0]})),
-        row_sum(rows("x", "y", **{**tagged, "partition": [0, 1]})),
+        changed(tags=[{"a": 1}, {"a": 3}]),
+        changed(tags=[{"a": "1"}, {"a": "2"}]),
+        changed(key=["l", None]),
+        changed(partition=[None, 0]),
+        changed(partition=[0, 1]),
         row_sum(rows("x", "y", **tagged), rule='role == "nurse"'),
     ]
     assert len(set(different)) == len(different)
