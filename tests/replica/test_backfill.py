@@ -212,21 +212,25 @@ def test_bodies_that_did_not_come_are_asked_for_again() -> None:
     assert again
 
 
-def test_few_blocks_wait_for_their_bodies_and_bodies_of_fewer_are_asked_for_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_blocks_wait_for_their_bodies_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "WINDOW", 6)
-    monkeypatch.setattr(backfill, "FETCHES", 2)
     cluster = copied()
     member = joined(cluster)
+    without_bodies(cluster)
+    caretaker_steps(cluster, 200)
+    assert 0 < len(member.replica._caretaker._backfill._waiting) <= 6
+
+
+def test_bodies_of_few_blocks_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "FETCHES", 2)
+    cluster = copied()
+    joined(cluster)
     asked = without_bodies(cluster)
     caretaker_steps(cluster, 200)
-    filling = member.replica._caretaker._backfill
-    assert 0 < len(filling._waiting) <= 6
     newest = [block for block in cluster.members[1].blocks() if block.batches][::-1]
+    assert len(newest) > 4
     assert asked
     assert asked <= {name for block in newest[:2] for name in block.batches}
-    assert len(newest) > 4
 
 
 def test_nothing_is_asked_for_before_the_last_answer_is_taken() -> None:
