@@ -33,9 +33,10 @@ def history(height: int = HEIGHT) -> MountainRange:
     return made
 
 
-def named(height: int = HEIGHT, **fields: object) -> Block:
+def named(executed_height: int = HEIGHT, **fields: object) -> Block:
     """A block whose header names the state of this height."""
-    return COMMITTEE.block(executed_height=height, history_root=history(height).root(), **fields)  # type: ignore[arg-type]
+    root = history(executed_height).root()
+    return COMMITTEE.block(executed_height=executed_height, history_root=root, **fields)  # type: ignore[arg-type]
 
 
 def offered(block: Block, shown: MountainRange | None = None, qc: QC | None = None) -> SnapshotOffer:
@@ -67,7 +68,7 @@ def test_an_offer_with_the_header_of_a_quorum_and_its_history_is_taken() -> None
 def test_a_header_of_something_else_is_refused_although_a_quorum_signed_it(
     fields: dict[str, object], expected: Reason
 ) -> None:
-    assert refusal(offered(named(**fields))) is expected
+    assert refusal(offered(named(HEIGHT, **fields))) is expected
 
 
 def test_the_certificate_of_another_block_or_view_is_refused() -> None:
