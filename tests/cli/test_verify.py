@@ -354,13 +354,17 @@ def test_a_receipt_that_says_something_else_than_the_signed_operation_proves_not
         ({"not_after": 1}, "may not be applied at height"),
         ({"not_after": 10**6}, "may not be applied at height"),
         ({"kind": PUBLISH}, "is not that of one operation"),
+        ({"topic": "demo"}, "is not that of one operation"),
+        ({"partition": 1}, "is not that of one operation"),
+        ({"count": 2}, "is not that of one operation"),
     ],
-    ids=["expired", "too far ahead", "publication"],
+    ids=["expired", "too far ahead", "publication", "in a topic", "in a partition", "two"],
 )
 def test_an_operation_that_could_not_be_applied_there_is_not_proved(
     signed: dict[str, object], reason: str
 ) -> None:
-    ledger, data = _beside_others(ALTER, signed=signed)
+    said = {name: value for name, value in signed.items() if name in BatchReceipt.__struct_fields__}
+    ledger, data = _beside_others(ALTER, signed=signed, forged=said)
     verdict, _ = judge(data, ledger.genesis, "genesis.json")
     assert not verdict.valid
     assert reason in str(verdict.reason)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha512
 
 from msgspec.msgpack import decode
 from msgspec.structs import replace
 from tests.application.world import actor
-from tests.verifier.forgeries import Forged, as_json, put
+from tests.verifier.forgeries import GROUP_ORDER, Forged, as_json, b64, put
 from tests.verifier.networks import Network
 from tests.verifier.stories import ALICE, Story
 
@@ -16,12 +17,13 @@ from parley.applications import DATA_SHARD
 from parley.client.proofs import OperationProof, encode_proof
 from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
+from parley.crypto.encoding import enc
 from parley.ledger import state_map
 from parley.ledger.proofs import Anchor, BlockProof, history_leaf_of
 from parley.model import leaves as leaf_tree
 from parley.model.batches import CONTROL, Batch, BatchHeader, Message, sign_batch
 from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
-from parley.modules.publishing.proof import MessageProof, PublicationProof
+from parley.modules.publishing.proof import MessageProof, PublicationProof, decode_publication
 
 
 class Liars:
@@ -97,6 +99,8 @@ class Liars:
             yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"
         other = self.signed(honest, actor("mallory").secret)
         yield "signed-by-another", "a batch that another key signed", other, "signature"
+        for what, about, made in self.small_order(honest):
+            yield f"small-order-{what}", about, made, "signature"
         other = self.signed(honest, chain=bytes(32))
         yield "batch-chain-signed", "a batch that was signed for another chain", other, "signature"
         other = self.signed(honest, kind=CONTROL)
@@ -127,17 +131,44 @@ class Liars:
         ):
             yield name, about, self.signed(honest, message=replace(said, header=header)), "message"
 
+    def small_order(self, honest: PublicationProof) -> Iterator[tuple[str, str, bytes]]:
+        """Signatures that fulfil the equation, with a point of small order as the key or as the commitment."""
+        one, base = (
+            (1).to_bytes(32, "little"),
+            b"\x58" + b"\x66" * 31,
+        )  # the neutral element and the base point
+        made = self.signed(honest, publisher=one)
+        receipt = replace(_receipt(decode_publication(made)), publisher=one)
+        file = self.told(decode_publication(made), encode_leaf(receipt))
+        yield (
+            "key",
+            "a publisher whose key is the neutral element",
+            put(file, ("signature",), b64(base + one)),
+        )
+        (leaf,) = honest.receipt.leaves
+        message = enc(b"PSB1/sig/batch", honest.batch.chain, _receipt(honest).digest)
+        k = int.from_bytes(sha512(one + ALICE.key + message).digest(), "little")
+        secret = int.from_bytes(sha512(ALICE.secret.seed()).digest()[:32], "little")
+        secret = secret & (1 << 254) - 8 | 1 << 254
+        scalar = (k * secret % GROUP_ORDER).to_bytes(32, "little")
+        file = self.told(honest, leaf)
+        yield (
+            "commitment",
+            "a signature whose R is the neutral element",
+            put(file, ("signature",), b64(one + scalar)),
+        )
+
     def operated(
         self,
         honest: OperationProof,
         payload: bytes | None = None,
-        not_after: int | None = None,
         said: Mapping[str, object] | None = None,
+        **signed: object,
     ) -> bytes:
         """An operation that its client signed otherwise, and a receipt that names it, with other fields."""
-        message, batch = honest.message, honest.batch
+        message = honest.message
         message = replace(message, payload=message.payload if payload is None else payload)
-        batch = replace(batch, not_after=batch.not_after if not_after is None else not_after)
+        batch: BatchHeader = replace(honest.batch, **signed)
         digest, body = sign_batch(batch, (message,), ALICE.secret)
         receipt = replace(_receipt(honest), digest=digest, **(said or {}))
         proof, anchor = self.shown(honest.receipt, [encode_leaf(receipt)])
@@ -149,9 +180,20 @@ class Liars:
     def operations(self, honest: OperationProof) -> Forged:
         name, payload, height = honest.operation.encode(), honest.message.payload, honest.height
         form = payload.replace(bytes([0xA0 + len(name)]) + name, bytes([0xD9, len(name)]) + name)
-        for what, changed in (("form", form), ("more", payload + b"\0"), ("text", b"\xa1x")):
+        for what, about, changed in (
+            ("form", "a longer form of the operation's name", form),
+            ("more", "a byte after the operation", payload + b"\0"),
+            ("text", "an operation that is no array", b"\xa1x"),
+            ("unknown", "an operation that there is not", b"\x91\xa4stop"),
+            ("deep", "an operation that is nested deeply", b"\x92\xacdelete_topic" + b"\x91" * 99 + b"\xc0"),
+        ):
             made = self.operated(honest, payload=changed)
-            yield f"operation-{what}", "an operation that is not canonical", made, "operation"
+            yield f"operation-{what}", about, made, "operation"
+        said: dict[str, object]
+        for said in ({"topic": "wards/er"}, {"partition": 1}, {"count": 2}):
+            (field,) = said
+            made = self.operated(honest, said=said, **said)
+            yield f"control-{field}", f"an operation in a batch with another {field}", made, "receipt"
         for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
             changed = self.operated(honest, said={field: value})
             yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"

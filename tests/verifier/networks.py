@@ -181,6 +181,12 @@ class Network:
             DATA_SHARD.decode_operation(message.payload),
         )
 
+    def first(self, table: Table[R, *K]) -> tuple[*K]:
+        """The key of the first entry of a table in the newest state."""
+        start = layout.state(table.prefix())
+        key, _ = next(self.store.scan(start))
+        return table.unpack(table.prefix() + key.removeprefix(start))
+
     def entry(self, table: Table[R, *K], *key: *K) -> EntryProof:
         """Of an entry of the newest state, or of there being none."""
         anchor = self.anchors()[-1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.application.world import ADMIN, Signed, actor, registration
 from tests.verifier.networks import Network
 
+from parley.application.expiry import EXPIRY
 from parley.applications import DATA_SHARD
 from parley.client.proofs import Proof
 from parley.crypto.hashing import digest
@@ -24,7 +26,21 @@ from parley.modules.topics.tables import HEADS, TOPICS
 
 ALICE = actor("alice")
 NURSES = parse_rule('org in ["hospital-a", "hospital-b"] and role == "nurse"').text
+FOREIGN = parse_rule('station == "Straße 3 – 日本 🩺"').text
 ROUNDS_OF_A_FAILED_VIEW = 300
+
+
+TWINNED = 4  # nibbles
+
+
+def nibbles(topic: str) -> str:
+    """The place of a topic's entry in the state."""
+    return digest("state/key", TOPICS.key(topic)).hex()
+
+
+def shared(one: str, other: str) -> int:
+    """How many nibbles two places have in common at their beginning."""
+    return next(at for at in range(len(one)) if one[at] != other[at])
 
 
 class Valid(NamedTuple):
@@ -62,6 +78,7 @@ class Story:
         self.refused = make.control(ALICE, DeleteTopic("wards/er"))
         self.strange = make.control(actor("stranger"), RevokeClient("alice"))
         network.order(self.refused, self.strange)
+        self.name_a_twin()
         self.late = self.fail_a_view() if brokers > 1 else None
 
     def publish(self) -> None:
@@ -80,8 +97,21 @@ class Story:
             said(b"", NURSES),
             partition=1,
         )
+        spoken_of = MessageHeader(
+            tags=sorted_pairs({"station": "Straße 3 – 日本 🩺"}), headers=(("für", "é".encode()),)
+        )
+        self.foreign = publication(ALICE, "wards/er", spoken("Grüße 日本 🩺".encode(), spoken_of, FOREIGN))
         self.many = publication(ALICE, "wards/er", *[said(b"%d" % at, n=at) for at in range(40)])
-        self.network.order(self.plain, self.odd, self.ruled, self.many)
+        self.network.order(self.plain, self.odd, self.ruled, self.foreign, self.many)
+
+    def name_a_twin(self) -> None:
+        """Two topics whose places in the state share four nibbles, so that branches above them have one child."""
+        make, place = self.network.maker, nibbles("wards/er")
+        names = (f"wards/{number}" for number in itertools.count())
+        self.twin = next(name for name in names if nibbles(name)[:TWINNED] == place[:TWINNED])
+        names = (f"wards/{number}" for number in itertools.count())
+        self.no_twin = next(name for name in names if shared(nibbles(name), place) == TWINNED - 1)
+        self.network.order(make.control(ADMIN, CreateTopic(self.twin, 1, Policy(), "", "")))
 
     def stage(self) -> None:
         make = self.network.maker
@@ -123,6 +153,9 @@ class Story:
         yield Valid("ruled", "a message with an access rule, in partition 1", show(self.ruled, 0))
         yield Valid("open", "a message without a rule, of the same batch", show(self.ruled, 1))
         yield Valid("empty", "an empty payload under a rule", show(self.ruled, 2))
+        yield Valid(
+            "foreign", "text beyond ASCII in the payload, tags, headers and rule", show(self.foreign, 0)
+        )
         for at, about in ((0, "first"), (15, "last of the first group"), (16, "first of the second group")):
             yield Valid(
                 f"many-{at}", f"a message of a batch of 40: {about}", show(self.many, at, anchor=last)
@@ -152,6 +185,13 @@ class Story:
         yield Valid("topic", "an entry with a text as its key", prove(TOPICS, "wards/er"))
         yield Valid("head", "an entry with a text and a number as its key", prove(HEADS, "wards/er", 1))
         yield Valid("client", "an entry with a public key as its key", prove(CLIENTS, ALICE.key))
+        listed = self.network.first(EXPIRY)
+        yield Valid(
+            "expiry", "an entry with a number of 8 bytes and the rest as its key", prove(EXPIRY, *listed)
+        )
+        twin, lone = prove(TOPICS, self.twin), prove(TOPICS, self.no_twin)
+        yield Valid("one-child", "an entry below branches that have one child", twin)
+        yield Valid("absent-one-child", "no such entry: the branch has one child, which is another", lone)
         absent = [prove(TOPICS, f"none-{at}") for at in range(64)]
         other = next(one for one in absent if one.entry.proof.other is not None)
         nothing = next(one for one in absent if one.entry.proof.other is None)

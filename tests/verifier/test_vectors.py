@@ -134,6 +134,10 @@ def test_the_vectors_hold_what_the_page_says_of_them() -> None:
         assert not shown[brokers, "open"]["rule"]
         assert shown[brokers, "refused"]["code"] == "PermissionDenied"
         assert not shown[brokers, "absent"]["found"]
+        assert 2 in levels_of(proofs[brokers, "one-child"]), (
+            "the bitmap of a branch with one child, and no more"
+        )
+        assert not proofs[brokers, "foreign"].message.message.rule.isascii()
     refused = Counter(one["refusal"] for brokers in vectors.SIZES for one in loaded(brokers)["invalid"])
     assert refused.keys() == REASONS.keys(), "every check has files that only it refuses"
 
@@ -144,6 +148,23 @@ def decoded(brokers: int, name: str) -> Proof:
 
 def receipts_of(proof: Any) -> int:  # noqa: ANN401 - of a publication
     return int(proof.receipt.receipts.size)
+
+
+def levels_of(proof: Any) -> list[int]:  # noqa: ANN401 - of an entry
+    return [len(level) for level in proof.entry.proof.levels]
+
+
+def test_the_points_of_small_order_in_the_vectors_fulfil_the_equation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that a verifier that does not look for them accepts these files, and learns that it must."""
+    monkeypatch.setattr(standalone, "is_neutral", lambda _point: False)
+    monkeypatch.setattr(standalone, "is_signed", standalone.is_signed.__wrapped__)
+    found = [one for one in loaded(4)["invalid"] if "small-order" in one["name"]]
+    assert len(found) == 2
+    for one in found:
+        data = vectors.spliced(files(4)[one["base"]], one["splice"])
+        assert by_the_page(data, genesis_of(4)) == ""
 
 
 @pytest.mark.parametrize("brokers", vectors.SIZES)
@@ -185,6 +206,61 @@ def test_both_refuse_a_file_that_is_too_large() -> None:
     assert found == ["epochs", "epochs"]
     assert size <= standalone.MAX_PROOF < size + 4
     assert refused(most + 4)[1:] == ("form", "form")
+
+
+@pytest.mark.parametrize("depth", [17, 900, 100_000])
+def test_both_refuse_what_is_nested_deeply(depth: int) -> None:
+    text, packed = b"[" * depth + b"]" * depth, b"\x91" * depth + b"\xc0"
+    known, genesis = files(4), genesis_of(4)
+    for name, place in (
+        ("message", b'"epochs":[]'),
+        ("refused", b'"code":'),
+        ("topic", b'"key":["wards/er"]'),
+    ):
+        field = place.partition(b":")[0] + b":"
+        for changed in (
+            known[name].replace(place, field + text, 1),
+            known[name].replace(b"{", b'{"first":' + text + b",", 1),
+            known[name][:-2] + b',"last":' + text + b"}\n",
+            text,
+        ):
+            assert changed != known[name]
+            assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == ("form", "form")
+    deep = genesis.replace(b'"rights": []', b'"rights": ' + text, 1)
+    assert deep != genesis
+    assert not reads(decode_genesis, deep)
+    assert not reads(standalone.network_of, deep)
+    for data in (packed, b"\x93" + packed + b"\x90\x90", b"\x93\xc0" + packed + b"\x90"):
+        assert not reads(decode_message_header, data)
+        assert not reads(standalone.message_header, data)
+    for data in (packed, b"\x92\xa5batch" + packed):
+        assert not reads(DATA_SHARD.decode_leaf, data)
+        assert not reads(standalone.receipt_of, data)
+    for data in (packed, b"\x92\xacdelete_topic" + packed):
+        assert not reads(DATA_SHARD.decode_operation, data)
+        assert not reads(standalone.operation_name, data)
+
+
+INTEGERS = (-(2**63) - 1, -(2**63), -1, 2**62, 2**63, 2**64 - 1, 2**64, 10**400)
+
+
+@pytest.mark.parametrize("name", ["message", "refused", "topic"])
+def test_both_refuse_integers_beyond_the_limits_wherever_they_stand(name: str) -> None:
+    """Also those that 53 bits, 63 bits or 64 bits do not hold."""
+    data, genesis = files(4)[name], genesis_of(4)
+    numbers = [path for path in all_places(json.loads(data)) if type(at(data, path)) is int]
+    assert len(numbers) >= 15
+    for path in numbers:
+        for value in INTEGERS:
+            changed = put(data, path, value)
+            assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == ("form", "form"), path
+
+
+@pytest.mark.parametrize("part", [*INTEGERS, True, None, [1], [[]], 1.5, {}])
+def test_both_refuse_the_same_parts_of_a_key(part: object) -> None:
+    changed, genesis = put(files(4)["head"], ("key", 1), part), genesis_of(4)
+    refused = "summary" if type(part) is int else "form"
+    assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == (refused, refused)
 
 
 # -- flipped bits ------------------------------------------------------------------------------------------------------
@@ -317,6 +393,13 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401 - JSO
             yield from places(part, (*path, step))
 
 
+def all_places(value: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401 - JSON
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in inner:
+        yield (*path, step)
+        yield from all_places(part, (*path, step))
+
+
 @pytest.mark.parametrize("name", files(7))
 def test_a_file_with_a_part_of_another_one_proves_nothing_else(name: str) -> None:
     known, genesis = files(7), genesis_of(7)
@@ -413,3 +496,8 @@ def test_the_verifier_s_ed25519_is_parley_s_in_every_odd_case() -> None:
 
 def test_the_verifier_knows_all_tables_of_the_state() -> None:
     assert standalone.TABLES.keys() == {name for name, table in DATA_SHARD.tables.items() if not table.index}
+
+
+def test_the_verifier_knows_the_operations_and_the_version_of_the_page() -> None:
+    assert set(standalone.OPERATIONS) == DATA_SHARD.operations.keys()
+    assert {VERSION} == standalone.KNOWN_APPLICATIONS

@@ -20,14 +20,14 @@ from parley.application.tables import K, R, Table
 from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Trust
 from parley.model import leaves
-from parley.model.batches import CONTROL, BatchHeader, Message, digest_of, is_signed, is_timely
+from parley.model.batches import BatchHeader, Message, digest_of, is_control, is_signed, is_timely
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import U64, Signature
 from parley.model.receipts import BatchReceipt, receipt_of
 from parley.model.refusals import Refused
 from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, decode_publication
 
-KeyPart = int | str | tuple[int, ...]
+KeyPart = int | str
 
 
 class OperationProof(
@@ -77,7 +77,7 @@ class OperationProof(
         shown = trust.voted(self.anchor).leaves(self.receipt)
         receipt = receipt_of(shown[0])
         # What a publication says may read like an operation, and is none.
-        if len(shown) != 1 or receipt is None or self.batch.kind != CONTROL:
+        if len(shown) != 1 or receipt is None or not is_control(self.batch):
             raise ProofError("the receipt is not that of one operation")
         if receipt.digest != digest_of(self.batch, leaves.root([self.message.leaf()])):
             raise ProofError("the operation is not the one that the receipt names")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import msgspec
 
@@ -29,20 +30,22 @@ _SIZE_WIDTH = 8
 
 _sha256 = hashlib.sha256
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """That one leaf stands at `index` among `size`: its siblings from the bottom up."""
 
-    index: int
-    size: int
+    index: Count
+    size: Count
     path: tuple[bytes, ...]
 
 
 class MultiProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """That leaves stand at `indices`: the siblings they do not give themselves, bottom up, left to right."""
 
-    size: int
-    indices: tuple[int, ...]
+    size: Count
+    indices: tuple[Count, ...]
     siblings: tuple[bytes, ...]
 
 

@@ -166,6 +166,11 @@ def is_timely(header: BatchHeader, height: int) -> bool:
     return height <= header.not_after <= height + MAX_NOT_AFTER
 
 
+def is_control(header: BatchHeader) -> bool:
+    """Whether it is of a batch that may hold an operation: one, and in no topic."""
+    return (header.kind, header.count, header.topic, header.partition) == (CONTROL, 1, "", 0)
+
+
 def sign_batch(
     header: BatchHeader, messages: tuple[Message, ...], key: ed25519.SecretKey
 ) -> tuple[bytes, bytes]:
@@ -192,7 +197,7 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
         raise WrongChain("batch", chain=header.chain, own=chain)
     if header.count != len(batch.messages):
         raise Malformed("count", counted=header.count, held=len(batch.messages))
-    if header.kind == CONTROL and (header.count, header.topic, header.partition) != (1, "", 0):
+    if header.kind == CONTROL and not is_control(header):
         raise Malformed("control")
     rules = {message.rule for message in batch.messages if message.rule}
     if len(rules) > MAX_RULES:
