@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -198,6 +199,52 @@ def test_tables_of_the_state_are_those_of_the_application() -> None:
         if not table.index
     }
     assert {row[0].strip("`"): row[1] for row in rows("Entries")} == declared
+
+
+def test_operations_are_those_of_the_application() -> None:
+    line = r"^(?:`\w+`,? ?)+$"
+    lines = re.findall(line, section("Operations"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(lines))) == DATA_SHARD.operations.keys()
+
+
+def test_files_are_nested_as_deeply_as_the_page_says() -> None:
+    found = [vectors.made(brokers) for brokers in vectors.SIZES]
+    files = [json.loads(one["file"]) for made in found for one in made["valid"]]
+    said = re.findall(r"at most (\d+) deep", section("Depth"))
+    assert max(map(depth, files)) == int(said[0])
+    assert {depth(json.loads(made["genesis"])) for made in found} == {int(said[0])}
+    leaves = [leaf for brokers in vectors.SIZES for leaf in vectors.story(brokers).receipts()]
+    assert max(depth(msgspec.msgpack.decode(leaf)) for leaf in leaves) == int(said[1])
+
+
+def depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+
+def test_all_that_a_vector_has_is_explained() -> None:
+    for brokers in vectors.SIZES:
+        made = vectors.made(brokers)
+        assert set(re.findall(r"`(\w+)`", " ".join(row[0] for row in rows("Vectors")))) == made.keys()
+        cells = {row[0].strip("`"): row[1] for row in rows("Vectors")}
+        for kind in ("valid", "invalid"):
+            fields = set[str]().union(*made[kind])
+            assert fields == set(re.findall(r"`(\w+)`", cells[kind]))
+
+
+def test_what_a_vector_shows_is_explained_for_its_kind_of_file() -> None:
+    kinds = {"publication": "topic", "operation": "operation", "entry": "table"}
+    for kind, mark in kinds.items():
+        shown = [
+            one["shows"] for n in vectors.SIZES for one in vectors.made(n)["valid"] if mark in one["shows"]
+        ]
+        explained = {
+            name
+            for row in rows("What the vectors show")
+            for name in re.findall(r"`(\w+)`", row[0])
+            if row[1] == "all" or kind in row[1]
+        }
+        assert set[str]().union(*shown) == explained
 
 
 def test_every_check_has_a_class_that_the_vectors_use() -> None:

@@ -24,6 +24,7 @@ from parley.model import leaves as leaf_tree
 from parley.model.batches import CONTROL, Batch, BatchHeader, Message, sign_batch
 from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
 from parley.modules.publishing.proof import MessageProof, PublicationProof, decode_publication
+from parley.modules.subscriptions.receipts import Closed
 
 
 class Liars:
@@ -90,6 +91,9 @@ class Liars:
         yield "leaf-form", "a receipt that is not canonical", self.told(honest, long), "receipts"
         yield "leaf-more", "a byte after the receipt", self.told(honest, leaf + b"\0"), "receipts"
         yield "leaf-kind", "a leaf that is no receipt", self.told(honest, self.match()), "receipt"
+        closed = encode_leaf(Closed("wards/er", 0, bytes(32), (1, 0), 1))
+        yield "leaf-closed", "a leaf of another kind", self.told(honest, closed), "receipt"
+        yield "leaf-unknown", "a leaf of no known kind", self.told(honest, b"\x91\xa4leaf"), "receipts"
         yield "two-receipts", "two receipts shown", self.told(honest, leaf, leaf), "receipt"
         staged = self.told(honest, self.staged())
         yield "only-staged", "a staged batch that was not numbered", staged, "receipt"
@@ -161,13 +165,12 @@ class Liars:
     def operated(
         self,
         honest: OperationProof,
-        payload: bytes | None = None,
+        message: Message | None = None,
         said: Mapping[str, object] | None = None,
         **signed: object,
     ) -> bytes:
         """An operation that its client signed otherwise, and a receipt that names it, with other fields."""
-        message = honest.message
-        message = replace(message, payload=message.payload if payload is None else payload)
+        message = message or honest.message
         batch: BatchHeader = replace(honest.batch, **signed)
         digest, body = sign_batch(batch, (message,), ALICE.secret)
         receipt = replace(_receipt(honest), digest=digest, **(said or {}))
@@ -187,7 +190,7 @@ class Liars:
             ("unknown", "an operation that there is not", b"\x91\xa4stop"),
             ("deep", "an operation that is nested deeply", b"\x92\xacdelete_topic" + b"\x91" * 99 + b"\xc0"),
         ):
-            made = self.operated(honest, payload=changed)
+            made = self.operated(honest, replace(honest.message, payload=changed))
             yield f"operation-{what}", about, made, "operation"
         said: dict[str, object]
         for said in ({"topic": "wards/er"}, {"partition": 1}, {"count": 2}):

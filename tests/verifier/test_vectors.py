@@ -15,8 +15,10 @@ from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.verifier import standalone, vectors
 from tests.verifier.forgeries import Path, at, put
+from tests.verifier.liars import Liars
 
 from parley.applications import DATA_SHARD, VERSION
 from parley.cli.verify import judge
@@ -239,6 +241,14 @@ def test_both_refuse_what_is_nested_deeply(depth: int) -> None:
     for data in (packed, b"\x92\xacdelete_topic" + packed):
         assert not reads(DATA_SHARD.decode_operation, data)
         assert not reads(standalone.operation_name, data)
+
+
+def test_both_look_at_nothing_but_the_payload_of_an_operation_s_message() -> None:
+    told = vectors.story(4)
+    honest = told.network.operation(told.subscribed)
+    other = replace(honest.message, header=b"\xff", rule="no rule at all (")
+    made = Liars(told).operated(honest, other)
+    assert (by_the_page(made, genesis_of(4)), by_parley(made, genesis_of(4))) == ("", "")
 
 
 INTEGERS = (-(2**63) - 1, -(2**63), -1, 2**62, 2**63, 2**64 - 1, 2**64, 10**400)
