@@ -44,7 +44,7 @@ from parley.modules.publishing.proof import (
 from parley.modules.registry.operations import RevokeClient
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import AlterTopic
-from parley.modules.topics.tables import TOPICS
+from parley.modules.topics.tables import GROWING, TOPICS
 from parley.node.provision import provision_network
 
 
@@ -131,12 +131,12 @@ def test_proofs_of_operations_and_of_entries_are_verified_too(network: Network, 
     with connect_blocking(directory=network.directory, timeout=60) as client:
         client.operate(Subscribe("demo", "ward == 'er'")).save(operation)
         client.entry_proof(TOPICS, "demo").save(entry)
-        client.entry_proof(TOPICS, "\x1b[2J").save(absence)
+        client.entry_proof(GROWING, "\x1b[2J", "demo").save(absence)
     assert "alpha/alice asked for subscribe, and the outcome was Ok" in network.run("verify", operation).out
     found = network.run("verify", entry, "--json").json()
     assert (found["valid"], found["what"], found["table"], found["key"]) == (True, "entry", "topic", ["demo"])
     told = network.run("verify", absence).out
-    assert "table topic has no such entry" in told
+    assert "table growing has no such entry" in told
     assert "\x1b" not in told
     entry.write_bytes(entry.read_bytes().replace(b'"found":true', b'"found":false'))
     network.run("verify", entry, code=ExitCode.DOES_NOT_HOLD)
