@@ -167,11 +167,11 @@ class Liars:
         honest: OperationProof,
         message: Message | None = None,
         said: Mapping[str, object] | None = None,
-        **signed: object,
+        signed: Mapping[str, object] | None = None,
     ) -> bytes:
         """An operation that its client signed otherwise, and a receipt that names it, with other fields."""
         message = message or honest.message
-        batch: BatchHeader = replace(honest.batch, **signed)
+        batch: BatchHeader = replace(honest.batch, **(signed or {}))
         digest, body = sign_batch(batch, (message,), ALICE.secret)
         receipt = replace(_receipt(honest), digest=digest, **(said or {}))
         proof, anchor = self.shown(honest.receipt, [encode_leaf(receipt)])
@@ -192,10 +192,8 @@ class Liars:
         ):
             made = self.operated(honest, replace(honest.message, payload=changed))
             yield f"operation-{what}", about, made, "operation"
-        said: dict[str, object]
-        for said in ({"topic": "wards/er"}, {"partition": 1}, {"count": 2}):
-            (field,) = said
-            made = self.operated(honest, said=said, **said)
+        for field, other in (("topic", "wards/er"), ("partition", 1), ("count", 2)):
+            made = self.operated(honest, said={field: other}, signed={field: other})
             yield f"control-{field}", f"an operation in a batch with another {field}", made, "receipt"
         for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
             changed = self.operated(honest, said={field: value})
@@ -204,7 +202,7 @@ class Liars:
             ("expired", "an operation that was over", height - 1),
             ("too-early", "an operation that is valid for too long", height + 100_001),
         ):
-            yield what, about, self.operated(honest, not_after=last), "height"
+            yield what, about, self.operated(honest, signed={"not_after": last}), "height"
 
     def match(self) -> bytes:
         """A leaf of the network that is no receipt."""
