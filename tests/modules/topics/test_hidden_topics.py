@@ -8,7 +8,7 @@ import pytest
 from tests.application.world import ADMINS, Actor, Signed, World, actor
 
 from parley.application.operations import Operation
-from parley.model.receipts import Rejected
+from parley.model.receipts import BatchReceipt, Rejected
 from parley.model.refusals import OK, PermissionDenied
 from parley.modules.advertisements.operations import Advertise
 from parley.modules.registry.operations import RevokeClient
@@ -46,14 +46,14 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
-def world_with(topic: str) -> World:
+def world_with(topic: str, partitions: int = 3) -> World:
     """With a topic of that name that only its owner may know of, held by its owner's subscription."""
     world = World()
     world.client("owner", role="owner")
     for who in (OUTSIDER, REVOKED, BOTH):
         world.client(who.name, who.organisation)
     world.do(FOREIGN, RevokeClient("revoked"))
-    world.topic(topic, partitions=3, publish=RULE, subscribe=RULE)
+    world.topic(topic, partitions=partitions, publish=RULE, subscribe=RULE)
     assert world.do(OWNER, Subscribe(topic, "a = 1")).code == OK
     return world
 
@@ -110,3 +110,46 @@ def test_who_loses_a_topic_ends_what_it_has_there_all_the_same() -> None:
     for ending in (Unsubscribe(NAME, "a = 1"), Advertise(NAME, "")):
         assert world.do(OWNER, ending).code == OK
         assert world.do(OWNER, ending).code == UnknownTopic.code
+
+
+CROWD = (
+    30  # operations of one client: about half of what one block has room for, if each of them does nothing
+)
+
+
+def crowd(world: World, who: Actor, asked: Operation) -> list[BatchReceipt]:
+    """The receipts of the operation so many times in one block."""
+    return world.order(
+        *(world.control(who, asked, session=number.to_bytes(16, "big")) for number in range(CROWD))
+    )
+
+
+@pytest.mark.parametrize("who", [OUTSIDER, FOREIGN, BOTH], ids=lambda who: who.name)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Subscribe(NAME, "a = 1"),
+        Unsubscribe(NAME, "a = 1"),
+        AlterTopic(NAME, 64, None, None, None),
+        DeleteTopic(NAME),
+    ],
+    ids=lambda asked: type(asked).__name__,
+)
+def test_what_fits_in_a_block_does_not_tell_a_hidden_topic_from_none(asked: Operation, who: Actor) -> None:
+    def refusals(topic: str) -> list[Rejected | None]:
+        world = world_with(topic, partitions=64)
+        return [receipt.rejected for receipt in crowd(world, who, asked)]
+
+    assert refusals(NAME) == refusals("another")
+
+
+def test_what_fits_in_a_block_does_not_tell_what_others_subscribe_to() -> None:
+    """The one that asks may publish on the topic, not subscribe to it."""
+
+    def refusals(constraint: str) -> list[Rejected | None]:
+        world = world_with("another")
+        world.topic(NAME, partitions=64, publish="", subscribe=RULE)
+        assert world.do(OWNER, Subscribe(NAME, constraint)).code == OK
+        return [receipt.rejected for receipt in crowd(world, OUTSIDER, Subscribe(NAME, "a = 1"))]
+
+    assert refusals("a = 1") == refusals("a = 2")

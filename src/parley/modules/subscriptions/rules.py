@@ -38,7 +38,7 @@ from parley.modules.subscriptions.tables import (
     SubscriptionRecord,
 )
 from parley.modules.subscriptions.texts import TEXTS
-from parley.modules.topics.access import Action
+from parley.modules.topics.access import Action, authorise
 from parley.modules.topics.rules import (
     PARTITIONS_ADDING,
     TOPIC_CLEARING,
@@ -214,8 +214,12 @@ def _start(block: BlockContext, topic: str, partition: int, constraint: bytes) -
 
 
 def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> int:
-    """The receipt reads the heads of all partitions; a new constraint writes them."""
-    if (topic := reader.read(TOPICS, operation.topic)) is None:
+    """The receipt reads the heads of all partitions; a new constraint writes them.
+
+    What is refused takes nothing more: what fits in a block must not tell of the topic or of the constraints of others.
+    """
+    topic = reader.read(TOPICS, operation.topic)
+    if topic is None or authorise(by, Action.SUBSCRIBE, operation.topic, topic) is not None:
         return 0
     partitions, constraint = partitions_to_be(reader, topic), parse_constraint(operation.constraint).id
     known = reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is not None
@@ -224,10 +228,12 @@ def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> i
     return partitions
 
 
-def _cost_of_unsubscribe(reader: Reader, _by: Principal, operation: Unsubscribe) -> int:
-    """The last one of a constraint closes its orders."""
-    topic = reader.read(TOPICS, operation.topic)
-    return 0 if topic is None else partitions_to_be(reader, topic)
+def _cost_of_unsubscribe(reader: Reader, by: Principal, operation: Unsubscribe) -> int:
+    """The last one of a constraint closes its orders. Without a subscription there is nothing to do, and nothing is told."""
+    topic, constraint = reader.read(TOPICS, operation.topic), parse_constraint(operation.constraint).id
+    if topic is None or reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is None:
+        return 0
+    return partitions_to_be(reader, topic)
 
 
 def _certify(block: BlockContext) -> Iterable[Leaf]:

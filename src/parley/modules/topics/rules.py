@@ -155,10 +155,15 @@ def clear(block: BlockContext, _organisation: str, name: str) -> bool:
 # -- what operations touch -------------------------------------------------------------------------------------------
 
 
-def _cost_of_topic(reader: Reader, _by: Principal, operation: AlterTopic | DeleteTopic) -> int:
-    """Heads and ages of all partitions; and what a topic grows by at once."""
+def _cost_of_topic(reader: Reader, by: Principal, operation: AlterTopic | DeleteTopic) -> int:
+    """Heads and ages of all partitions; and what a topic grows by at once.
+
+    Others than its administrators are refused, and what fits in a block must not tell them of the topic.
+    """
     topic = reader.read(TOPICS, operation.name)
-    before = 0 if topic is None else topic.partitions
+    if topic is None or topic.deleted or by.administers != topic.organisation:
+        return 0
+    before = topic.partitions
     after = before if isinstance(operation, DeleteTopic) else operation.partitions or before
     return 2 * before + (0 if after <= before else GROWN_AT_ONCE + after - before)
 
