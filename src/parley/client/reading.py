@@ -35,6 +35,7 @@ class ReadingState:
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
     gone: dict[int, int] = field(default_factory=dict)  # the next offset in partitions that are no more
+    _told: set[int] = field(default_factory=set)  # those of which the reader knows what is lost
     _newest: _Receipt = (0, ())
 
     def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
@@ -73,7 +74,7 @@ class ReadingState:
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self.places.get(partition)
-            if old is None and incarnation in incarnations:
+            if old is None and incarnation in incarnations and partition not in self.gone:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
             elif old is None or old.incarnation < incarnation:
@@ -89,8 +90,19 @@ class ReadingState:
         for bridge in reversed(self.bridges):
             if bridge.partition not in exist:
                 self.gone[bridge.partition] = bridge.offset
+        self._told &= self.gone.keys() - self.places.keys()
         self.places = {partition: place for partition, place in self.places.items() if partition in exist}
         self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
+
+    @property
+    def untold(self) -> dict[int, int]:
+        """Partitions that are no more, of which the reader does not know yet what it has lost."""
+        return {partition: offset for partition, offset in self.gone.items() if partition not in self._told}
+
+    def told(self, ends: Mapping[int, int]) -> None:
+        """What lies before these offsets is given up. If the partitions are there again, reading goes on behind it."""
+        self.gone |= ends
+        self._told |= ends.keys()
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""

@@ -177,7 +177,7 @@ class Subscription:
         if news is not None:
             self._reading.adopt(news)
             await self._end_feed()
-        elif self._reading.gone:
+        elif self._reading.untold:
             await self._tell_what_is_gone()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
@@ -305,9 +305,9 @@ class Subscription:
 
     async def _tell_what_is_gone(self) -> None:
         """The topic was made again with fewer partitions: say once what was not read in those that it had besides."""
-        gone = self._reading.gone
+        gone = self._reading.untold
         heads = await self._subscribing.history.heads(self.topic, list(gone))
-        self._reading.gone = {}
+        self._reading.told({partition: head.next_offset for partition, head in zip(gone, heads, strict=True)})
         lost = [
             f"partition {partition} from offset {offset} to {head.next_offset - 1}"
             for (partition, offset), head in zip(gone.items(), heads, strict=True)
