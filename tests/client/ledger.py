@@ -125,7 +125,7 @@ class Ledger(World):
             merkle.root(leaves),
             merkle.prove(self._history(), height - 1),
             tuple(leaves[position] for position in wanted),
-            merkle.prove_many(leaves, wanted),
+            merkle.prove_many(leaves, wanted) if wanted else merkle.MultiProof(len(leaves), (), ()),
         )
 
     def entry(self, key: bytes) -> StateEntry:

@@ -224,7 +224,7 @@ class StagedBroker:
         height = question.height or ledger.height
         if height > ledger.height:
             return ShownHeader(question.id, ledger.anchor(), None)
-        proof = ledger.proof(height, [0])
+        proof = ledger.proof(height, [])
         block = (proof.header, proof.receipts_root, proof.receipts.size, proof.history)
         return ShownHeader(question.id, ledger.anchor(), block)
 

@@ -65,6 +65,15 @@ async def test_one_broker_hides_nothing_in_a_list_while_others_are_busy(stage: S
 
 
 @on_stage
+async def test_one_broker_makes_no_list_alone_while_all_others_are_busy(stage: Stage) -> None:
+    stage[FIRST].lie = hiding
+    for broker in stage.brokers[1:]:
+        broker.lie = refusing(Busy.code)
+    with pytest.raises(Busy):
+        await topics(stage)
+
+
+@on_stage
 async def test_what_f_plus_one_brokers_refuse_is_refused_whatever_one_lists(stage: Stage) -> None:
     stage[FIRST].lie = hiding
     for broker in stage.brokers[1:]:

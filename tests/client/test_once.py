@@ -14,7 +14,7 @@ from tests.client.test_publishing import FIRST, failing, published
 
 from parley.client import sequences
 from parley.client.compose import MAX_CONTENT, Composer
-from parley.client.errors import NotStaged, ParleyError, UnknownClient, UnknownTopic
+from parley.client.errors import ParleyError, StageOver, UnknownClient, UnknownTopic
 from parley.client.sequences import MAX_EXTRA, VALID
 from parley.model.batches import Batch, BatchHeader
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -148,7 +148,7 @@ def test_a_duplicate_of_a_refused_commit_is_no_commit(number: int, tmp_path: obj
             await client.commit_stage("notes", writer, 5, [mine.digest])
             twice(stage)
             said = other.digest if number == 5 else mine.digest
-            with pytest.raises(NotStaged):
+            with pytest.raises(StageOver):
                 await restarted.commit_stage("notes", writer, number, [said])
         assert published(stage) == [b"mine"]
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.application.world import ADMIN, actor
 from tests.client.columns import checked_both_ways, packed
 from tests.client.ledger import Ledger, believe, note
-from tests.client.stage import TIMEOUTS, Stage, on_stage, on_stage_with
+from tests.client.stage import TIMEOUTS, Lie, Stage, on_stage, on_stage_with
 from tests.client.test_reading import publish as publish_plain
 from tests.client.test_subscribing import following, take, texts
 from tests.client.test_subscribing import publish as publish_to_subscribers
@@ -112,6 +112,33 @@ async def test_a_subscriber_does_not_believe_one_unproven_refusal_while_the_othe
         async with asyncio.timeout(SOON):
             assert texts(await take(subscription, 1)) == ["one"]
         assert [one.questions for one in others].count(2) == 0
+
+
+@on_stage_with(PATIENT)
+async def test_one_broker_does_not_deny_a_topic_while_the_others_are_behind(stage: Stage) -> None:
+    """What the others say then does not count, and what is left is one broker's word."""
+    asked = {broker.name: 0 for broker in stage.brokers}
+
+    def behind(name: str) -> Lie:
+        def lie(question: Asked, answer: Answer) -> Answer:
+            if not isinstance(question, Prove):
+                return answer
+            asked[name] += 1
+            old = (("judged", 1), ("topic", "notes"))
+            return answer if asked[name] > 2 else Failure(question.id, UnknownTopic.code, "", old)
+
+        return lie
+
+    def denying(question: Asked, answer: Answer) -> Answer:
+        fields = (("judged", 10**9), ("topic", "notes"))
+        return Failure(question.id, UnknownTopic.code, "", fields) if isinstance(question, Prove) else answer
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = denying
+        for broker in stage.brokers[1:]:
+            broker.lie = behind(broker.name)
+        async with asyncio.timeout(SOON):
+            assert (await client.topic("notes")).partitions == 3
 
 
 @on_stage

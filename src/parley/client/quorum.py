@@ -1,7 +1,7 @@
 """Asks brokers until as many as it takes agree: one that proves its answer, f+1, or some of one's own organisation.
 
 Whatever goes wrong with one broker leads to the next. A refusal without proof is believed when f+1 brokers say it, one
-of which is honest, or, if it is one that cannot be proved, when no other broker is left to ask.
+of which is honest, or, if it is one that cannot be proved, when no other broker can be reached.
 """
 
 from __future__ import annotations
@@ -472,12 +472,14 @@ class _QuorumCall(Generic[A, R]):
         return found
 
     def _require_undecided(self) -> None:
-        """Raises the refusal that stands after all brokers were asked: some refuse and the others cannot say.
+        """Raises the refusal that stands after all brokers were asked: some refuse and the others cannot be reached.
 
-        One that could have been proved does not stand: a single liar would be enough while the others cannot answer.
+        One that could have been proved does not stand, and none while others say that they cannot answer now or are behind:
+        a single liar would be enough then.
         """
         provable = self._request.judge is not None and self._quorum.reader.level == "certified"
-        if self._denials and not self._answers and not provable:
+        undecided = self._reached.difference(*self._denials.values())
+        if self._denials and not self._answers and not provable and not undecided:
             said = max(self._denials.values(), key=len)
             raise next(iter(said.values())).error()
 

@@ -119,6 +119,10 @@ class StateReader:
                     raise said.refusal.error() from None
             except (Gone, TimeoutError, ProofError) as error:
                 problems[name] = self._quorum.brokers.note(name, error)
+        # The word of too few makes no list while there are others who only cannot answer now.
+        later = next((said for said in declined if said.kind.passing), None)
+        if later is not None and heard < self._quorum.enough_to_refuse:
+            raise later.refusal.error()
         if not heard and declined:
             raise declined[0].refusal.error()
         if not heard:
