@@ -175,3 +175,15 @@ def test_the_header_that_is_furthest_ahead_says_how_far_behind_the_clock_is_at_l
     assert (
         "This machine's clock is at least 5.0 s behind: a certified header is ahead of it." in record.message
     )
+
+
+def test_old_headers_of_enough_brokers_do_not_take_the_clock_below_what_was_seen() -> None:
+    """Of f+1 that are compared, f may lie and the honest one may be behind."""
+
+    async def compare() -> None:
+        clock = Clock(lambda: HOUR, 5_000)
+        clock.saw(2 * HOUR)
+        clock.compared(HOUR + HOUR // 2)
+        assert clock.now() == 2 * HOUR
+
+    asyncio.run(compare())

@@ -188,6 +188,12 @@ def test_a_stranger_is_told_nothing(world: World) -> None:
     assert world.why_hidden(stranger, HEADS.key(f"{OURS}/open", 0)) is not None
 
 
+def test_an_administrator_that_is_no_client_is_shown_headers(world: World) -> None:
+    """Its clock may be behind as well: without headers to compare it would take nothing for new."""
+    found = block_name(world.view, world.broker.caller(ADMIN), ReadHeader(1, 0), lambda _: None)
+    assert found.block is not None
+
+
 # -- auditors ----------------------------------------------------------------------------------------------------------
 
 

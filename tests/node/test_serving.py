@@ -48,6 +48,7 @@ from parley.net.messages import (
     Question,
     ReadBlocks,
     ReadHeader,
+    ShownHeader,
     Status,
     StatusRequest,
     StreamPosition,
@@ -185,6 +186,15 @@ def test_a_broker_that_fills_in_its_history_does_not_answer_as_if_nothing_had_be
 
 
 @serving()
+async def test_a_broker_that_fills_in_its_history_says_by_its_newest_header_what_time_it_is(
+    world: World, guest: Guest
+) -> None:
+    """All of them may fill in after a restart, and clients whose clocks are behind compare these headers."""
+    world.desk.broker.store.write([(layout.BACKFILL, b"x")])
+    assert isinstance(await guest.ask(ReadHeader(7, 0)), ShownHeader)
+
+
+@serving()
 async def test_every_certified_header_is_shown_as_soon_as_it_is_there(world: World, guest: Guest) -> None:
     for number in range(3):
         answer = await guest.ask(world.fetch(number, number))
@@ -290,7 +300,7 @@ async def test_a_stream_that_was_closed_says_nothing_more(world: World, guest: G
 async def test_a_stream_that_was_refused_is_forgotten(world: World, guest: Guest) -> None:
     """When it opens or later; its number is free, and nothing is tried again by itself."""
     ledger = world.desk.made
-    elsewhere = OpenStream(5, "notes", bytes(32), (world.position,), 10)
+    elsewhere = OpenStream(5, "nowhere", bytes(32), (world.position,), 10)
     assert isinstance(await guest.ask(elsewhere), Failure)
     assert isinstance(await guest.ask(world.stream(5)), Head)
     ledger.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))

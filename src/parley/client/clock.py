@@ -22,6 +22,7 @@ class Clock:
         self._machine = machine
         self._freshness = freshness / 1_000
         self._compared: float | None = None  # when that was, by the loop's clock
+        self._newest = 0  # the time of the newest certified header
         self.behind = 0  # ms, at least; 0: there is no reason to doubt it
         self.comparing = asyncio.Lock()
 
@@ -37,6 +38,7 @@ class Clock:
 
     def saw(self, time: int) -> None:
         """A certified header has this time."""
+        self._newest = max(self._newest, time)
         ahead = time - self._machine()
         if ahead <= max(self.behind, CLOCK_TOLERANCE):
             return
@@ -50,7 +52,7 @@ class Clock:
 
     def compared(self, newest: int) -> None:
         """The newest header of f+1 brokers has this time. This clock may have been set right meanwhile."""
-        ahead = newest - self._machine()
+        ahead = max(newest, self._newest) - self._machine()
         self.behind = ahead if ahead > CLOCK_TOLERANCE else 0
         self._compared = _loop_time()
 
