@@ -141,6 +141,21 @@ async def test_a_key_that_is_not_shown_does_not_hide_the_others_of_a_list(stage:
 
 
 @on_stage
+async def test_a_broker_that_lists_much_that_is_not_shown_is_left(stage: Stage) -> None:
+    """Each such key is asked for alone, of several brokers: a long list of them would never be done."""
+    inventions = tuple(TOPICS.key(f"invented-{number:04}") for number in range(500))
+
+    def invent(_: Question, answer: Answer) -> Answer:
+        return replace(answer, keys=inventions) if isinstance(answer, Listed) else answer
+
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        stage[FIRST].lie = invent
+        assert [record.name for _, record in await client.entries(TOPICS)] == ["notes"]
+        assert [doubt.broker for doubt in client.doubts] == [FIRST]
+    assert sum(broker.asked["Prove"] for broker in stage.brokers) < len(inventions)
+
+
+@on_stage
 async def test_brokers_that_are_behind_do_not_deny_a_topic(stage: Stage) -> None:
     """The refusal has no proof, but it names the height: f+1 brokers that have not seen the topic yet prove nothing."""
     behind = stage.ledger.height

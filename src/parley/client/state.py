@@ -17,6 +17,13 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
 MAX_LISTED = 100_000  # keys that are taken from one broker
+MAX_UNSHOWN = (
+    16  # of those that one broker has listed alone: what it may show can change between list and proof
+)
+
+
+class _Unshown(Exception):  # noqa: N818 - it names the condition
+    """More keys than that of one list are not shown."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,9 +43,8 @@ class StateReader:
 
     async def entries(self, table: Table[R, *K], *leading: object) -> list[tuple[tuple[*K], R]]:
         """All entries of a table whose key begins with these values, in the order of their keys."""
-        keys = await self._list(table, table.prefix(*leading))
-        found = zip(keys, await self._prove_shown(keys), strict=True)
-        records = ((key, record_of(table, value)) for key, value in found)
+        found = await self._list(table, table.prefix(*leading))
+        records = ((key, record_of(table, value)) for key, value in sorted(found.items()))
         return [(table.unpack(key), record) for key, record in records if record is not None]
 
     async def proof(self, table: Table[R, *K], *key: *K) -> EntryProof:
@@ -79,28 +85,29 @@ class StateReader:
             values += found
         return values
 
-    async def _prove_shown(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The same; None as well for those that brokers do not show, of which a liar may have listed some.
+    async def _prove_shown(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """The values of those that brokers show: a liar may have listed others.
 
-        One such key has all that are asked for with it refused, so they are asked for in ever smaller groups.
+        One such key has all that are asked for with it refused, so they are asked for in ever smaller groups. Raises `_Unshown`.
         """
-        values: list[bytes | None] = []
-        for first in range(0, len(keys), MAX_KEYS):
-            group = keys[first : first + MAX_KEYS]
+        values: dict[bytes, bytes | None] = {}
+        unshown = 0
+        groups = [keys[first : first + MAX_KEYS] for first in range(0, len(keys), MAX_KEYS)]
+        while groups:
+            group = groups.pop()
             try:
-                values += await self._prove(group)
+                values |= zip(group, await self._prove(group), strict=True)
             except (PermissionDenied, UnknownTopic):
                 half = len(group) // 2
-                values += (
-                    [*await self._prove_shown(group[:half]), *await self._prove_shown(group[half:])]
-                    if half
-                    else [None]
-                )
+                groups += [group[:half], group[half:]] if half else []
+                unshown += not half
+            if unshown > MAX_UNSHOWN:
+                raise _Unshown
         return values
 
-    async def _list(self, table: Table[R, *K], prefix: bytes) -> list[bytes]:
-        """The keys that f+1 brokers list, or all brokers that can be reached."""
-        found: set[bytes] = set()
+    async def _list(self, table: Table[R, *K], prefix: bytes) -> dict[bytes, bytes | None]:
+        """What stands under the keys that f+1 brokers list, or all brokers that can be reached."""
+        found: dict[bytes, bytes | None] = {}
         problems: dict[str, str] = {}
         declined: list[Declined] = []
         refused: Counter[str] = Counter()  # by code
@@ -109,8 +116,12 @@ class StateReader:
             if heard >= self._quorum.faults + 1:
                 break
             try:
-                found.update(await self._list_of(name, table, prefix))
+                listed = await self._list_of(name, table, prefix)
+                found |= await self._prove_shown([key for key in listed if key not in found])
                 heard += 1
+            except _Unshown:
+                problems[name] = f"it lists more than {MAX_UNSHOWN} entries that others do not show"
+                self._quorum.brokers.doubt(name, problems[name])
             except Declined as said:
                 declined.append(said)
                 # Who cannot answer now has not refused: with a liar, those who are busy would make a list of one.
@@ -127,7 +138,7 @@ class StateReader:
             raise declined[0].refusal.error()
         if not heard:
             raise Unreachable(problems, self._quorum.brokers.addresses)
-        return sorted(found)
+        return found
 
     async def _list_of(self, name: str, table: Table[R, *K], prefix: bytes) -> list[bytes]:
         connection = await self._quorum.brokers.connection(name)
