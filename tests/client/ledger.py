@@ -116,14 +116,21 @@ class Ledger(World):
             for (block, _), outcome in zip(self.blocks, self.outcomes, strict=True)
         ]
 
+    def shown_block(self, height: int) -> tuple[Header, bytes, int, merkle.Proof]:
+        """Its header, root and number of receipts, and place in the history."""
+        leaves = self.outcomes[height - 1].leaves
+        history = merkle.prove(self._history(), height - 1)
+        return self.blocks[height - 1][0].header, merkle.root(leaves), len(leaves), history
+
     def proof(self, height: int, positions: Iterable[int]) -> BlockProof:
         """These leaves of a block."""
         wanted = sorted(positions)
         leaves = self.outcomes[height - 1].leaves
+        header, root, _, history = self.shown_block(height)
         return BlockProof(
-            self.blocks[height - 1][0].header,
-            merkle.root(leaves),
-            merkle.prove(self._history(), height - 1),
+            header,
+            root,
+            history,
             tuple(leaves[position] for position in wanted),
             merkle.prove_many(leaves, wanted) if wanted else merkle.MultiProof(len(leaves), (), ()),
         )
@@ -161,11 +168,6 @@ class Ledger(World):
         place = self.place(name)
         assert place is not None
         return Receipted(1, self.anchor(), self.proof(place.height, [place.position]))
-
-    def newest_block(self) -> tuple[Header, bytes, int, merkle.Proof]:
-        """Its header, root and number of receipts, and place in the history."""
-        header, leaves = self.blocks[-1][0].header, self.outcomes[-1].leaves
-        return header, merkle.root(leaves), len(leaves), merkle.prove(self._history(), self.height - 1)
 
     def proven(self, *keys: bytes) -> Proven:
         return Proven(1, self.anchor(), tuple(map(self.entry, keys)))

@@ -224,9 +224,7 @@ class StagedBroker:
         height = question.height or ledger.height
         if height > ledger.height:
             return ShownHeader(question.id, ledger.anchor(), None)
-        proof = ledger.proof(height, [])
-        block = (proof.header, proof.receipts_root, proof.receipts.size, proof.history)
-        return ShownHeader(question.id, ledger.anchor(), block)
+        return ShownHeader(question.id, ledger.anchor(), ledger.shown_block(height))
 
     def _looked_up(self, question: ReadBlocks | ReadBodies | ReadEvidence | Advise) -> Answer:
         ledger = self.stage.ledger

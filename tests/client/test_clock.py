@@ -17,7 +17,7 @@ from parley.client.client import Client
 from parley.client.clock import Clock
 from parley.client.errors import PermissionDenied, Stalled
 from parley.modules.topics.operations import AlterTopic
-from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, Prove, Question
+from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, Prove, Question, ShownHeader
 
 HOUR = 3_600_000
 SOON = 10.0  # seconds, in which a test that waits in vain ends
@@ -151,6 +151,23 @@ async def test_where_headers_cannot_be_compared_nothing_is_taken_for_new(stage: 
         assert "This machine's clock may be wrong: it is 3600.0 s behind" in str(caught.value)
         stage[SECOND].start(stage[SECOND].address)
         assert await partitions(client) == 3
+
+
+@on_stage
+async def test_of_the_headers_that_are_compared_the_newest_counts(stage: Stage) -> None:
+    """One of two brokers shows an old one."""
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        for broker in stage.brokers:
+            if broker.name not in (FIRST, SECOND):
+                await broker.stop()
+        old = stage.ledger.anchor()
+        stage[SECOND].lie = lambda _, answer: (
+            replace(answer, anchor=old) if isinstance(answer, ShownHeader) else answer
+        )
+        stage.apply(time=stage.ledger.time + HOUR // 2)
+        stage.ahead = -HOUR
+        assert await partitions(client) == 3
+        assert client.clock_behind == HOUR
 
 
 @hasty

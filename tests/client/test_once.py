@@ -14,7 +14,7 @@ from tests.client.test_publishing import FIRST, failing, published
 
 from parley.client import sequences
 from parley.client.compose import MAX_CONTENT, Composer
-from parley.client.errors import ParleyError, StageOver, UnknownClient, UnknownTopic
+from parley.client.errors import NotStaged, ParleyError, StageOver, UnknownClient, UnknownTopic
 from parley.client.sequences import MAX_EXTRA, VALID
 from parley.model.batches import Batch, BatchHeader
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -135,8 +135,10 @@ def twice(stage: Stage) -> None:
         broker.lie = lie
 
 
-@pytest.mark.parametrize("number", [4, 5])
-def test_a_duplicate_of_a_refused_commit_is_no_commit(number: int, tmp_path: object) -> None:
+@pytest.mark.parametrize(("number", "refused"), [(4, StageOver), (5, StageOver), (6, NotStaged)])
+def test_a_duplicate_of_a_refused_commit_is_no_commit(
+    number: int, refused: type[ParleyError], tmp_path: object
+) -> None:
     """Its first receipt was lost. Stage 5 was committed by another: neither other batches nor another stage count as said."""
 
     async def play(stage: Stage) -> None:
@@ -148,7 +150,7 @@ def test_a_duplicate_of_a_refused_commit_is_no_commit(number: int, tmp_path: obj
             await client.commit_stage("notes", writer, 5, [mine.digest])
             twice(stage)
             said = other.digest if number == 5 else mine.digest
-            with pytest.raises(StageOver):
+            with pytest.raises(refused):
                 await restarted.commit_stage("notes", writer, number, [said])
         assert published(stage) == [b"mine"]
 

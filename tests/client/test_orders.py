@@ -553,6 +553,12 @@ def test_an_old_head_proves_nothing(story: Story) -> None:
     assert completeness(story, order, old) is Completeness.BEHIND
 
 
+def test_a_head_that_has_not_come_to_where_a_reader_resumed_proves_nothing(story: Story) -> None:
+    ahead = replace(story.starts[0], next_ps=7, next_offset=8)
+    order = story.ledger.follow(story.carol, "notes", WHERE, (ahead,))
+    assert completeness(story, order, story.ledger.head("notes", WHERE)) is Completeness.BEHIND
+
+
 def test_a_head_from_before_the_subscription_does_not_end_it(story: Story) -> None:
     ledger = story.ledger
     old = ledger.head("notes", "")

@@ -111,6 +111,14 @@ def test_uncommitted_blocks_are_listed_from_the_newest_down_to_the_root() -> Non
     assert list(forest.uncommitted(forest.root.id)) == []
 
 
+def test_of_a_block_that_is_not_here_no_batches_are_known() -> None:
+    """It may be the one that the newest certificate names: then nothing is left out of what is asked for."""
+    committee = Committee()
+    forest = Forest(2, [committee.genesis])
+    absent = committee.chain(1)[0]
+    assert forest.ordered(absent.id) == frozenset()
+
+
 def test_the_ancestry_reaches_below_the_root() -> None:
     committee = Committee()
     forest = Forest(2, [committee.genesis], memory=5)

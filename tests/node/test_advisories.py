@@ -47,7 +47,7 @@ class Desk:
         self.ledger.topic("closed", subscribe='role == "nobody"')
         self.now, self.ticks = NOW, 0
         self.kept = Advisories(self.ledger.genesis, lambda: self.now, lambda: self.ticks)
-        self.read = self.ledger.record
+        self.read, self.height = self.ledger.record, self.ledger.height
 
     @property
     def view(self) -> View:

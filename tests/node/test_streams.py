@@ -45,6 +45,7 @@ class Desk:
         self.bob = self.ledger.client("bob", "hospital-b")
         self.ledger.topic("notes")
         (self.start,) = self.ledger.subscribe(self.doctor, "notes")
+        self.ledger.subscribe(self.nurse, "notes")
         self.view: View = self.broker.certify()
 
     @property
@@ -173,6 +174,8 @@ def test_a_stream_is_opened_in_orders_that_exist_and_in_each_once(desk: Desk) ->
         desk.ask(desk.doctor, start, start).open(desk.view)
     with pytest.raises(UnknownPartition):
         desk.ask(desk.doctor, start, PartitionStart(1, start.incarnation, 0, 0)).open(desk.view)
+    desk.ledger.subscribe(desk.doctor, "notes", 'ward == "er"')
+    desk.certify()
     with pytest.raises(NotFound):
         desk.ask(desk.doctor, start, where='ward == "er"').open(desk.view)
     with pytest.raises(NotFound):
@@ -248,7 +251,8 @@ def test_credit_does_not_pile_up_without_end(desk: Desk) -> None:
 def test_a_stream_ends_with_its_order_and_says_so_once(desk: Desk) -> None:
     stream = desk.open(desk.doctor)
     desk.publish("one")
-    desk.ledger.do(desk.doctor, Unsubscribe("notes", parse_constraint("").text))
+    for who in (desk.nurse, desk.doctor):
+        desk.ledger.do(who, Unsubscribe("notes", parse_constraint("").text))
     desk.certify()
     answer = desk.said(stream)
     assert isinstance(answer, Delivery)

@@ -293,7 +293,7 @@ class Order:
         if record is None or record.incarnation != place.incarnation:
             # A broker that lags has not got the order yet, or not in a partition that was added since.
             began, _ = place.incarnation
-            return Completeness.BEHIND if view.height < max(began, self.floor) else Completeness.ENDED
+            return Completeness.BEHIND if view.height < began else Completeness.ENDED
         if record.next_ps == place.next_ps:
             return Completeness.COMPLETE
         return Completeness.MISSING if record.next_ps > place.next_ps else Completeness.BEHIND
