@@ -132,7 +132,7 @@ class Ledger(World):
             root,
             history,
             tuple(leaves[position] for position in wanted),
-            merkle.prove_many(leaves, wanted) if wanted else merkle.MultiProof(len(leaves), (), ()),
+            merkle.prove_many(leaves, wanted),
         )
 
     def entry(self, key: bytes) -> StateEntry:

@@ -300,7 +300,7 @@ async def test_a_stream_that_was_closed_says_nothing_more(world: World, guest: G
 async def test_a_stream_that_was_refused_is_forgotten(world: World, guest: Guest) -> None:
     """When it opens or later; its number is free, and nothing is tried again by itself."""
     ledger = world.desk.made
-    elsewhere = OpenStream(5, "nowhere", bytes(32), (world.position,), 10)
+    elsewhere = OpenStream(5, "elsewhere", CONSTRAINT, (world.position,), 10)
     assert isinstance(await guest.ask(elsewhere), Failure)
     assert isinstance(await guest.ask(world.stream(5)), Head)
     ledger.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))
