@@ -12,6 +12,7 @@ from tests.node.ledger_broker import LedgerBroker
 
 from parley.model.batches import Withheld
 from parley.model.credentials import Credential
+from parley.model.expressions import parse_constraint
 from parley.model.names import sorted_pairs
 from parley.model.principals import AUDITOR, ClientRecord
 from parley.model.refusals import LimitExceeded, PermissionDenied, Refused, Revoked, UnknownClient
@@ -20,8 +21,8 @@ from parley.modules.registry.operations import AlterClient, RevokeClient
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.retention.refusals import Pruned
 from parley.modules.staging.tables import STAGES
-from parley.modules.subscriptions.tables import SUBSCRIPTIONS
-from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import (
@@ -155,6 +156,25 @@ def test_what_a_client_did_is_shown_to_nobody_else(world: World) -> None:
         assert world.why_hidden(who, STAGES.key(topic, world.alice.key, writer)) is not None
     assert world.why_hidden(world.alice, SUBSCRIPTIONS.key(topic, bytes(32), world.alice.key)) is None
     assert world.why_hidden(world.alice, STAGES.key(topic, world.alice.key, writer)) is None
+
+
+def test_the_head_of_an_order_is_shown_to_those_who_subscribe_while_they_may(world: World) -> None:
+    topic, ledger = f"{OURS}/open", world.broker.ledger
+    ledger.subscribe(world.alice, topic)
+    world.certify()
+    head = ORDER_HEADS.key(topic, 0, parse_constraint("").id)
+    assert world.why_hidden(world.alice, head) is None
+    for who in (world.anna, world.bob, ADMIN):
+        assert world.why_hidden(who, head) is not None
+    assert ledger.do(ADMIN, AlterTopic(topic, None, None, None, SECRET)).is_done
+    world.certify()
+    assert world.why_hidden(world.alice, head) is not None
+
+
+def test_that_there_is_no_topic_is_said_with_the_height_by_which_it_was_judged(world: World) -> None:
+    why = world.why_hidden(world.alice, TOPICS.key("nowhere"))
+    assert isinstance(why, UnknownTopic)
+    assert why.fields["judged"] == world.view.height
 
 
 def test_of_several_entries_each_is_judged(world: World) -> None:
