@@ -248,6 +248,24 @@ async def test_a_subscriber_that_stays_is_told_what_a_topic_made_again_with_fewe
         assert texts(await take(subscription, 1)) == ["two"]
 
 
+@on_stage
+async def test_a_subscriber_that_reads_history_goes_on_in_a_topic_made_again_with_fewer_partitions(
+    stage: Stage,
+) -> None:
+    stage.registered("bob")
+    for partition in range(3):
+        publish(stage, f"in {partition}", partition=partition)
+    async with subscribed(stage, "earliest") as subscription:
+        assert texts(await take(subscription, 1)) == ["in 0"]
+        await remade(stage, 1)
+        publish(stage, "after")
+        lost = "partition 1 from offset 0 to 0, partition 2 from offset 0 to 0"
+        with pytest.raises(Pruned, match=f"made again with 1 partitions: {lost}"):
+            await take(subscription, 1)
+        assert texts(await take(subscription, 1)) == ["after"]
+    assert stage.lies == ()
+
+
 @pytest.mark.parametrize("partitions", [3, 5])
 def test_of_a_topic_made_again_with_as_many_partitions_or_more_nothing_is_skipped(
     partitions: int, tmp_path: object

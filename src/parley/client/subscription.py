@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
-from parley.client.errors import ClientClosed, Invalid, ParleyError, Pruned, Refused, Stalled, Unreachable
+from parley.client.errors import (
+    ClientClosed,
+    Invalid,
+    ParleyError,
+    Pruned,
+    Refused,
+    Stalled,
+    UnknownPartition,
+    Unreachable,
+)
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
 from parley.client.messages import Message, Withholding
@@ -243,6 +252,13 @@ class Subscription:
             bridge.offset = max(bridge.offset, start)
             self._reading.crossed()
             raise
+        except UnknownPartition:
+            # The topic was made again with fewer partitions: what is gone is told before more is read.
+            starts = await self._subscribe()
+            if not self._reading.changes(starts):
+                raise
+            self._news = starts
+            return
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # A redacted message shows no tags either: it may concern only a subscription to everything.
