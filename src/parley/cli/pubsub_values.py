@@ -23,6 +23,7 @@ Start = Literal["earliest", "latest"] | int
 CHUNK = 64 * 1024
 CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
 DIGITS = 19  # of the largest integer of 64 bits
+MAX_DIGITS_SHOWN = 40  # of an integer that is refused
 MAX_OFFSET = 2**62  # none is as large
 _POSITIONS = ["earliest", "latest"]
 
@@ -151,13 +152,17 @@ async def _chunks() -> AsyncIterator[bytes]:
         yield chunk
 
 
+def _shortened(digits: str) -> str:
+    return digits if len(digits) <= MAX_DIGITS_SHOWN else f"{digits[:MAX_DIGITS_SHOWN]}..."
+
+
 def _typed(text: str, option: str) -> Value:
     if text in {"true", "false"}:
         return text == "true"
     if re.fullmatch(r"[+-]?[0-9]+", text):
         if len(text.lstrip("+-0")) > DIGITS or not -(2**63) <= int(text) < 2**63:
             raise typer.BadParameter(
-                f"{text[: DIGITS + 1]} is an integer of more than 64 bits; as a text it stands in double quotes.",
+                f"{_shortened(text)} is an integer of more than 64 bits; to have it as a text, put it in double quotes.",
                 param_hint=option,
             )
         return int(text)

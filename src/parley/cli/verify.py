@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from parley.applications import application_of
 from parley.cli import output
-from parley.cli.contexts import ContextName, Directory, find_trust_root
+from parley.cli.contexts import ContextName, find_trust_root
 from parley.client.contexts import read_genesis
 from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof
 from parley.consensus.committee import faults
@@ -95,13 +95,16 @@ def verify(
             metavar="FILE", help="The genesis file to trust; if not said, that of the chosen context."
         ),
     ] = None,
-    directory: Directory = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="The folder of the network whose genesis file to trust."),
+    ] = None,
     context: ContextName = None,
     json: output.Json = False,
 ) -> None:
     """Check a receipt or proof file offline, against the genesis file and nothing else.
 
-    Ends with 0 if it proves what it says, with 1 if it does not.
+    Ends with 0 if it proves what it says, with 1 if it does not, with 2 if it could not be checked.
     """
     if genesis is not None and (directory is not None or context is not None):
         raise typer.BadParameter(
