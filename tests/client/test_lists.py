@@ -1,4 +1,4 @@
-"""Lists, and what else a client takes from f+1 brokers or from whoever does not lie: no one of them hides or invents anything."""
+"""Lists, and what else a client takes from f+1 brokers or from one that does not lie: no single broker hides or invents anything."""
 
 from __future__ import annotations
 

@@ -883,7 +883,7 @@ LAST = next(key for key in map(str, count()) if partition_of(key.encode(), 3) ==
 
 
 @on_stage
-async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_anew_with_fewer(stage: Stage) -> None:
+async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_fewer(stage: Stage) -> None:
     """The client learns of it by a refusal; what it remembered would serve for a minute, and send keys elsewhere."""
     async with stage.client(stage.registered("alice")) as client:
         assert (await client.publish("notes", "before", key=MOVING[0])).partition == 0

@@ -151,7 +151,9 @@ async def test_what_another_subscriber_began_is_not_taken_for_ones_own_order(sta
 
 
 @on_stage
-async def test_a_topic_that_was_made_anew_is_gone_on_with_after_what_it_lost_is_told(stage: Stage) -> None:
+async def test_a_subscriber_goes_on_in_a_topic_that_was_made_again_after_it_says_what_is_lost(
+    stage: Stage,
+) -> None:
     async with subscribed(stage) as before:
         publish(stage, "one", "two")
         await take(before, 1)
@@ -198,7 +200,7 @@ async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_ar
 
 
 @on_stage
-async def test_of_a_partition_that_is_gone_and_was_read_to_its_end_nothing_is_told(stage: Stage) -> None:
+async def test_a_partition_that_is_gone_and_was_read_to_its_end_raises_no_error(stage: Stage) -> None:
     async with subscribed(stage) as before:
         publish(stage, "one", partition=2)
         await take(before, 1)
@@ -286,7 +288,7 @@ def test_of_a_topic_made_again_with_as_many_partitions_or_more_nothing_is_skippe
 
 
 @on_stage
-async def test_who_fetches_from_a_partition_that_a_topic_made_again_has_not_is_told(stage: Stage) -> None:
+async def test_fetching_from_a_partition_that_a_topic_made_again_has_not_is_refused(stage: Stage) -> None:
     stage.registered("bob")
     publish(stage, "one", "two", partition=2)
     async with stage.client(stage.registered("alice"), first=FIRST) as client:

@@ -269,7 +269,7 @@ class Client(
             now = await self._records.partitions(topic)
             if now == partitions:
                 raise
-        # The topic was made anew with fewer. What was refused in order took no place, so it may be sent once more.
+        # The topic was made again with fewer. What was refused in order took no place, so it may be sent once more.
         return await self._publish_to(topic, self._place(composer.key, now), message)
 
     def _place(self, key: bytes | None, partitions: int) -> int:
@@ -329,7 +329,7 @@ class Client(
     # -- staging: for jobs that publish all of a stage, once, or nothing (P23) -----------------------------------------
 
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """How many a topic has, as of not long ago, or as of now. They only grow, unless the topic is made anew."""
+        """How many a topic has, as of not long ago, or as of now. They only grow, unless the topic is made again."""
         return await self._records.partitions(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:

@@ -358,7 +358,7 @@ class _Source:
                 if state is Completeness.ENDED:
                     raise Declined(NotSubscribed("ended").data)
                 if state is Completeness.LAPSED and quorum.is_fresh(view, arrived):
-                    raise Over  # nobody is suspected: it is so, or, where answers are compared, one of them says so
+                    raise Over  # no broker is suspected: it is so, or, where answers are compared, one of them says so
                 if state is Completeness.COMPLETE and quorum.is_fresh(view, arrived):
                     self._feed.show_fresh()
                     self._lags.clear()

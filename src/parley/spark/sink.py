@@ -202,7 +202,7 @@ class _Commit:
         except NotStaged as error:
             raise StageFailed(
                 f"What was staged for {self.topic} had expired, or was dropped, before its commit: {error.detail}. Nothing "
-                f"was published. Run the query again, which stages the rows anew; if it happens often, take fewer rows at a "
+                f"was published. Run the query again, which stages the rows again; if it happens often, take fewer rows at a "
                 f"time (maxOffsetsPerTrigger) or let them wait longer (option stageBlocks)."
             ) from error
 

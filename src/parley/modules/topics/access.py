@@ -38,8 +38,8 @@ def authorise(
     """Why the principal may not do this to the topic of that name; None: it may.
 
     The topic's rules stand in for access control lists (P26). `topic` is its record, None if there is none.
-    `even_deleted`: what was published before its end may still be read. Nothing of a topic, not even that it exists,
-    is told to those who may not describe it.
+    `even_deleted`: what was published before its end may still be read. A refusal says nothing of the topic, not even
+    that it exists, to a principal that may not describe it.
     """
     act = ADMINISTRATORS_ACTS.get(action)
     is_administrator = act is not None and principal.administers is not None
