@@ -1,7 +1,7 @@
 """Replays the faults that were put into the code by hand: each must fail a test, or is explained.
 
-Small changes of one node, which `mutate.py` makes, are not what a tired engineer gets wrong or what a liar looks for. So
-faults are also written by hand, in `tests/faults/*.toml`, with the tests that must notice them. A fault is put into a
+`mutate.py` makes small changes of one node. Many mistakes are larger: a check left out, two things confused. So faults are
+also written by hand, in `tests/faults/*.toml`, with the tests that must notice them. A fault is put into a
 copy of `src/`, which stands first on the path of the tests and of the processes that they start.
 """
 
@@ -275,6 +275,8 @@ def main(only: str, jobs: int, *, listed: bool, tree: Path = ROOT, folder: Path 
     if listed:
         print(*(f"{fault.file}: {fault.name}" for fault in faults), sep="\n")
         return 0
+    # So that `run` ends its processes and removes their folders.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     found = replay(faults, tree, jobs)
     print(*found, sep="\n", end="\n" if found else "")
     explained = sum(bool(fault.why) for fault in faults)
