@@ -65,7 +65,7 @@ def test_headers_are_bytes_up_to_the_first_equals_sign() -> None:
         parse_headers(["nothing"])
 
 
-@given(st.integers(min_value=0, max_value=2**62))
+@given(st.integers(min_value=0, max_value=2**62 - 1))
 def test_a_position_is_a_word_or_an_offset(offset: int) -> None:
     assert parse_start(str(offset)) == offset
     assert (parse_start("earliest"), parse_start("latest")) == ("earliest", "latest")

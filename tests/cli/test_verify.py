@@ -312,15 +312,20 @@ ALTER = AlterTopic("demo", 2, None, 'org in ["hospital-a"]', None)
 
 @pytest.mark.parametrize(
     "made",
-    [lambda: _beside_others(ALTER), lambda: _entry("demo"), lambda: _entry("none")],
-    ids=["operation", "entry", "no entry"],
+    [
+        lambda: _published(note("hello", ward="er"), others=14),
+        lambda: _beside_others(ALTER),
+        lambda: _entry("demo"),
+        lambda: _entry("none"),
+    ],
+    ids=["publication", "operation", "entry", "no entry"],
 )
-def test_no_byte_of_other_proofs_is_free(made: Callable[[], tuple[Ledger, bytes]]) -> None:
+def test_no_byte_of_a_proof_is_free_also_where_a_block_has_several_receipts(
+    made: Callable[[], tuple[Ledger, bytes]],
+) -> None:
     ledger, data = made()
     application, trust = application_of(ledger.genesis), ledger.trust
-    proof = decode_proof(data)
-    assert not isinstance(proof, PublicationProof)
-    proof.check(trust, application)
+    _checked(data, trust, application)
     for flipped in _flipped(data):
         with pytest.raises(ProofError):
             _checked(flipped, trust, application)
@@ -339,13 +344,16 @@ def _checked(data: bytes, trust: Trust, application: Application) -> None:
     [{"topic": "deme"}, {"partition": 1}, {"count": 2}, {"publisher": bytes(32)}],
     ids=lambda forged: next(iter(forged)),
 )
-def test_a_receipt_that_says_something_else_than_the_signed_operation_proves_nothing(
+def test_a_receipt_that_says_something_else_than_the_signed_batch_proves_nothing(
     forged: dict[str, object],
 ) -> None:
-    ledger, data = _beside_others(ALTER, forged=forged)
-    verdict, _ = judge(data, ledger.genesis, "genesis.json")
-    assert not verdict.valid
-    assert "than the operation's batch" in str(verdict.reason)
+    for (ledger, data), said in (
+        (_published(note("hello"), forged=forged), "than the batch"),
+        (_beside_others(ALTER, forged=forged), "than the operation's batch"),
+    ):
+        verdict, _ = judge(data, ledger.genesis, "genesis.json")
+        assert not verdict.valid
+        assert said in str(verdict.reason)
 
 
 @pytest.mark.parametrize(
@@ -382,29 +390,6 @@ def test_what_an_operation_asked_for_and_what_an_entry_holds_are_shown() -> None
     verdict, said = _verdict_and_lines(*_entry("none"))
     assert (verdict.found, verdict.record) == (False, None)
     assert not any(line.startswith("Record: ") for line in said)
-
-
-def test_no_byte_of_a_proof_is_free_where_a_block_has_several_receipts() -> None:
-    ledger, data = _published(note("hello", ward="er"), others=14)
-    check_publication(decode_publication(data), ledger.trust)
-    trust = ledger.trust
-    for flipped in _flipped(data):
-        with pytest.raises(ProofError):
-            check_publication(decode_publication(flipped), trust)
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [{"topic": "deme"}, {"partition": 1}, {"count": 2}, {"publisher": bytes(32)}],
-    ids=lambda forged: next(iter(forged)),
-)
-def test_a_receipt_that_says_something_else_than_the_signed_batch_proves_nothing(
-    forged: dict[str, object],
-) -> None:
-    ledger, data = _published(note("hello"), forged=forged)
-    verdict, _ = judge(data, ledger.genesis, "genesis.json")
-    assert not verdict.valid
-    assert "than the batch" in str(verdict.reason)
 
 
 @pytest.mark.parametrize(

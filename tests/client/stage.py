@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from msgspec.structs import replace
-from tests.application.world import Actor, Signed, actor
+from tests.application.world import ADMIN, Actor, Signed, actor
 from tests.client.ledger import Ledger, place_of
 from tests.net.network import OpenDoor, alone
 
@@ -44,6 +44,7 @@ from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.receipts import Match, PartitionStart
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.access import Action, authorise
+from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.frames import FrameError, FrameStream
 from parley.net.listener import Listener, listen
@@ -351,6 +352,17 @@ class Stage:
         if place is None or not place.final:
             self.apply(Signed(name, body))
         return name
+
+    def order_again(self, question: Submit) -> Receipted:
+        """Order a batch although it has a receipt, and show the second one."""
+        ledger = self.ledger
+        self.apply(Signed(ledger.machine.admit(question.batch).digest, question.batch))
+        return Receipted(question.id, ledger.anchor(), ledger.proof(ledger.height, [0]))
+
+    def remake(self, partitions: int, topic: str = "notes") -> None:
+        """Delete the topic, and create it again with so many partitions."""
+        self.ledger.do(ADMIN, DeleteTopic(topic))
+        self.ledger.do(ADMIN, CreateTopic(topic, partitions, Policy(), "", ""))
 
     def apply(self, *batches: Signed, time: int | None = None) -> None:
         self.ledger.apply(*batches, time=time)

@@ -207,7 +207,7 @@ async def test_leaving_one_of_two_subscriptions_of_a_client_does_not_end_their_o
 @on_stage_with(replace(TIMEOUTS, lease=6_000))
 async def test_a_lease_is_renewed_long_before_it_is_over(stage: Stage) -> None:
     async with following(stage):
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(4):  # of the 6 s of the lease
             await stage[FIRST].sent(2)
 
 
@@ -244,10 +244,8 @@ START = PartitionStart(0, (5, 0), 7, 20)
         (PartitionPosition(0, 21), False),
         (PartitionPosition(0, 20, (5, 0), 7), True),
         (PartitionPosition(0, 20, (5, 0), 8), False),
-        (
-            PartitionPosition(0, 20, (4, 0), 8),
-            True,
-        ),  # of an order that has ended: its numbers say nothing of this one
+        # Of an order that has ended: its numbers say nothing of this one.
+        (PartitionPosition(0, 20, (4, 0), 8), True),
     ],
 )
 def test_a_position_ahead_of_the_order_or_of_the_log_is_refused(

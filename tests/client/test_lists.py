@@ -30,7 +30,7 @@ from parley.net.messages import (
     ShownHeader,
 )
 
-FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
+FIRST = "broker-hospital-a"
 SOON = 15.0
 
 

@@ -68,12 +68,12 @@ def test_of_a_partition_that_is_gone_what_was_not_read_is_known_until_it_is_ther
     state = ReadingState()
     state.begin((OLD, replace(OLD, partition=1)), {1: 6})
     state.adopt((NEW,))
-    assert state.gone == {1: 6}
+    assert state.removed == {1: 6}
     assert [(bridge.partition, bridge.offset) for bridge in state.bridges] == [(0, OLD.next_offset)]
     assert PartitionPosition(1, 6) in state.positions()
     later = tuple(replace(start, incarnation=(12, 0)) for start in (NEW, other))
     state.adopt(later)
-    assert state.gone == {}
+    assert state.removed == {}
     assert (1, 6, 17) in [(bridge.partition, bridge.offset, bridge.stop) for bridge in state.bridges]
 
 
@@ -82,16 +82,16 @@ def test_what_was_told_as_lost_is_not_read_when_the_partition_is_there_again() -
     state = ReadingState()
     state.begin((OLD, replace(OLD, partition=1)), {})
     state.adopt((NEW,))
-    assert state.untold == {1: OLD.next_offset}
-    state.told({1: 13})
-    assert state.untold == {}
+    assert state.unreported == {1: OLD.next_offset}
+    state.report({1: 13})
+    assert state.unreported == {}
     assert PartitionPosition(1, 13) in state.positions()
     resumed = ReadingState()
     resumed.resume(state.positions(), (NEW,))
     for one in (state, resumed):
         one.adopt(tuple(replace(NEW, partition=partition, incarnation=(12, 0)) for partition in (0, 1)))
         assert [bridge.offset for bridge in one.bridges if bridge.partition == 1] == [13]
-        assert one.gone == {}
+        assert one.removed == {}
 
 
 def test_a_partition_that_is_added_while_its_order_lives_is_not_told_as_lost() -> None:
@@ -99,5 +99,5 @@ def test_a_partition_that_is_added_while_its_order_lives_is_not_told_as_lost() -
     state.begin((OLD, replace(OLD, partition=1)), {})
     state.adopt((NEW,))
     state.adopt((NEW, PartitionStart(1, NEW.incarnation, 0, 10)))
-    assert state.untold == {}
+    assert state.unreported == {}
     assert state.places[1].next_offset == OLD.next_offset

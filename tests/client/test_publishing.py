@@ -44,7 +44,7 @@ from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
 from parley.modules.subscriptions.matching import HEAD, LEAST
-from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net.messages import Answer, Failure, Question, Receipted, Submit
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -358,11 +358,7 @@ async def test_a_quorum_of_answers_outvotes_a_liar(stage: Stage) -> None:
 @on_stage
 async def test_a_duplicate_leads_to_the_original_receipt(stage: Stage) -> None:
     def doubled(question: Question, answer: Answer) -> Answer:
-        if not isinstance(question, Submit):
-            return answer
-        name = stage.ledger.machine.admit(question.batch).digest
-        stage.apply(Signed(name, question.batch))
-        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+        return stage.order_again(question) if isinstance(question, Submit) else answer
 
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         stage[FIRST].lie = doubled
@@ -433,10 +429,8 @@ def forgetting(stage: Stage) -> Lie:
     def forget(question: Question, answer: Answer) -> Answer:
         if not isinstance(question, Submit):
             return answer
-        name = stage.ledger.machine.admit(question.batch).digest
         stage.ledger.wait(10)
-        stage.apply(Signed(name, question.batch))
-        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(stage.ledger.height, [0]))
+        return stage.order_again(question)
 
     return forget
 
@@ -678,9 +672,12 @@ async def test_an_attribute_that_no_rule_can_name_or_compare_is_refused_before_i
 ) -> None:
     async with stage.client(stage.registered("alice")) as client:
         for attributes in ({"not": 1}, {"In": "x"}, {"level": 2**63}, {"role": "\udcff"}, {"a b": 1}):
-            with pytest.raises(InvalidMessage, match=f"(?i)attribute|{next(iter(attributes))}"):
+            (name,) = attributes
+            with pytest.raises(
+                InvalidMessage, match=f"^('{name}' cannot be the name|Attribute '{name}' must be)"
+            ):
                 await client.alter_client("alice", set=attributes)
-            with pytest.raises(InvalidMessage):
+            with pytest.raises(InvalidMessage, match=f"'{name}'"):
                 await client.register_client("bob", bytes(32), attributes, proof=bytes(64))
     assert stage[FIRST].batches == []
 
@@ -868,11 +865,6 @@ async def test_what_brokers_say_of_a_client_now_does_not_get_its_open_batches_si
     assert len(sent) == 2
 
 
-def made_anew(stage: Stage, topic: str, partitions: int) -> None:
-    stage.ledger.do(ADMIN, DeleteTopic(topic))
-    stage.ledger.do(ADMIN, CreateTopic(topic, partitions, Policy(), "", ""))
-
-
 # Of three partitions each goes to the first; of two, one goes to the first and one to the second.
 MOVING = [
     key
@@ -887,7 +879,7 @@ async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_
     """The client learns of it by a refusal; what it remembered would serve for a minute, and send keys elsewhere."""
     async with stage.client(stage.registered("alice")) as client:
         assert (await client.publish("notes", "before", key=MOVING[0])).partition == 0
-        made_anew(stage, "notes", 2)
+        stage.remake(2)
         with pytest.raises(UnknownPartition):
             await client.publish("notes", "beyond", partition=2)
         for key in MOVING:
@@ -898,7 +890,7 @@ async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_
 async def test_a_message_whose_partition_is_gone_goes_to_the_one_that_its_key_has_now(stage: Stage) -> None:
     async with stage.client(stage.registered("alice")) as client:
         await client.publish("notes", "before", key=LAST)
-        made_anew(stage, "notes", 2)
+        stage.remake(2)
         assert (await client.publish("notes", "after", key=LAST)).partition == partition_of(LAST.encode(), 2)
     assert published(stage, partitions=2).count(b"after") == 1
 
@@ -908,7 +900,7 @@ async def test_a_publisher_forgets_the_number_of_partitions_with_the_first_refus
     alice = stage.registered("alice")
     async with stage.client(alice) as client, client.publisher("notes", batch_size=1) as publisher:
         await (await publisher.send("before", key=MOVING[0]))
-        made_anew(stage, "notes", 2)
+        stage.remake(2)
         with pytest.raises(UnknownPartition):
             await (await publisher.send("beyond", key=LAST))
         for key in MOVING:

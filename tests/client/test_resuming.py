@@ -21,7 +21,7 @@ from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, Unknow
 from parley.client.messages import Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
-from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.operations import AlterTopic
 from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Question
 
 
@@ -158,8 +158,7 @@ async def test_a_subscriber_goes_on_in_a_topic_that_was_made_again_after_it_says
         publish(stage, "one", "two")
         await take(before, 1)
         position = saved(before)
-    stage.ledger.do(ADMIN, DeleteTopic("notes"))
-    stage.ledger.do(ADMIN, CreateTopic("notes", 1, Policy(), "", ""))
+    stage.remake(1)
     publish(stage, "three")
     async with subscribed(stage, position) as after:
         with pytest.raises(Pruned):
@@ -169,9 +168,12 @@ async def test_a_subscriber_goes_on_in_a_topic_that_was_made_again_after_it_says
     assert stage.lies == ()
 
 
-async def remade(stage: Stage, partitions: int) -> None:
-    stage.ledger.do(ADMIN, DeleteTopic("notes"))
-    stage.ledger.do(ADMIN, CreateTopic("notes", partitions, Policy(), "", ""))
+async def read_one(stage: Stage) -> Position:
+    """Where Alice is when she has read the only message, in partition 2."""
+    async with subscribed(stage) as before:
+        publish(stage, "one", partition=2)
+        await take(before, 1)
+        return saved(before)
 
 
 @on_stage
@@ -182,7 +184,7 @@ async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_ar
         publish(stage, "one", "two", partition=2)
         await take(before, 1)
         position = saved(before)
-    await remade(stage, 2)
+    stage.remake(2)
     publish(stage, "three")
     async with subscribed(stage, position) as after:
         gone = PartitionPosition(2, 1)
@@ -201,11 +203,8 @@ async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_ar
 
 @on_stage
 async def test_a_partition_that_is_gone_and_was_read_to_its_end_raises_no_error(stage: Stage) -> None:
-    async with subscribed(stage) as before:
-        publish(stage, "one", partition=2)
-        await take(before, 1)
-        position = saved(before)
-    await remade(stage, 1)
+    position = await read_one(stage)
+    stage.remake(1)
     async with subscribed(stage, position) as after:
         publish(stage, "two")
         assert numbered(await take(after, 1)) == [("two", 0)]
@@ -215,16 +214,13 @@ async def test_a_partition_that_is_gone_and_was_read_to_its_end_raises_no_error(
 async def test_what_was_read_does_not_come_twice_when_a_topic_is_made_again_with_fewer_and_then_with_more(
     stage: Stage,
 ) -> None:
-    async with subscribed(stage) as before:
-        publish(stage, "one", partition=2)
-        await take(before, 1)
-        position = saved(before)
-    await remade(stage, 1)
+    position = await read_one(stage)
+    stage.remake(1)
     async with subscribed(stage, position) as between:
         publish(stage, "two")
         await take(between, 1)
         position = saved(between)
-    await remade(stage, 3)
+    stage.remake(3)
     async with subscribed(stage, position) as after:
         publish(stage, "three", partition=2)
         assert texts(await take(after, 1)) == ["three"]
@@ -240,7 +236,7 @@ async def test_a_subscriber_that_stays_is_told_what_a_topic_made_again_with_fewe
             broker.deaf = lambda question: isinstance(question, OpenStream)
             broker.cut()
         publish(stage, "one", partition=2)
-        await remade(stage, 1)
+        stage.remake(1)
         publish(stage, "two")
         for broker in stage.brokers:
             broker.deaf = lambda _: False
@@ -259,7 +255,7 @@ async def test_a_subscriber_that_reads_history_goes_on_in_a_topic_made_again_wit
         publish(stage, f"in {partition}", partition=partition)
     async with subscribed(stage, "earliest") as subscription:
         assert texts(await take(subscription, 1)) == ["in 0"]
-        await remade(stage, 1)
+        stage.remake(1)
         publish(stage, "after")
         lost = "partition 1 from offset 0 to 0, partition 2 from offset 0 to 0"
         with pytest.raises(Pruned, match=f"made again with 1 partitions: {lost}"):
@@ -270,21 +266,18 @@ async def test_a_subscriber_that_reads_history_goes_on_in_a_topic_made_again_wit
 
 @pytest.mark.parametrize("partitions", [3, 5])
 def test_of_a_topic_made_again_with_as_many_partitions_or_more_nothing_is_skipped(
-    partitions: int, tmp_path: object
+    partitions: int, tmp_path: Path
 ) -> None:
     async def play(stage: Stage) -> None:
-        async with subscribed(stage) as before:
-            publish(stage, "one", partition=2)
-            await take(before, 1)
-            position = saved(before)
-        await remade(stage, partitions)
+        position = await read_one(stage)
+        stage.remake(partitions)
         for partition in range(partitions):
             publish(stage, f"in {partition}", partition=partition)
         async with subscribed(stage, position) as after:
             found = {message.text() for message in await take(after, partitions)}
         assert found == {f"in {partition}" for partition in range(partitions)}
 
-    on_stage(play)(tmp_path)  # type: ignore[arg-type]
+    on_stage(play)(tmp_path)
 
 
 @on_stage
@@ -295,7 +288,7 @@ async def test_fetching_from_a_partition_that_a_topic_made_again_has_not_is_refu
         reading = client.fetch("notes", partition=2, follow=True)
         assert (await anext(reading)).text() == "one"
         assert (await anext(reading)).text() == "two"
-        await remade(stage, 2)
+        stage.remake(2)
         with pytest.raises(UnknownPartition, match="partitions 0 to 1 only"):
             await anext(reading)
         with pytest.raises(UnknownPartition, match="partitions 0 to 1 only"):

@@ -355,7 +355,7 @@ async def test_leaving_unsubscribes_unless_another_subscription_needs_it(stage: 
 
 
 def end_subscription(stage: Stage, who: Actor) -> None:
-    """As when its lease ends; `others` keep the order alive."""
+    """As when its lease ends."""
     stage.apply(stage.ledger.control(who, Unsubscribe("notes", WHERE)))
 
 
@@ -404,7 +404,6 @@ async def test_an_old_absence_of_a_subscription_ends_it_for_nobody(stage: Stage)
             publish(stage, "one")
             assert texts(await take(subscription, 1)) == ["one"]
             while told < 3:
-                await stage.until(lambda: False, 100)
                 publish(stage, "more")
                 await take(subscription, 1)
             assert stage.asked("Submit") == submitted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from parley.modules.topics.tables import HEADS
 from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, OpenStream, Prove
 from parley.net.messages import Question as Asked
 
-FIRST, SECOND, THIRD = "broker-hospital-a", "broker-hospital-b", "broker-hospital-c"
+FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 SECRET = 'role == "doctor"'
 HOUR = 3_600_000
 SOON = 15.0
@@ -281,7 +282,7 @@ async def _then_and_now(
 
 @pytest.mark.parametrize("learns", [False, True], ids=["old", "low"])
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
-def test_what_is_not_so_any_more_is_not_believed(look: Look, learns: bool, tmp_path: object) -> None:
+def test_what_is_not_so_any_more_is_not_believed(look: Look, learns: bool, tmp_path: Path) -> None:
     """Shown under an old header, or under one below a height seen before: each is refused without the other."""
 
     async def play(stage: Stage) -> None:
@@ -293,12 +294,12 @@ def test_what_is_not_so_any_more_is_not_believed(look: Look, learns: bool, tmp_p
         then, now, really = await _then_and_now(stage, look, change, learns=learns)
         assert then != now == really
 
-    on_stage(play)(tmp_path)  # type: ignore[arg-type]
+    on_stage(play)(tmp_path)
 
 
 @pytest.mark.parametrize("learns", [False, True], ids=["old", "low"])
 @pytest.mark.parametrize("look", [_read, _rows], ids=lambda look: look.__name__)
-def test_what_was_hidden_once_is_not_taken_for_hidden_now(look: Look, learns: bool, tmp_path: object) -> None:
+def test_what_was_hidden_once_is_not_taken_for_hidden_now(look: Look, learns: bool, tmp_path: Path) -> None:
     async def play(stage: Stage) -> None:
         publish_plain(stage, "secret", rule=SECRET)
 
@@ -308,7 +309,7 @@ def test_what_was_hidden_once_is_not_taken_for_hidden_now(look: Look, learns: bo
         then, now, really = await _then_and_now(stage, look, grant, learns=learns)
         assert (then, now, really) == ("hidden", "secret", "secret")
 
-    on_stage(play)(tmp_path)  # type: ignore[arg-type]
+    on_stage(play)(tmp_path)
 
 
 @on_stage

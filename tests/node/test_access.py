@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from tests.application.world import ADMINS, Actor, Memory
-from tests.client.ledger import Ledger
+from tests.application.world import ADMINS, Actor
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.application.keeping import RECEIPTS
-from parley.applications import DATA_SHARD
-from parley.ledger import layout
-from parley.ledger.recent import RecentStates
-from parley.model.credentials import Credential
 from parley.model.principals import AUDITOR
 from parley.model.refusals import PermissionDenied, Refused
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.topics.refusals import UnknownTopic
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import ListKeys, Prove
-from parley.node.access import Caller
 from parley.node.answers import listed, proven
-from parley.node.archive import Archive
-from parley.node.view import View
 
 
-class Broker:
-    """A broker that has executed some blocks of a ledger, and then more that are not certified yet."""
+class Broker(LedgerBroker):
+    """A broker that has certified some blocks of a ledger; `execute` runs more, which are not certified yet."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        super().__init__()
         self.alice = self.ledger.client("alice")
         self.ledger.topic("open")
-        self._store, self._written = Memory(), 0
-        self._recent = RecentStates(self._store, 0)
-        self.execute()
-        self._anchor, self._height = self.ledger.anchor(), self.ledger.height
-
-    def execute(self) -> None:
-        """All that was ordered since."""
-        for height, outcome in enumerate(self.ledger.outcomes[self._written :], self._written + 1):
-            entries = [(layout.APPLICATION + key, value) for key, value in outcome.writes]
-            self._recent.before_write(height, entries)
-            self._store.write(entries)
-        self._written = len(self.ledger.outcomes)
-
-    @property
-    def view(self) -> View:
-        archive = Archive(self._store, DATA_SHARD)  # type: ignore[arg-type]
-        return View(archive, self._recent.at(self._height), self._anchor)
-
-    def caller(self, who: Actor) -> Caller:
-        genesis = self.ledger.genesis
-        credential = Credential(genesis.chain, who.organisation, who.name, who.key, 2**61, bytes(64))
-        return Caller.of(credential, genesis)
+        self.view = self.certify()
 
     def topics(self, who: Actor) -> list[bytes]:
         question = ListKeys(1, TOPICS.prefix(), b"")

@@ -66,14 +66,16 @@ class Stage:
         self.whole = True
         self.outcome: Outcome = Done()  # what the receipt of the batch says
         self.refused: list[tuple[int, Refused]] = []
+        self.ticks = 0
+        self.full: Busy | None = None  # why there is no room for publications
         self.submissions = Submissions(
             asker,
             self,  # type: ignore[arg-type]
             self.feed,
             self,  # type: ignore[arg-type]
             admit=MACHINE.admit,
-            no_room=lambda: None,
-            ticks=lambda: 0,
+            no_room=lambda: self.full,
+            ticks=lambda: self.ticks,
             wake=lambda: None,
             receipted=lambda _ms: None,
             charge=self.charged.append,

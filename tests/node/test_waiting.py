@@ -6,36 +6,18 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import World, actor, tagged
 from tests.ledger.shard import GENESIS, told
-from tests.node.test_submissions import ASKER, MACHINE, Stage
+from tests.node.test_submissions import Stage
 
 from parley.application.keeping import ReceiptPlace
 from parley.ledger.proofs import Anchor
 from parley.model.refusals import Busy, PermissionDenied
 from parley.modules.subscriptions.operations import Subscribe
 from parley.net.messages import Submit
-from parley.node.submissions import RECEIPT_MS, Submissions
+from parley.node.submissions import RECEIPT_MS
 
 
 class Desk(Stage):
-    """With a clock, and with room or without."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ticks = 0
-        self.full: Busy | None = None
-        self.submissions = Submissions(
-            ASKER,
-            self,  # type: ignore[arg-type]
-            self.feed,
-            self,  # type: ignore[arg-type]
-            admit=MACHINE.admit,
-            no_room=lambda: self.full,
-            ticks=lambda: self.ticks,
-            wake=lambda: None,
-            receipted=lambda _ms: None,
-            charge=self.charged.append,
-            refuse=lambda id_, refused: self.refused.append((id_, refused)),
-        )
+    """Whose results are certified up to a height that the test chooses."""
 
     def reach(self, height: int) -> None:
         """The results up to this height are certified."""

@@ -40,7 +40,7 @@ from parley.spark.errors import (
 )
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options
-from parley.spark.repeating import Plan, RowSum, plan_of, rows_of
+from parley.spark.repeating import Plan, RowSum, plan_of, rows_digest
 from parley.spark.rows import Faulty, Publication, Rows
 from parley.spark.sink import BatchWriter, StreamWriter, batch_writer, query_run, stage_of, stream_writer
 from parley.spark.writing import TaskMessage, write_rows
@@ -362,7 +362,7 @@ def row_sum(*batches: pa.RecordBatch, rule: str = "") -> bytes:
         sums.append(RowSum())
         for row in made(*Rows("notes", rule).of(batch)):
             sums[-1].add(row)
-    return rows_of(sums)
+    return rows_digest(sums)
 
 
 def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_tasks_and_salts() -> None:

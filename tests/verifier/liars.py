@@ -137,10 +137,8 @@ class Liars:
 
     def small_order(self, honest: PublicationProof) -> Iterator[tuple[str, str, bytes]]:
         """Signatures that fulfil the equation, with a point of small order as the key or as the commitment."""
-        one, base = (
-            (1).to_bytes(32, "little"),
-            b"\x58" + b"\x66" * 31,
-        )  # the neutral element and the base point
+        one = (1).to_bytes(32, "little")  # the neutral element
+        base = b"\x58" + b"\x66" * 31
         made = self.signed(honest, publisher=one)
         receipt = replace(_receipt(decode_publication(made)), publisher=one)
         file = self.told(decode_publication(made), encode_leaf(receipt))

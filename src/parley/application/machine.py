@@ -16,7 +16,7 @@ from parley.application.work import STRANGER, NoRoom, Pass, Sender, Shares, of_e
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
 from parley.ledger.application import KeyValue, Receipt, Results
-from parley.model.batches import MAX_NOT_AFTER, BatchHeader
+from parley.model.batches import MAX_NOT_AFTER, BatchHeader, is_timely
 from parley.model.genesis import Genesis
 from parley.model.names import Position
 from parley.model.principals import Principal
@@ -275,11 +275,11 @@ def _sequence(opened: OpenedBatch) -> int:
 
 
 def _untimely(header: BatchHeader, height: int) -> Refused | None:
+    if is_timely(header, height):
+        return None
     if height > header.not_after:
         return Expired("late", not_after=header.not_after, height=height)
-    if header.not_after > height + MAX_NOT_AFTER:
-        return Expired("too_far_ahead", not_after=header.not_after, height=height, limit=MAX_NOT_AFTER)
-    return None
+    return Expired("too_far_ahead", not_after=header.not_after, height=height, limit=MAX_NOT_AFTER)
 
 
 def _turn_away(state: State, by: Principal, opened: OpenedBatch, at: Position) -> Rejected:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from parley.cli import debug_facts as facts
-from parley.cli import output
 from parley.cli.contexts import Chosen
 from parley.cli.debug_redact import clean, clean_lines, known_secrets, secret_in
 from parley.cli.network import observing, run
 from parley.client.administration import BrokerStatus
 from parley.client.errors import ParleyError
+from parley.model.codec import by_name
 from parley.model.genesis import Genesis
 from parley.net.tls import Address
 from parley.node.processes import LocalBroker, last_lines, local_brokers
@@ -162,7 +162,7 @@ def _statuses(chosen: Chosen) -> object:
                 # Without what readers say of themselves, which is nobody else's business.
                 "status": None
                 if one.status is None
-                else output.plain(msgspec.structs.replace(one.status, readers=())),
+                else by_name(msgspec.structs.replace(one.status, readers=())),
             }
             for one in run(asked())
         ]

@@ -68,23 +68,10 @@ def json_line(result: object) -> bytes:
     return line if line.isascii() and b"\x7f" not in line else unsteering_json(line.decode()).encode()
 
 
-def plain(value: object) -> object:
-    """For JSON: records with the names of their fields, which the wire leaves out, and bytes as hexadecimal digits."""
-    match value:
-        case msgspec.Struct():
-            return {key: plain(item) for key, item in msgspec.structs.asdict(value).items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case bytes():
-            return value.hex()
-        case _:
-            return value
-
-
 def folded(text: str) -> str:
-    """For a terminal: what a line has no room for goes on indented, so that only a line's own start is at the left edge.
+    """The text as a terminal shows it: long lines are broken, and what follows the break is indented.
 
-    Otherwise what others wrote, long enough, would begin a line of its own there.
+    So a long text of others cannot look like a line that begins at the left edge.
     """
     console = stdout()
     if not console.is_terminal:

@@ -24,7 +24,7 @@ CHUNK = 64 * 1024
 CHUNKS_AHEAD = 16  # that the reading thread may be ahead of the publisher
 DIGITS = 19  # of the largest integer of 64 bits
 MAX_DIGITS_SHOWN = 40  # of an integer that is refused
-MAX_OFFSET = 2**62  # none is as large
+MAX_OFFSET = 2**62 - 1  # that a question to a broker can hold
 _POSITIONS = ["earliest", "latest"]
 
 

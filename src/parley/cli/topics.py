@@ -61,7 +61,7 @@ def create(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, admin=True)
-    _warn_of(*rules)
+    _warn_of_wide_rules(*rules)
     output.emit(_fields(info), lambda: f"created topic {topic}\n{_words(info)}", as_json=json)
 
 
@@ -115,7 +115,7 @@ def alter(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, topic=topic, admin=True)
-    _warn_of(publishing, subscribing)
+    _warn_of_wide_rules(publishing, subscribing)
     output.emit(_fields(info), lambda: _words(info), as_json=json)
 
 
@@ -148,8 +148,8 @@ def parse_retention(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _warn_of(publish: str | None, subscribe: str | None) -> None:
-    """Attributes are each organisation's own word, so a rule over them alone admits whom any organisation likes."""
+def _warn_of_wide_rules(publish: str | None, subscribe: str | None) -> None:
+    """Warn of rules that name no organisations: each organisation grants its own clients any attribute."""
     for option, rule in (("--publish", publish), ("--subscribe", subscribe)):
         if rule and rule != "true" and required_values(rule, "org") is None:
             output.note(

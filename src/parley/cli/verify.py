@@ -21,6 +21,7 @@ from parley.consensus.committee import faults
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
 from parley.model.batches import Message, decode_message_header
+from parley.model.codec import by_name
 from parley.model.genesis import Genesis
 from parley.model.names import Value
 from parley.model.refusals import DUPLICATE, is_final
@@ -113,8 +114,9 @@ def verify(
     path, source = (genesis, "--genesis") if genesis is not None else find_trust_root(directory, context)
     trusted = read_genesis(path)
     verdict, proof = judge(_read(file), trusted, str(path))
-    told = lambda: output.folded(_tell(verdict, proof, source))  # noqa: E731 - called only if shown
-    output.emit(verdict, told, as_json=json, holds=verdict.valid)
+    output.emit(
+        verdict, lambda: output.folded(_tell(verdict, proof, source)), as_json=json, holds=verdict.valid
+    )
 
 
 def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
@@ -146,8 +148,8 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
         signers=[genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()],
-        asked=output.plain(asked),
-        record=output.plain(record),
+        asked=by_name(asked),
+        record=by_name(record),
         chain=genesis.chain.hex(),
         brokers=len(genesis.brokers),
         allowed_faults=faults(len(genesis.brokers)),
@@ -270,11 +272,8 @@ def _content_of(message: Message) -> Content:
 def _moment(time: int) -> str:
     try:
         return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (
-        ValueError,
-        OverflowError,
-        OSError,
-    ):  # a calendar ends with the year 9999, a certified number need not
+    except (ValueError, OverflowError, OSError):
+        # A calendar ends with the year 9999, a certified number need not.
         return f"{time} ms after 1970"
 
 

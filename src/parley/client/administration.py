@@ -124,7 +124,7 @@ class Records:
         return found
 
     def forget_partitions(self, topic: str) -> None:
-        """There is none of that number any more: with what is remembered, keys would go to the wrong ones for a while."""
+        """Ask again the next time. With an old number, keys would go to the wrong partitions for a while."""
         self._partitions.pop(topic, None)
 
     async def _topic(self, name: str) -> TopicRecord:

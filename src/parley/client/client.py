@@ -264,15 +264,15 @@ class Client(
             return await self._publish_to(topic, partition, message)
         partitions = await self._records.partitions(topic)
         try:
-            return await self._publish_to(topic, self._place(composer.key, partitions), message)
+            return await self._publish_to(topic, self._partition(composer.key, partitions), message)
         except UnknownPartition:
-            now = await self._records.partitions(topic)
-            if now == partitions:
+            fewer = await self._records.partitions(topic)
+            if fewer == partitions:
                 raise
-        # The topic was made again with fewer. What was refused in order took no place, so it may be sent once more.
-        return await self._publish_to(topic, self._place(composer.key, now), message)
+        # The topic was created again with fewer partitions. The refused message got no offset, so it may be sent again.
+        return await self._publish_to(topic, self._partition(composer.key, fewer), message)
 
-    def _place(self, key: bytes | None, partitions: int) -> int:
+    def _partition(self, key: bytes | None, partitions: int) -> int:
         if key is not None:
             return partition_of(key, partitions)
         partition, self._turn = self._turn % partitions, self._turn + 1

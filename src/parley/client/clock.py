@@ -18,11 +18,11 @@ class Clock:
     behind at least. By how much it is behind, those of f+1 brokers say, one of which is honest.
     """
 
-    def __init__(self, machine: Callable[[], int], freshness: int) -> None:
+    def __init__(self, machine: Callable[[], int], freshness_ms: int) -> None:
         self._machine = machine
-        self._freshness = freshness / 1_000
+        self._freshness_s = freshness_ms / 1_000
         self._compared: float | None = None  # when that was, by the loop's clock
-        self._newest = 0  # the time of the newest certified header
+        self.newest = 0  # the time of the newest certified header that was shown; 0: none was
         self.behind = 0  # ms, at least; 0: there is no reason to doubt it
         self.comparing = asyncio.Lock()
 
@@ -34,11 +34,11 @@ class Clock:
         """Whether it is not in doubt, or was just compared."""
         if not self.behind:
             return True
-        return self._compared is not None and _loop_time() - self._compared < self._freshness
+        return self._compared is not None and _loop_time() - self._compared < self._freshness_s
 
     def saw(self, time: int) -> None:
-        """A certified header has this time."""
-        self._newest = max(self._newest, time)
+        """Take note of a certified header's time: if it is ahead, the clock is behind by at least as much."""
+        self.newest = max(self.newest, time)
         ahead = time - self._machine()
         if ahead <= max(self.behind, CLOCK_TOLERANCE):
             return
@@ -51,8 +51,8 @@ class Clock:
         self.behind = ahead
 
     def compared(self, newest: int) -> None:
-        """The newest header of f+1 brokers has this time. This clock may have been set right meanwhile."""
-        ahead = max(newest, self._newest) - self._machine()
+        """Set how far the clock is behind, by the newest header of f+1 brokers; 0 if it was set right meanwhile."""
+        ahead = max(newest, self.newest) - self._machine()
         self.behind = ahead if ahead > CLOCK_TOLERANCE else 0
         self._compared = _loop_time()
 

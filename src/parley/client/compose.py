@@ -21,7 +21,7 @@ MAX_HEADERS = 64
 MAX_HEADER_NAME = 256  # characters
 MAX_HEADER_VALUE = 65_536
 EMPTY_HEADER = encode(MessageHeader())
-_HALF = re.compile("[\ud800-\udfff]")  # of a pair, or a byte of a command line that is no text
+_SURROGATE = re.compile("[\ud800-\udfff]")  # also stands for a byte of a command line that is not UTF-8
 
 
 class Composer:
@@ -145,7 +145,7 @@ def checked_pairs(what: str, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def require_name(what: str, name: str) -> None:
-    """Raises `InvalidMessage` for what no constraint and no rule could name."""
+    """Raises `InvalidMessage` for a name that no constraint and no rule could use."""
     cannot = f"{name!r} cannot be the name of {'an' if what == 'attribute' else 'a'} {what}"
     if not is_pair_name(name):
         raise InvalidMessage(f"{cannot}: use up to 64 letters, digits, _ and ., not a digit or . first.")
@@ -157,7 +157,7 @@ def require_name(what: str, name: str) -> None:
 
 def _is_value(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) <= MAX_TEXT and not _HALF.search(value)
+        return len(value) <= MAX_TEXT and not _SURROGATE.search(value)
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
@@ -165,7 +165,7 @@ def _headers(headers: Mapping[str, bytes | str]) -> tuple[tuple[str, bytes], ...
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage(f"A message has at most {MAX_HEADERS} headers, not {len(headers)}.")
     for name in headers:
-        if len(name) > MAX_HEADER_NAME or _HALF.search(name):
+        if len(name) > MAX_HEADER_NAME or _SURROGATE.search(name):
             raise InvalidMessage(
                 f"The name of a header is a text of up to {MAX_HEADER_NAME} characters that UTF-8 can write."
             )

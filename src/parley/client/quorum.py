@@ -116,8 +116,7 @@ class QuorumClient:
     time: Clock = field(init=False)  # as far as certified headers correct it
     receipts: Pace = field(default_factory=Pace)  # from handing over a batch to its receipt
     answers: Pace = field(default_factory=Pace)  # from any other question to its answer
-    _newest: int = 0  # the time of the newest certified header that was shown, in ms
-    _heard: float | None = None  # when that was, by the loop's clock
+    _heard: float | None = None  # when a certified height was shown last, by the loop's clock
     _checked: tuple[Receipted, dict[bytes, Ordered]] | None = None
 
     def __post_init__(self) -> None:
@@ -225,14 +224,13 @@ class QuorumClient:
         """What an answer with this header shows. Raises `ProofError`."""
         view = self.reader.view(anchor)
         if self.reader.level == "certified":
-            self._newest = max(self._newest, view.time)
             self.time.saw(view.time)
         return view
 
     def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:
         """What is known of the brokers when these have answered, and those were asked in vain."""
         size = len(self.reader.trust.genesis.brokers)
-        age = max(0, self.time.now() - self._newest) if self._newest else None
+        age = max(0, self.time.now() - self.time.newest) if self.time.newest else None
         ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1) or -self.time.behind
         return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
 

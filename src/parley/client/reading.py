@@ -34,13 +34,17 @@ class ReadingState:
     places: dict[int, Place] = field(default_factory=dict)
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
-    gone: dict[int, int] = field(default_factory=dict)  # the next offset in partitions that are no more
-    _told: set[int] = field(default_factory=set)  # those of which the reader knows what is lost
+    removed: dict[int, int] = field(
+        default_factory=dict
+    )  # next offsets in partitions that do not exist any more
+    _reported: set[int] = field(
+        default_factory=set
+    )  # removed partitions whose loss was reported to the reader
     _newest: _Receipt = (0, ())
 
     def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
         """What the newest receipt says, this one or one that came before it: receipts may come late."""
-        self._newest = max(self._newest, (height, starts), key=_age)
+        self._newest = max(self._newest, (height, starts), key=_recency)
         return self._newest[1]
 
     def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
@@ -74,11 +78,11 @@ class ReadingState:
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self.places.get(partition)
-            if old is None and incarnation in incarnations and partition not in self.gone:
+            if old is None and incarnation in incarnations and partition not in self.removed:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
             elif old is None or old.incarnation < incarnation:
-                read = self.gone.pop(partition, 0) if old is None else old.next_offset
+                read = self.removed.pop(partition, 0) if old is None else old.next_offset
                 self._bridge(partition, read, start.next_offset)
                 self.places[partition] = _place(start)
 
@@ -86,23 +90,25 @@ class ReadingState:
         """A topic that was deleted and created again may have fewer partitions: what was not read in others is gone."""
         for partition, place in self.places.items():
             if partition not in exist:
-                self.gone[partition] = place.next_offset
+                self.removed[partition] = place.next_offset
         for bridge in reversed(self.bridges):
             if bridge.partition not in exist:
-                self.gone[bridge.partition] = bridge.offset
-        self._told &= self.gone.keys() - self.places.keys()
+                self.removed[bridge.partition] = bridge.offset
+        self._reported &= self.removed.keys() - self.places.keys()
         self.places = {partition: place for partition, place in self.places.items() if partition in exist}
         self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
 
     @property
-    def untold(self) -> dict[int, int]:
-        """Partitions that are no more, of which the reader does not know yet what it has lost."""
-        return {partition: offset for partition, offset in self.gone.items() if partition not in self._told}
+    def unreported(self) -> dict[int, int]:
+        """The next offset in each removed partition whose loss was not reported to the reader yet."""
+        return {
+            partition: offset for partition, offset in self.removed.items() if partition not in self._reported
+        }
 
-    def told(self, ends: Mapping[int, int]) -> None:
-        """What lies before these offsets is given up. If the partitions are there again, reading goes on behind it."""
-        self.gone |= ends
-        self._told |= ends.keys()
+    def report(self, ends: Mapping[int, int]) -> None:
+        """Give up what lies before these offsets. If the partitions come back, reading goes on from there."""
+        self.removed |= ends
+        self._reported |= ends.keys()
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""
@@ -130,7 +136,7 @@ class ReadingState:
             partition: self._position(place, first.get(partition), crossing.get(partition))
             for partition, place in self.places.items()
         }
-        gone = {partition: PartitionPosition(partition, offset) for partition, offset in self.gone.items()}
+        gone = {partition: PartitionPosition(partition, offset) for partition, offset in self.removed.items()}
         return tuple(position for _, position in sorted({**gone, **found}.items()))
 
     def _position(self, place: Place, first: Message | None, crossing: int | None) -> PartitionPosition:
@@ -154,7 +160,7 @@ def _place(start: PartitionStart) -> Place:
     return Place(start.partition, start.incarnation, start.next_ps, start.next_offset)
 
 
-def _age(receipt: _Receipt) -> tuple[object, ...]:
-    """Sorts receipts from the oldest to the newest, also those of one block."""
+def _recency(receipt: _Receipt) -> tuple[object, ...]:
+    """A sort key: the newest receipt has the highest, also among those of one block."""
     height, starts = receipt
     return height, [(start.incarnation, start.next_ps, start.next_offset) for start in starts]

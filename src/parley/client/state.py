@@ -17,13 +17,12 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
 MAX_LISTED = 100_000  # keys that are taken from one broker
-MAX_UNSHOWN = (
-    16  # of those that one broker has listed alone: what it may show can change between list and proof
-)
+# Keys that one broker has listed alone. Some are allowed, because rights can change between list and proof.
+MAX_UNSHOWN = 16
 
 
 class _Unshown(Exception):  # noqa: N818 - it names the condition
-    """More keys than that of one list are not shown."""
+    """One broker listed more than `MAX_UNSHOWN` keys that brokers refuse to prove."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,9 +85,9 @@ class StateReader:
         return values
 
     async def _prove_shown(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """The values of those that brokers show: a liar may have listed others.
+        """The values of those keys that brokers prove. A liar may have listed others. Raises `_Unshown`.
 
-        One such key has all that are asked for with it refused, so they are asked for in ever smaller groups. Raises `_Unshown`.
+        A question with one key that is refused is refused as a whole. So it is asked again in two halves.
         """
         values: dict[bytes, bytes | None] = {}
         unshown = 0
@@ -98,11 +97,13 @@ class StateReader:
             try:
                 values |= zip(group, await self._prove(group), strict=True)
             except (PermissionDenied, UnknownTopic):
-                half = len(group) // 2
-                groups += [group[:half], group[half:]] if half else []
-                unshown += not half
-            if unshown > MAX_UNSHOWN:
-                raise _Unshown
+                if len(group) > 1:
+                    half = len(group) // 2
+                    groups += [group[:half], group[half:]]
+                    continue
+                unshown += 1
+                if unshown > MAX_UNSHOWN:
+                    raise _Unshown from None
         return values
 
     async def _list(self, table: Table[R, *K], prefix: bytes) -> dict[bytes, bytes | None]:
@@ -124,13 +125,14 @@ class StateReader:
                 self._quorum.brokers.doubt(name, problems[name])
             except Declined as said:
                 declined.append(said)
-                # Who cannot answer now has not refused: with a liar, those who are busy would make a list of one.
-                refused[said.refusal.code] += not said.kind.passing
+                if said.kind.passing:
+                    continue  # it cannot answer now, which is no refusal
+                refused[said.refusal.code] += 1
                 if refused[said.refusal.code] >= self._quorum.enough_to_refuse:
                     raise said.refusal.error() from None
             except (Gone, TimeoutError, ProofError) as error:
                 problems[name] = self._quorum.brokers.note(name, error)
-        # The word of too few makes no list while there are others who only cannot answer now.
+        # A list of too few brokers could be a liar's. Others may answer later.
         later = next((said for said in declined if said.kind.passing), None)
         if later is not None and heard < self._quorum.enough_to_refuse:
             raise later.refusal.error()

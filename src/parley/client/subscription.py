@@ -186,8 +186,8 @@ class Subscription:
         if news is not None:
             self._reading.adopt(news)
             await self._end_feed()
-        elif self._reading.untold:
-            await self._tell_what_is_gone()
+        elif self._reading.unreported:
+            await self._report_removed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
         else:
@@ -319,11 +319,13 @@ class Subscription:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
-    async def _tell_what_is_gone(self) -> None:
+    async def _report_removed(self) -> None:
         """The topic was made again with fewer partitions: say once what was not read in those that it had besides."""
-        gone = self._reading.untold
+        gone = self._reading.unreported
         heads = await self._subscribing.history.heads(self.topic, list(gone))
-        self._reading.told({partition: head.next_offset for partition, head in zip(gone, heads, strict=True)})
+        self._reading.report(
+            {partition: head.next_offset for partition, head in zip(gone, heads, strict=True)}
+        )
         lost = [
             f"partition {partition} from offset {offset} to {head.next_offset - 1}"
             for (partition, offset), head in zip(gone.items(), heads, strict=True)

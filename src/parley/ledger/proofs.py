@@ -94,7 +94,7 @@ class Trust:
         return found
 
     def voted(self, anchor: Anchor) -> Certified:
-        """As `certified`, for proof files: block 0, which follows from the genesis file, has no votes to show."""
+        """The header of a proof file, as `certified`, if at least one broker voted for it: block 0 has no votes."""
         certified = self.certified(anchor)
         if not any(anchor.qc.votes.bitmap):
             raise ProofError("the certificate is empty: no broker voted for the header")

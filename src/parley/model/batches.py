@@ -167,7 +167,7 @@ def is_timely(header: BatchHeader, height: int) -> bool:
 
 
 def is_control(header: BatchHeader) -> bool:
-    """Whether it is of a batch that may hold an operation: one, and in no topic."""
+    """Whether this is the header of a batch that may hold an operation: one message, in no topic."""
     return (header.kind, header.count, header.topic, header.partition) == (CONTROL, 1, "", 0)
 
 

@@ -114,9 +114,9 @@ def _table_of(view: View, key: bytes) -> AnyTable | None:
 
 
 def _as_of(view: View, why: Refused) -> Refused:
-    """That there is no topic cannot be proved to those who may not know whether there is one.
+    """The refusal, with the height by which it was judged if it says that there is no topic.
 
-    So it names the height by which it was judged: a client that knows of a later one asks others.
+    That cannot be proved to those who may not know of the topic. A client that knows of a later height asks others.
     """
     if not isinstance(why, UnknownTopic):
         return why

@@ -151,7 +151,7 @@ def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int
 def block_name(
     view: View, caller: Caller, question: ReadHeader, charge: Callable[[int], None]
 ) -> ShownHeader:
-    """Live clients and administrators may know which block stands where: headers hold nothing of anybody's (P22)."""
+    """Live clients and administrators may know which block stands where: headers say nothing about clients (P22)."""
     if caller.administers is None:
         caller.principal(view).require_client()
     height = question.height or view.height

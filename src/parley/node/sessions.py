@@ -335,7 +335,7 @@ class Session:
 
     @contextmanager
     def _refusing_freshly(self) -> Iterator[None]:
-        """An answer shows by its header how old it is, and a refusal has none: raises `NotReady` instead of an old one."""
+        """Raises `NotReady` instead of a refusal by an old state. Answers show their age by their header; refusals have none."""
         try:
             yield
         except Refused:

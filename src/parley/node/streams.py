@@ -105,7 +105,7 @@ class Stream:
             raise Invalid("partition_twice")
         for order in self._orders:
             require_readable(view, reading.principal, self._topic, order.partition, even_deleted=True)
-        self._look(view)
+        self._judge_subscription(view)
 
     def has_news(self, view: View, ticks: int) -> bool:
         """Whether there is anything to look at: mostly there is not, and this is cheap."""
@@ -119,7 +119,7 @@ class Stream:
         is_new = view.anchor is not self._judged
         reading = self._reading(view)
         if is_new:
-            self._look(view)
+            self._judge_subscription(view)
         if self._subscription is _Subscription.NONE:  # what the order does now concerns others only
             key = SUBSCRIPTIONS.key(self._topic, self._constraint, self._caller.key)
             return self._head(view, [key], ticks)
@@ -248,8 +248,11 @@ class Stream:
         if not topic.deleted and any(order.incarnation < topic.created for order in self._orders):
             raise NotFound("topic_again", topic=topic.name)
 
-    def _look(self, view: View) -> None:
-        """Whether the reader subscribes with the constraint now. Raises `Refused` if it does, and an order is not known."""
+    def _judge_subscription(self, view: View) -> None:
+        """Note whether the reader subscribes with the constraint now.
+
+        Raises `Refused` if it does and this broker does not know one of the orders.
+        """
         before = self._subscription
         if view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key) is not None:
             if before is not _Subscription.LIVE:

@@ -173,6 +173,7 @@ class Submissions:
             self._receipted(self._ticks() - waited[1] + RECEIPT_MS)
         is_unsure = id_ in self._unsure or not self._archive.is_whole()
         self._unsure.discard(id_)
+        # It may have been applied before, by a receipt that is missing here.
         if is_unsure and self._has_expired(place):
             self._refuse(id_, NotReady("filling_in"))
             return
@@ -180,7 +181,7 @@ class Submissions:
         self._wake()
 
     def _has_expired(self, place: Position) -> bool:
-        """Whether the receipt says so. The batch may have been applied before, and its first receipt be missing here."""
+        """Whether the receipt at this place says that the batch has expired."""
         height, position = place
         receipt = receipt_of(self._archive.block(height).leaf(position))
         rejected = None if receipt is None else receipt.rejected

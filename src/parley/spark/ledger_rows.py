@@ -21,6 +21,7 @@ from parley.consensus.committee import quorum
 from parley.crypto import merkle
 from parley.crypto.qc import voters
 from parley.model.batches import CONTROL, Batch, BatchHeader
+from parley.model.codec import by_name
 from parley.model.genesis import Genesis
 from parley.model.principals import Administrators
 from parley.model.receipts import BatchReceipt, receipt_of
@@ -148,23 +149,8 @@ def operation_rows(block: VerifiedBlock, _: Genesis, application: Application) -
             *(receipt.topic, receipt.partition, receipt.count, receipt.digest),
             *((None, None, None) if header is None else (header.session, header.sequence, header.not_after)),
             *(receipt.outcome_name, receipt.code, receipt.outcome.detail, receipt.outcome.place),
-            None if one.operation is None else msgspec.json.encode(_plain(one.operation)).decode(),
+            None if one.operation is None else msgspec.json.encode(by_name(one.operation)).decode(),
         )
-
-
-def _plain(value: object) -> object:
-    """Fields by name; bytes as hexadecimal digits."""
-    match value:
-        case bytes():
-            return value.hex()
-        case tuple():
-            return [_plain(one) for one in value]
-        case dict():
-            return {name: _plain(one) for name, one in value.items()}
-        case msgspec.Struct():
-            return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-        case _:
-            return value
 
 
 # -- what modules declare --------------------------------------------------------------------------------------------

@@ -80,9 +80,7 @@ CHECKPOINT = "checkpointlocation"
 SPARKS = frozenset({"path", CHECKPOINT, "queryname", "recursivefilelookup"})
 REPEATS: Mapping[str, bool] = {"fail": False, "keepFirst": True}  # what `onRepeat` may be
 
-_OF_TABLES = frozenset(
-    {"owner", "provider"}
-)  # what Spark adds to the options of CREATE TABLE, and only there
+_OF_TABLES = frozenset({"owner", "provider"})  # Spark adds them for CREATE TABLE, and only there
 _NO_TABLE = (
     "Spark keeps the options of CREATE TABLE and does not hand them on when the table is read: use CREATE TEMPORARY VIEW ... "
     "USING parley OPTIONS (...), or the options of spark.read."

@@ -66,8 +66,8 @@ class RowSum:
         self.total = (self.total + int.from_bytes(hashed, "big")) % _MODULUS
 
 
-def rows_of(sums: Iterable[RowSum]) -> bytes:
-    """What stands for all rows of a stage, of all tasks together."""
+def rows_digest(sums: Iterable[RowSum]) -> bytes:
+    """The digest of all rows of a stage, from the sums of its tasks: their number and the sum of their hashes."""
     count = total = 0
     for one in sums:
         count, total = count + one.count, (total + one.total) % _MODULUS

@@ -33,13 +33,14 @@ from parley.modules.staging.tables import StageRecord
 from parley.spark.errors import BadOption, ParleySparkError, StageFailed
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options
-from parley.spark.repeating import Plan, plan_of, rows_of
+from parley.spark.repeating import Plan, plan_of, rows_digest
 from parley.spark.rows import require_columns
 from parley.spark.writing import TaskMessage, TopicPart, write_rows
 
 ONLY_STAGE = 1  # of a job that writes once
 RUN_SIZE = 16
 MAX_RUN = 256  # characters
+_GIVEN_UP = (Source(), digests_hash(()))  # what `abort` commits
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str]) -> StreamWriter:
@@ -179,7 +180,7 @@ class _Commit:
         mine = plan is not None and client.writer(self.topic, query_run(plan.query)) == self._writer
         self._source = client.stage_source(
             plan=plan.offsets if plan is not None and mine else None,
-            rows=rows_of(part.rows for part in parts),
+            rows=rows_digest(part.rows for part in parts),
         )
 
     async def make(self) -> None:
@@ -217,7 +218,10 @@ class _Commit:
             )
 
     async def _require_first(self) -> None:
-        """That this stage was committed by an earlier attempt: its rows stand, and those of this attempt are dropped."""
+        """Raises `StageFailed` unless an earlier attempt committed this stage from the same source.
+
+        Its rows stand, and those of this attempt are dropped.
+        """
         record = await self._client.stage_record(self.topic, self._writer)
         if record is None or record.stage < self._stage:
             raise StageFailed(
@@ -235,9 +239,10 @@ class _Commit:
             )
         said = (self._source, digests_hash(self._digests))
         if not self._options.keep_first and not is_repetition(said, (record.source, record.digests)):
-            raise StageFailed(self._other(record))
+            raise StageFailed(self._difference(record))
 
-    def _other(self, record: StageRecord) -> str:
+    def _difference(self, record: StageRecord) -> str:
+        """What to tell of a commit that is no repetition of the first one."""
         by_plan = self._source.plan is not None and record.source.plan is not None
         before = f"was committed at height {record.at[0]} of the network"
         if self._options.run is not None:
@@ -253,6 +258,3 @@ class _Commit:
             f"the first are to stand, set the option onRepeat=keepFirst"
             f"{'' if by_plan else ', or give the query its checkpointLocation as an option, in a folder of the driver'}."
         )
-
-
-_GIVEN_UP = (Source(), digests_hash(()))  # what `abort` commits

@@ -260,11 +260,8 @@ REPETITIONS = [
     # what the first commit was made of, what the second one, and whether it is the same stage
     (Source(A, A), Source(A, A), True),
     (Source(A, A), Source(A, B), True),  # other rows of the same plan: the upstream gives others each time
-    (
-        Source(A, A),
-        Source(B, A),
-        False,
-    ),  # the same rows of another plan: what else it holds may have gone elsewhere
+    # The same rows of another plan: what else it holds may have gone elsewhere.
+    (Source(A, A), Source(B, A), False),
     (Source(A, A), Source(B, B), False),
     (Source(None, A), Source(None, A), True),
     (Source(None, A), Source(None, B), False),

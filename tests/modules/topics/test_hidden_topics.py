@@ -112,9 +112,8 @@ def test_who_loses_a_topic_ends_what_it_has_there_all_the_same() -> None:
         assert world.do(OWNER, ending).code == UnknownTopic.code
 
 
-CROWD = (
-    30  # operations of one client: about half of what one block has room for, if each of them does nothing
-)
+# Operations of one client: about half of what one block has room for, if each of them does nothing.
+CROWD = 30
 
 
 def crowd(world: World, who: Actor, asked: Operation) -> list[BatchReceipt]:

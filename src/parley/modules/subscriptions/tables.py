@@ -64,7 +64,10 @@ def _own(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused 
 
 
 def _held(reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
-    """An order is shown to its subscribers. What anybody else could learn from it are the interests of others."""
+    """Why the principal may not see the head of an order; None: it subscribes with the constraint, and may still do so.
+
+    To others a head would tell that there are subscribers with this constraint.
+    """
     topic, partition, constraint = key
     if reader.read(SUBSCRIPTIONS, topic, constraint, principal.key) is None:
         return PermissionDenied("hidden")

@@ -84,7 +84,7 @@ def reason_not_to_describe(principal: Principal, name: str, topic: TopicRecord |
 
 
 def unknown(name: str) -> UnknownTopic:
-    """That there is no topic of that name, or none that the one who asks may know of."""
+    """The refusal of a topic that does not exist or that the caller may not know of."""
     return UnknownTopic(topic=name[:128])
 
 
