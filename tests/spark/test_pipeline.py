@@ -94,7 +94,9 @@ def test_gold_is_the_same_in_parquet_and_delta_and_has_a_chart(told: Told) -> No
 
 
 def test_a_tenant_that_meddles_with_the_other_is_refused_and_told_no_rule(told: Told) -> None:
-    assert told.outcome.refusal.startswith("UnknownTopic: there is no topic vitals, or you may not know of it")
+    assert told.outcome.refusal.startswith(
+        "UnknownTopic: there is no topic vitals, or you may not know of it"
+    )
     assert "role" not in told.outcome.refusal
 
 
