@@ -134,6 +134,10 @@ def test_one_publication_is_read_with_its_proof(network: Network, tmp_path: Path
     network.run("pub", topic, "first", "second", code=0)
     proof = tmp_path / "proof.json"
     assert network.run("read", f"{topic}@1", "--proof", proof, code=0).out == "second\n"
+    assert proof.stat().st_mode & 0o777 == 0o600, "it holds the message"
+    before = proof.read_bytes()
+    assert "proof.json" in network.run("read", f"{topic}@0", "--proof", proof, code=ExitCode.WRONG_USE).err
+    assert proof.read_bytes() == before
     assert network.run("read", topic, "0", "--json").json()["value"] == "first"
     verdict = network.run("verify", proof, "--json").json()
     assert (verdict["topic"], verdict["offset"]) == (topic, 1)

@@ -31,7 +31,7 @@ def test_a_rule_that_trusts_the_word_of_all_organisations_is_warned_of(option: s
     wide, narrow = 'role == "nurse"', 'org in ["alpha"] and role == "nurse"'
     made = network.run("topic", "create", topic, option, wide, "--json")
     assert made.json()[option.strip("-")] == wide
-    warning = f"{option} {wide} does not say of which organisations"
+    warning = f"{option} {wide} can be true for clients of any organisation"
     assert warning in made.err
     assert f'org in ["NAME", ...] and ({wide})' in made.err
     altered = network.run("topic", "alter", topic, option, narrow, code=0)

@@ -473,7 +473,7 @@ def test_what_is_valid_is_told_with_whom_it_rests_on_and_what_is_not_proved() ->
     verdict, proof = judge(data, ledger.genesis, "genesis.json")
     told = _tell(verdict, proof, "--genesis")
     key = actor("alice").key.hex()
-    for words in (ledger.chain.hex(), "3 of 4 brokers, of which 1 may be faulty", key, "Not proved: "):
+    for words in (ledger.chain.hex(), "3 of 4 brokers; of the 4, 1 may be faulty", key, "Not proved: "):
         assert words in told
     assert (verdict.chain, verdict.brokers, verdict.allowed_faults) == (ledger.chain.hex(), 4, 1)
     assert verdict.publisher_key == key

@@ -211,7 +211,7 @@ async def test_what_a_rule_hides_comes_redacted_and_is_not_taken_for_a_blank(sta
         lambda: hidden.tags,
         lambda: hidden.headers,
     ):
-        with pytest.raises(Redacted, match=f"offset 0 of notes.*{DOCTORS}.*position goes on"):
+        with pytest.raises(Redacted, match=f"offset 0 of notes.*{DOCTORS}.*message.empty"):
             content()
     assert (shown.empty, shown.ps, shown.text()) == (False, 1, "for nurses")
     assert stage.lies == ()

@@ -91,9 +91,12 @@ def add(
     contexts.save(name, genesis, identity, admin, _addresses(broker or [], sorted(known)))
     if current_context() is None:
         contexts.set_current(name)
+        told = "it is the current one now, also for `parley verify`"
+    else:
+        told = f"`parley context use {name}` makes it the current one"
     output.emit(
         {"name": name, "file": str(path)},
-        f"saved as {path}; `parley context use {name}` makes it the current one",
+        f"saved as {path}; {told}",
         as_json=json,
     )
 

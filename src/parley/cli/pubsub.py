@@ -26,7 +26,7 @@ from parley.client.client import Client
 from parley.client.errors import Invalid
 from parley.client.messages import Message
 from parley.client.position import Position
-from parley.modules.publishing.proof import encode_publication
+from parley.client.proofs import save_proof
 
 MAX_COUNT = 2**31
 
@@ -157,8 +157,9 @@ def read(
         verify=verify,
     )
     if proof is not None:
-        proof.write_bytes(encode_publication(message.proof()))
-        output.note(f"proof: {proof}")
+        save_proof(message.proof(), proof)
+        absent = ", of the batch and without the message, which is hidden from you" if message.empty else ""
+        output.note(f"proof: {proof}{absent}")
     printer.print(message)
 
 

@@ -79,5 +79,5 @@ async def _heads(client: Client, topic: str) -> Sequence[PartitionInfo]:
 
 def _tell(lost: Pruned) -> None:
     output.note(
-        f"parley: {lost.detail}; what was before that is not kept any more, going on with what is left"
+        f"parley: {lost.detail}. Older messages are not kept any more; reading goes on with those that are left"
     )

@@ -5,5 +5,5 @@ from __future__ import annotations
 from parley.model.texts import Texts
 
 TEXTS: Texts = {
-    "UnknownTopic.command": "there is no topic that you may see called {topic}{ending}",
+    "UnknownTopic.command": "there is no topic {topic}, or you may not know of it{ending}",
 }

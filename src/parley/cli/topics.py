@@ -23,10 +23,20 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Partitions = Annotated[int | None, typer.Option(min=1, max=MAX_PARTITIONS, help="How many; they only grow.")]
 PublishRule = Annotated[
-    str | None, typer.Option("--publish", metavar="RULE", help="Who may publish; any client if empty.")
+    str | None,
+    typer.Option(
+        "--publish",
+        metavar="RULE",
+        help='Who may publish, for example org in ["alpha"] and role == "nurse"; any client if empty.',
+    ),
 ]
 SubscribeRule = Annotated[
-    str | None, typer.Option("--subscribe", metavar="RULE", help="Who may read; any client if empty.")
+    str | None,
+    typer.Option(
+        "--subscribe",
+        metavar="RULE",
+        help='Who may read, for example org in ["alpha"] and role == "nurse"; any client if empty.',
+    ),
 ]
 Retention = Annotated[
     str | None,
@@ -153,9 +163,9 @@ def _warn_of_wide_rules(publish: str | None, subscribe: str | None) -> None:
     for option, rule in (("--publish", publish), ("--subscribe", subscribe)):
         if rule and rule != "true" and required_values(rule, "org") is None:
             output.note(
-                f"parley: {option} {rule} does not say of which organisations: the administrators of each may give their "
-                "clients the attributes that it asks for. To admit some organisations only: "
-                f'org in ["NAME", ...] and ({rule})'
+                f"parley: {option} {rule} can be true for clients of any organisation, or of some that it does not name: "
+                "administrators give their own clients any attribute. To admit some organisations only: "
+                f"parley topic alter TOPIC {option} 'org in [\"NAME\", ...] and ({rule})'"
             )
 
 

@@ -33,10 +33,14 @@ from parley.modules.publishing.proof import (
 
 MAX_SHOWN = 200  # bytes of a payload
 MAX_HELD = 1_000  # characters of an operation or a record
-NOT_PROVED = (
-    "that the content is true; that a named person holds the key of the publisher; that nothing else was published; that "
-    "the time is exact; and nothing at all if more brokers lie than are allowed"
-)
+_ALWAYS = "that the time is exact; and nothing at all if more brokers lie than are allowed"
+NOT_PROVED = {
+    "publication": "that the content is true; that a named person holds the key of the publisher; that nothing else was "
+    f"published; {_ALWAYS}",
+    "operation": "that a named person holds the key that asked for it; what other operations did before or after it; "
+    f"{_ALWAYS}",
+    "entry": f"what the table holds under other keys, or held at other heights; {_ALWAYS}",
+}
 # Letters and marks that show nothing, besides what Python calls not printable.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
@@ -93,7 +97,8 @@ def verify(
     genesis: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The genesis file to trust; if not said, that of the chosen context."
+            metavar="FILE",
+            help="The genesis file to trust; if not said, that of the current context, never ./.parley.",
         ),
     ] = None,
     directory: Annotated[
@@ -153,7 +158,7 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         chain=genesis.chain.hex(),
         brokers=len(genesis.brokers),
         allowed_faults=faults(len(genesis.brokers)),
-        not_proved=NOT_PROVED,
+        not_proved=NOT_PROVED[what],
     )
     return _with_summary(verdict, proof), proof
 
@@ -193,13 +198,15 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
     if proof is None or verdict.signers is None:
         return f"NOT VALID: {_one_line(str(verdict.reason))}\n{used}"
     certified = (
-        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}; {len(verdict.signers)} of "
-        f"{verdict.brokers} brokers, of which {verdict.allowed_faults} may be faulty."
+        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}. These are "
+        f"{len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be faulty."
     )
     key = [] if verdict.publisher_key is None else [f"Key of the publisher: {verdict.publisher_key}"]
     content = _content(proof) if isinstance(proof, PublicationProof) else _held(verdict)
     chain = f"Fingerprint of the chain: {verdict.chain}"
-    return "\n".join([*_said(proof), *key, certified, *content, used, chain, f"Not proved: {NOT_PROVED}."])
+    return "\n".join(
+        [*_said(proof), *key, certified, *content, used, chain, f"Not proved: {verdict.not_proved}."]
+    )
 
 
 def _said(proof: Proof) -> list[str]:
@@ -242,6 +249,14 @@ def _content(proof: PublicationProof) -> list[str]:
     more = " ..." if len(message.payload) > MAX_SHOWN else ""
     shown = _one_line(message.payload[:MAX_SHOWN].decode(errors="surrogateescape"))
     lines = [f"Content ({len(message.payload)} bytes): {shown}{more}"]
+    if header.key is not None:
+        lines.append(f"Key of the message: {_one_line(header.key.decode(errors='surrogateescape'))}")
+    if header.headers:
+        told = ", ".join(
+            f"{_quoted(name)}={_quoted(data.decode(errors='surrogateescape'))}"
+            for name, data in header.headers
+        )
+        lines.append(f"Headers: {told[:MAX_HELD]}{' ...' if len(told) > MAX_HELD else ''}")
     if header.tags:
         lines.append("Tags: " + ", ".join(f"{name}={_value(value)}" for name, value in header.tags))
     if message.rule:
@@ -281,7 +296,11 @@ def _value(value: Value) -> str:
     """A tag's value; text that is more than a word stands in quotes, so that one value cannot look like two tags."""
     if not isinstance(value, str):
         return str(value).lower()
-    return value if _WORD.fullmatch(value) else '"' + _one_line(value).replace('"', '\\"') + '"'
+    return value if _WORD.fullmatch(value) else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + _one_line(text).replace('"', '\\"') + '"'
 
 
 def _one_line(text: str) -> str:

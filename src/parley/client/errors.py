@@ -106,8 +106,8 @@ class Redacted(ParleyError):  # noqa: N818 - it names the condition
     def __init__(self, topic: str, partition: int, offset: int, rule: str) -> None:
         super().__init__(
             f"The message in partition {partition} at offset {offset} of {topic} is redacted: its rule {rule} does not let "
-            f"this client read it. The position goes on after it. Look at `message.empty` first, or leave out "
-            f'`withheld="yield"`, and ask its publisher if you should be able to read it.'
+            f"this client read its content. Look at `message.empty` before you ask for content; `subscribe` and `fetch` skip "
+            f'such messages unless you say `withheld="yield"`. If you should be able to read it, ask its publisher.'
         )
         self.topic = topic
         self.partition = partition

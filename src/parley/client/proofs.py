@@ -97,7 +97,9 @@ class OperationProof(
             raise ProofError(f"the operation cannot be read: {refused.detail}") from None
         batch = (self.batch, self.message, self.signature)
         if self != OperationProof.of((receipt, self.receipt, self.anchor), batch, operation):
-            raise ProofError("the file's summary does not say what its proof shows")
+            raise ProofError(
+                "the fields at the beginning of the file do not agree with what the rest of it proves"
+            )
         return operation, receipt
 
 
@@ -140,7 +142,9 @@ class EntryProof(
         except (*DECODE_ERRORS, ValueError) as error:
             raise ProofError(f"the entry cannot be read: {error}") from None
         if self != shown:
-            raise ProofError("the file's summary does not say what its proof shows")
+            raise ProofError(
+                "the fields at the beginning of the file do not agree with what the rest of it proves"
+            )
         return record
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -138,7 +138,7 @@ class QuorumClient:
         if not self.time.is_settled():
             enough = self.faults + 1
             raise Stale(
-                f"this machine's clock is behind (set it), and not {enough} brokers show headers to compare"
+                f"this machine's clock is behind (set it), and fewer than {enough} brokers show headers to compare"
             )
         if not self.is_fresh(view):
             age = self.time.now() - view.time

@@ -24,7 +24,7 @@ TEXTS: Texts = {
     "NotStaged.stage": "stage {stage} of this writer of {topic} was not committed with these batches",
     "Oversized.message": ("the message takes {size} bytes with its header; at most {limit} can be published"),
     "Pruned.partitions": (
-        "{topic} was deleted and made again with {partitions} partitions: {lost} was not read before and is gone"
+        "{topic} was deleted and created again with fewer partitions ({partitions}); these messages were not read before and are gone: {lost}"
     ),
     "Pruned.start": "partition {partition} starts at offset {start}",
     "Pruned.unread": "messages of {topic} were not kept until they were read: {starts}",

@@ -104,7 +104,7 @@ def decode_publication(data: bytes) -> PublicationProof:
     try:
         proof = _proofs.decode(data)
     except DECODE_ERRORS as error:
-        raise ProofError(f"this is not a proof of a publication: {error}") from None
+        raise ProofError(f"this is not a proof file: {error}") from None
     if proof.format != FORMAT:
         raise ProofError(f"the format is {proof.format!r}, not {FORMAT!r}")
     if encode_publication(proof) != data:
@@ -138,7 +138,9 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
     if proof != PublicationProof.of(
         (leaf, proof.receipt, proof.anchor), (proof.batch, proof.root, proof.signature), proof.message
     ):
-        raise ProofError("the file's summary does not say what its proof shows")
+        raise ProofError(
+            "the fields at the beginning of the file do not agree with what the rest of it proves"
+        )
 
 
 def _check_message(proof: PublicationProof) -> None:
