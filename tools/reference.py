@@ -63,7 +63,7 @@ _REFUSALS = """A code is stable, and the same in receipts, in answers of brokers
 - *keeps its place*: of those that wait: its turn comes by itself, so it stays before younger ones
 - *passing*: only this broker cannot answer now
 - *without state*: every honest broker says the same, now and later
-- *proved*: a broker has to prove it by entries of the state, or clients do not believe it
+- *proved*: clients do not believe it from one broker, unless it proves it by entries of the state; else f+1 brokers have to say it
 - *garbage*: no client sends this that means well
 - *may repeat*: the batch may have been applied before, and come too late this time
 - *counts as* refusal, probe, replay or reuse: for the [search for misbehaviour](misbehaviour.md)"""
