@@ -100,6 +100,25 @@ async def test_a_refusal_that_one_broker_does_not_prove_is_not_believed_while_th
         )
 
 
+@on_stage
+async def test_a_refusal_that_one_broker_does_not_prove_is_not_believed_while_the_others_are_gone(
+    stage: Stage,
+) -> None:
+    """They may come back, and then the refusal proves to be a lie."""
+    alice = publish_plain(stage, "a")
+    async with stage.client(alice, first=FIRST) as client, asyncio.timeout(SOON):
+        stage[FIRST].lie = saying(PermissionDenied.code, proves=False)
+        for broker in stage.brokers[1:]:
+            await broker.stop()
+        reading = asyncio.create_task(client.read("notes", 0))
+        while stage[FIRST].asked["Fetch"] < 2 and not reading.done():  # noqa: ASYNC110 - nothing tells of a round
+            await asyncio.sleep(0.01)
+        assert not reading.done()
+        for broker in stage.brokers[1:]:
+            broker.start(broker.address)
+        assert (await reading).text() == "a"
+
+
 @on_stage_with(PATIENT)
 async def test_a_subscriber_does_not_believe_one_unproven_refusal_while_the_others_are_not_ready(
     stage: Stage,

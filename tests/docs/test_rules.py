@@ -27,7 +27,7 @@ def rules() -> list[tuple[str, str]]:
     ]
     command = (ROOT / "src" / "parley" / "cli" / "pubsub_publish.py").read_text(encoding="utf-8")
     found += [("the help of pub", rule) for rule in HELP.findall(command)]
-    return found + [("the demo", demo_records.RULE), ("the demo", demo_records.PUBLISH)]
+    return [*found, ("the demo", demo_records.RULE), ("the demo", demo_records.PUBLISH)]
 
 
 def test_no_rule_that_a_reader_may_copy_takes_the_word_of_every_organisation() -> None:
