@@ -25,6 +25,7 @@ from parley.net.messages import (
     Failure,
     Listed,
     ListKeys,
+    Prove,
     Proven,
     Question,
     ShownHeader,
@@ -277,6 +278,18 @@ async def test_where_answers_are_compared_one_broker_is_not_believed(stage: Stag
             return answer
         return replace(answer, entries=tuple(replace(entry, value=None) for entry in answer.entries))
 
-    stage[FIRST].lie = none
+    lied = asyncio.Event()
+
+    async def after_the_lie(question: Question, _: Answer) -> None:
+        if isinstance(question, Prove):
+            await lied.wait()
+
+    async def first(question: Question, _: Answer) -> None:
+        if isinstance(question, Prove):
+            asyncio.get_running_loop().call_later(0.1, lied.set)
+
     async with stage.client(stage.registered("alice"), first=FIRST, verify="quorum") as client:
+        stage[FIRST].lie, stage[FIRST].slow = none, first
+        for broker in stage.brokers[1:]:
+            broker.slow = after_the_lie
         assert await client.entry(TOPICS, "notes") is not None

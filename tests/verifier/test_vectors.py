@@ -34,7 +34,7 @@ from parley.modules.publishing.proof import PublicationProof
 
 # What `parley verify` says of a file, by the class of the check that the page names.
 REASONS = {
-    "form": "not a proof of a publication|canonical form|the format is|bytes; .* are allowed",
+    "form": "not a proof file|canonical form|the format is|bytes; .* are allowed",
     "epochs": "governance epochs",
     "network": "belongs to another network",
     "version": "version .* of the application",
@@ -51,7 +51,7 @@ REASONS = {
     "operation": "the operation cannot be read",
     "state": "not in the certified state",
     "table": "no part of the certified state|a table that this network does not have|the entry cannot be read",
-    "summary": "summary does not say",
+    "summary": "do not agree with what the rest of it proves",
 }
 FLIPPED_WHOLE = {(1, "message"), (4, "odd"), (4, "absent")}
 ALTERED = 4_000
