@@ -34,7 +34,7 @@ from parley.modules.publishing.proof import PublicationProof
 
 # What `parley verify` says of a file, by the class of the check that the page names.
 REASONS = {
-    "form": "not a proof file|canonical form|the format is|bytes; .* are allowed",
+    "form": "not a proof file|not a proof of an (operation|entry)|canonical form|the format is|bytes; .* are allowed",
     "epochs": "governance epochs",
     "network": "belongs to another network",
     "version": "version .* of the application",
@@ -196,6 +196,27 @@ def test_both_refuse_an_invalid_file_at_the_check_that_the_page_names(brokers: i
     if "genesis" in one:
         genesis = genesis_of(int(one["genesis"].partition("-")[0]))
     assert (by_the_page(data, genesis), by_parley(data, genesis)) == (one["refusal"], one["refusal"])
+
+
+@pytest.mark.parametrize("name", ["refused", "topic"])
+def test_both_refuse_a_file_of_one_byte_more_than_a_proof_may_have(name: str) -> None:
+    data, genesis = files(4)[name], genesis_of(4)
+    place = ("code",) if name == "refused" else ("table",)
+    short = standalone.MAX_PROOF - len(put(data, place, ""))
+    for more, kind in ((0, "summary"), (1, "form")):
+        changed = put(data, place, "x" * (short + more))
+        assert len(changed) == standalone.MAX_PROOF + more
+        assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == (kind, kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("message", "file"), ("refused", "operation"), ("topic", "entry")]
+)
+def test_a_file_that_cannot_be_read_is_refused_by_the_name_of_its_own_kind(name: str, kind: str) -> None:
+    data = put(files(4)[name], ("height",), "1")
+    verdict, _ = judge(data, decode_genesis(genesis_of(4)), "genesis.json")
+    assert verdict.what == {"file": "publication"}.get(kind, kind)
+    assert re.match(f"this is not a proof (of an )?{kind}: .*`int`, got `str`", str(verdict.reason))
 
 
 def test_both_refuse_a_file_that_is_too_large() -> None:

@@ -16,7 +16,7 @@ from parley.applications import application_of
 from parley.cli import output
 from parley.cli.contexts import ContextName, find_trust_root
 from parley.client.contexts import read_genesis
-from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof
+from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof, kind_of
 from parley.consensus.committee import faults
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
@@ -129,16 +129,14 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
     application = application_of(genesis)
     application.require_version(genesis)
     trust = Trust(genesis, application.decode_leaf)
-    what, asked, record = "publication", None, None
+    what, asked, record = kind_of(data), None, None
     try:
         proof = decode_proof(data)
         if isinstance(proof, PublicationProof):
             check_publication(proof, trust)
         elif isinstance(proof, OperationProof):
-            what = "operation"
             asked = proof.check(trust, application)[0]
         else:
-            what = "entry"
             record = proof.check(trust, application)
     except ProofError as error:
         return Verdict(False, what, None, str(error), path, genesis.network), None

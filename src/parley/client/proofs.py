@@ -184,12 +184,21 @@ def encode_proof(proof: Proof) -> bytes:
     return msgspec.json.encode(proof) + b"\n"
 
 
+def kind_of(data: bytes) -> str:
+    """The kind of proof that a file says it is: operation, entry, or else publication."""
+    said = next((kind for tag, kind in _KINDS.items() if data.startswith(b'{"format":"%s"' % tag)), None)
+    return said or "publication"
+
+
 def decode_proof(data: bytes) -> Proof:
     """A proof file of any kind, not checked yet. Raises `ProofError` for anything but the one canonical form."""
-    try:
-        proof = _proofs.decode(data[: MAX_PROOF + 1])
-    except DECODE_ERRORS:
+    kind = kind_of(data)
+    if kind == "publication" or len(data) > MAX_PROOF:
         return decode_publication(data)
+    try:
+        proof = _proofs.decode(data)
+    except DECODE_ERRORS as error:
+        raise ProofError(f"this is not a proof of an {kind}: {error}") from None
     if encode_proof(proof) != data:
         raise ProofError("the file is not in its canonical form: it was changed")
     return proof
@@ -202,4 +211,5 @@ def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
         file.write(encode_proof(proof))
 
 
+_KINDS = {b"parley operation proof 1": "operation", b"parley entry proof 1": "entry"}
 _proofs: msgspec.json.Decoder[OperationProof | EntryProof] = msgspec.json.Decoder(OperationProof | EntryProof)
