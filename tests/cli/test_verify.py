@@ -1,5 +1,8 @@
 import json
+import os
+import pty
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import replace as replace_field
 from itertools import product
@@ -23,7 +26,7 @@ from parley.applications import DATA_SHARD, application_of
 from parley.cli import output
 from parley.cli.contexts import find_trust_root
 from parley.cli.output import ExitCode
-from parley.cli.verify import Verdict, _tell, judge
+from parley.cli.verify import MAX_LINES, Verdict, _on_screen, _tell, judge
 from parley.client import connect_blocking
 from parley.client.contexts import read_genesis
 from parley.client.errors import ContextError
@@ -33,7 +36,9 @@ from parley.crypto import merkle
 from parley.ledger.proofs import Anchor, ProofError, StateEntry, Trust, committee_of, history_leaf
 from parley.ledger.state_map import StateProof
 from parley.model import leaves as leaf_tree
-from parley.model.batches import CONTROL, PUBLISH, Batch, Message, sign_batch
+from parley.model.batches import CONTROL, PUBLISH, Batch, Message, MessageHeader, encode, sign_batch
+from parley.model.expressions import parse_rule
+from parley.model.names import sorted_pairs
 from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
 from parley.modules.publishing.proof import (
     MessageProof,
@@ -466,6 +471,43 @@ def test_one_tag_cannot_look_like_two() -> None:
     assert 'Tags: a="1, role=admin", b=1, c="1"' in said
 
 
+def _spoken(text: str, header: MessageHeader, rule: str = "") -> Message:
+    return replace(note(text, rule), header=encode(header))
+
+
+def test_the_key_and_the_headers_of_a_message_are_shown() -> None:
+    said = _spoken("x", MessageHeader(b"order-7", headers=(("trace", b"\x01"), ("from", b"ward"))))
+    lines = _read_out(*_published(said))
+    assert "Key of the message: order-7" in lines
+    assert 'Headers: "trace"="\\x01", "from"="ward"' in lines
+    for empty in (None, b""):
+        shown = [
+            line
+            for line in _read_out(*_published(_spoken("x", MessageHeader(empty))))
+            if "of the message" in line
+        ]
+        assert shown == ([] if empty is None else ["Key of the message: "])
+    assert not any(line.startswith("Headers:") for line in _read_out(*_published(note("x"))))
+
+
+@pytest.mark.parametrize("letter", "\n\x1b\u202e\u3164")
+def test_keys_and_headers_of_messages_imitate_no_other_line_and_hide_nothing(letter: str) -> None:
+    text = f"x{letter}Valid: eve"
+
+    def lines(said: str) -> list[str]:
+        header = MessageHeader(said.encode() + b"\xff", headers=((said, said.encode()),))
+        return _read_out(*_published(_spoken("x", header)))
+
+    told = lines(text)
+    assert [line.split(":")[0] for line in told] == [line.split(":")[0] for line in lines("x")]
+    assert not any(letter in line for line in told)
+
+
+def test_one_header_cannot_look_like_two() -> None:
+    said = _spoken("x", MessageHeader(headers=(('a"="1", "b', b'2", "c"="3'),)))
+    assert 'Headers: "a\\"=\\"1\\", \\"b"="2\\", \\"c\\"=\\"3"' in _read_out(*_published(said))
+
+
 def test_a_time_beyond_the_calendar_is_told_as_a_number() -> None:
     said = _read_out(*_published(note("x"), time=2**61))
     assert any(f"{2**61} ms after 1970" in line for line in said)
@@ -569,3 +611,119 @@ def test_what_no_broker_signed_is_not_said_to_be_certified_by_a_quorum() -> None
     verdict, _ = judge(encode_proof(made), genesis, "genesis.json")
     assert not verdict.valid
     assert "no broker voted" in str(verdict.reason)
+
+
+@pytest.mark.parametrize("name", ["d\u0435mo", "demo ", " demo", "de mo", "\u00e9", 'x". It', ""])
+def test_a_name_that_looks_like_another_is_shown_as_what_it_is(name: str) -> None:
+    """It can be proved of any text that there is no such entry, also of one that looks like an entry's name."""
+    shown = name.encode("unicode_escape").decode().replace('"', '\\"')
+    assert _read_out(*_entry(name))[0] == f'Valid: table topic has no such entry: "{shown}".'
+
+
+def test_a_plain_name_is_shown_as_it_is() -> None:
+    assert _read_out(*_entry("demo"))[0] == "Valid: table topic holds this entry: demo."
+    assert _read_out(*_entry("wards/er_1.a-b"))[0] == "Valid: table topic has no such entry: wards/er_1.a-b."
+
+
+LONG = [" ", "\u0301", "漢", "x", "\u3164"]
+
+
+def _long(text: str) -> tuple[Ledger, bytes]:
+    """A message of which everything is as long as it may be."""
+    header = MessageHeader(
+        (text * 4096).encode()[:4096],
+        sorted_pairs({f"a{at}": text * 256 for at in range(64)}),
+        tuple((text * 256, (text * 999).encode()) for _ in range(64)),
+    )
+    words = json.dumps([text * 60] * 5, ensure_ascii=False)
+    rule = parse_rule(f"role in {words}").text
+    return _published(_spoken(text * 999, header, rule))
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_only_the_beginning_of_long_text_is_shown(text: str) -> None:
+    lines = {line.partition(":")[0]: line for line in _read_out(*_long(text))}
+    for name in ("Key of the message", "Headers", "Tags", "Access rule"):
+        assert lines[name].endswith(" ...")
+        assert len(lines[name]) < 350
+    assert len(_read_out(*_entry("x" * 4000))[0]) < 400
+    field = text * 100_000 + "Valid: alice published message 0"
+    ledger = Ledger()
+    verdict, proof = judge(f'{{"format":"x","{field}":1}}\n'.encode(), ledger.genesis, "genesis.json")
+    told = _tell(verdict, proof, "--genesis")
+    assert told.startswith("NOT VALID: ")
+    assert len(told) < 1_000
+
+
+@pytest.mark.parametrize("text", LONG)
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_the_last_screen_says_the_verdict(text: str, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+
+    def last_screen(data: bytes, ledger: Ledger) -> list[str]:
+        verdict, proof = judge(data, ledger.genesis, "genesis.json")
+        lines = _on_screen(verdict, proof, "--genesis").split("\n")
+        return [line for line in lines[-MAX_LINES:] if line.startswith(("Valid", "NOT VALID"))]
+
+    ledger, data = _long(text)
+    assert last_screen(data, ledger) == ["Valid: see the first line."]
+    long = f'{{"format":"x","{text * 999}":1}}\n'.encode()
+    (said,) = last_screen(long, ledger)
+    assert said.startswith("NOT VALID: ")
+
+
+def test_a_verdict_that_fits_on_the_screen_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    ledger, data = _published(note("x"))
+    verdict, proof = judge(data, ledger.genesis, "genesis.json")
+    assert _on_screen(verdict, proof, "--genesis").count("Valid:") == 1
+
+
+def test_lines_are_folded_to_the_real_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where COLUMNS says that it is wider: the terminal would break the line at its left edge."""
+    monkeypatch.setenv("COLUMNS", "200")
+    controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 40))
+    with os.fdopen(controller, "rb"), os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        lines = output.folded("x" * 100).split("\n")
+        assert [len(line) for line in lines] == [39, 39, 30]
+        termios.tcsetwinsize(terminal, (24, 300))
+        monkeypatch.setenv("COLUMNS", "60")
+        assert len(output.folded("x" * 100).split("\n")[0]) == 59
+
+
+def test_an_empty_folder_does_not_mean_the_working_folder(
+    network: Network, receipt: Path, tmp_path: Path
+) -> None:
+    """As `--dir "$NETWORK"` says where the variable is not set."""
+    (tmp_path / "genesis.json").write_bytes((network.directory / "genesis.json").read_bytes())
+    parley("verify", receipt, "--dir", "", home=tmp_path, where=tmp_path, code=ExitCode.WRONG_USE)
+
+
+def test_a_path_that_is_no_text_is_told_in_json_too(network: Network, receipt: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"g\xff.json")
+    odd.write_bytes((network.directory / "genesis.json").read_bytes())
+    ended = parley("verify", receipt, "--genesis", odd, "--json", home=tmp_path, code=0)
+    assert json.loads(ended.out)["genesis"].endswith("g\\xff.json")
+
+
+@pytest.mark.parametrize("home", [".", "mail"])
+def test_a_home_folder_that_is_no_absolute_path_holds_no_contexts(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", home)
+    for name in ("XDG_CONFIG_HOME", "PARLEY_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ContextError):
+        find_trust_root(None, None)
+
+
+def test_a_current_context_that_is_no_text_is_wrong_use(tmp_path: Path, receipt: Path) -> None:
+    folder = tmp_path / ".config" / "parley"
+    folder.mkdir(parents=True)
+    (folder / "current").write_bytes(b"\xff\xfe")
+    parley("verify", receipt, home=tmp_path, code=ExitCode.WRONG_USE)

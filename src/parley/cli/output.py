@@ -1,5 +1,6 @@
 """What every command shares: exit codes, the result on stdout for people or scripts, all else on stderr."""
 
+import os
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,7 +77,16 @@ def folded(text: str) -> str:
     console = stdout()
     if not console.is_terminal:
         return text
-    return "\n".join(_folded(line, max(console.width - 1, 2 * len(_INDENT))) for line in text.split("\n"))
+    width = min(console.width, _real_width() or console.width)
+    return "\n".join(_folded(line, max(width - 1, 2 * len(_INDENT))) for line in text.split("\n"))
+
+
+def _real_width() -> int:
+    """The columns of the terminal, or 0. The console does not ask for them if COLUMNS is set or TERM is `dumb`."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def _folded(line: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from parley.modules.publishing.proof import (
 
 MAX_SHOWN = 200  # bytes of a payload
 MAX_HELD = 1_000  # characters of an operation or a record
+MAX_LINE = 300  # characters that others wrote, on each other line
+MAX_LINES = 20  # on a screen; after more, the verdict is said again
 _ALWAYS = "that the time is exact; and nothing at all if more brokers lie than are allowed"
 NOT_PROVED = {
     "publication": "that the content is true; that a named person holds the key of the publisher; that nothing else was "
@@ -45,6 +48,7 @@ NOT_PROVED = {
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
+_PLAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?", re.ASCII)  # all names are
 _WORD = re.compile(r"(?!(?:true|false)\Z)[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -102,7 +106,7 @@ def verify(
         ),
     ] = None,
     directory: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--dir", metavar="DIR", help="The folder of the network whose genesis file to trust."),
     ] = None,
     context: ContextName = None,
@@ -116,12 +120,13 @@ def verify(
         raise typer.BadParameter(
             "say --genesis, --dir or --context, not several of them.", param_hint="--genesis"
         )
-    path, source = (genesis, "--genesis") if genesis is not None else find_trust_root(directory, context)
+    if directory == "":  # as from a variable that is not set: it would be the working folder
+        raise typer.BadParameter("it names no folder.", param_hint="--dir")
+    home = None if directory is None else Path(directory)
+    path, source = (genesis, "--genesis") if genesis is not None else find_trust_root(home, context)
     trusted = read_genesis(path)
-    verdict, proof = judge(_read(file), trusted, str(path))
-    output.emit(
-        verdict, lambda: output.folded(_tell(verdict, proof, source)), as_json=json, holds=verdict.valid
-    )
+    verdict, proof = judge(_read(file), trusted, os.fsencode(path).decode(errors="backslashreplace"))
+    output.emit(verdict, lambda: _on_screen(verdict, proof, source), as_json=json, holds=verdict.valid)
 
 
 def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | None]:
@@ -189,12 +194,20 @@ def _read(file: str) -> bytes:
         return stream.read(MAX_PROOF + 1)
 
 
+def _on_screen(verdict: Verdict, proof: Proof | None, source: str) -> str:
+    """What people are told, folded to their terminal, with the verdict on the last screen of it."""
+    told = output.folded(_tell(verdict, proof, source))
+    if told.count("\n") < MAX_LINES:
+        return told
+    return f"{told}\n{'Valid' if verdict.valid else 'NOT VALID'}: see the first line."
+
+
 def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
     used = _one_line(
         f"Checked against {verdict.genesis} ({source}), the genesis file of network {verdict.network}."
     )
     if proof is None or verdict.signers is None:
-        return f"NOT VALID: {_one_line(str(verdict.reason))}\n{used}"
+        return f"NOT VALID: {_cut(_one_line(str(verdict.reason)[: MAX_LINE + 1]))}\n{used}"
     certified = (
         f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}. These are "
         f"{len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be faulty."
@@ -231,7 +244,7 @@ def _said(proof: Proof) -> list[str]:
             return said
         case EntryProof():
             there = "holds this entry" if proof.found else "has no such entry"
-            key = _one_line(" ".join(map(str, proof.key)))
+            key = _cut(" ".join(map(_part, proof.key)))
             return [
                 f"Valid: table {proof.table} {there}: {key}.",
                 f"So it was at height {proof.height}, {moment}.",
@@ -248,17 +261,18 @@ def _content(proof: PublicationProof) -> list[str]:
     shown = _one_line(message.payload[:MAX_SHOWN].decode(errors="surrogateescape"))
     lines = [f"Content ({len(message.payload)} bytes): {shown}{more}"]
     if header.key is not None:
-        lines.append(f"Key of the message: {_one_line(header.key.decode(errors='surrogateescape'))}")
+        lines.append(f"Key of the message: {_cut(_one_line(header.key.decode(errors='surrogateescape')))}")
     if header.headers:
         told = ", ".join(
             f"{_quoted(name)}={_quoted(data.decode(errors='surrogateescape'))}"
             for name, data in header.headers
         )
-        lines.append(f"Headers: {told[:MAX_HELD]}{' ...' if len(told) > MAX_HELD else ''}")
+        lines.append(f"Headers: {_cut(told)}")
     if header.tags:
-        lines.append("Tags: " + ", ".join(f"{name}={_value(value)}" for name, value in header.tags))
+        tags = ", ".join(f"{name}={_value(value)}" for name, value in header.tags)
+        lines.append(f"Tags: {_cut(tags)}")
     if message.rule:
-        lines.append(f"Access rule: {_one_line(message.rule)}")
+        lines.append(f"Access rule: {_cut(_one_line(message.rule))}")
     return lines
 
 
@@ -269,8 +283,12 @@ def _held(verdict: Verdict) -> list[str]:
 
 
 def _short(text: str) -> str:
-    more = " ..." if len(text) > MAX_HELD else ""
-    return _one_line(text.rstrip("\n")[:MAX_HELD]) + more
+    return _cut(_one_line(text.rstrip("\n")[: MAX_HELD + 1]), MAX_HELD)
+
+
+def _cut(line: str, limit: int = MAX_LINE) -> str:
+    """The beginning of a line, so that it does not push the others off the screen."""
+    return line if len(line) <= limit else line[:limit] + " ..."
 
 
 def _content_of(message: Message) -> Content:
@@ -299,6 +317,13 @@ def _value(value: Value) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + _one_line(text).replace('"', '\\"') + '"'
+
+
+def _part(part: int | str) -> str:
+    """A part of a key; text that is no plain name stands in quotes and escaped, however much it looks like a name."""
+    if isinstance(part, int) or _PLAIN.fullmatch(part):
+        return str(part)
+    return '"' + part.encode("unicode_escape").decode().replace('"', '\\"') + '"'
 
 
 def _one_line(text: str) -> str:

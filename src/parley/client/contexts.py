@@ -100,7 +100,11 @@ def config_home() -> Path:
     A path that is not absolute is ignored, as its specification says: it would lead into the working folder.
     """
     base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".config") / "parley"
+    if not base.is_absolute():
+        base = Path.home() / ".config"
+    if not base.is_absolute():
+        raise ContextError(f"The home folder {str(Path.home())!r} is not an absolute path; set HOME.")
+    return base / "parley"
 
 
 def context_path(name: str) -> Path:
@@ -119,6 +123,8 @@ def current_context() -> str | None:
         return (config_home() / "current").read_text().strip() or None
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise ContextError(f"{config_home() / 'current'} is not the name of a context: {error}.") from error
 
 
 def read_context(path: Path) -> ContextFile:
