@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from parley.consensus.types import genesis_qc
+from parley.crypto.hashing import digest
 from parley.ledger.proofs import Anchor, committee_of
 from parley.model.genesis import Genesis
 
@@ -149,7 +150,7 @@ def in_certificate(data: bytes, size: int) -> Forged:
         ("empty-bitmap", "a bitmap without bytes", b"", signatures),
         ("signature-more", "a signature more than signers", bitmap, signatures + signatures[:64]),
         ("signature-cut", "signatures without the last byte", bitmap, signatures[:-1]),
-        ("malleated", "S + L in place of S", bitmap, _malleated(signatures)),
+        ("malleated", "S + L in place of S", bitmap, malleated(signatures)),
         ("forged", "a signature with another bit", bitmap, bytes([signatures[0] ^ 1]) + signatures[1:]),
         ("swapped", "signatures in another order", bitmap, signatures[64:] + signatures[:64]),
     ):
@@ -174,7 +175,7 @@ def _with_bit(bitmap: bytes, bit: int) -> bytes:
     return bytes([bitmap[0] | 1 << bit])
 
 
-def _malleated(signatures: bytes) -> bytes:
+def malleated(signatures: bytes) -> bytes:
     scalar = int.from_bytes(signatures[32:64], "little") + GROUP_ORDER
     return signatures[:32] + scalar.to_bytes(32, "little") + signatures[64:]
 
@@ -251,7 +252,7 @@ def in_batch(data: bytes) -> Forged:
     signature = base64.b64decode(at(data, ("signature",)))
     for name, about, other in (
         ("signature", "another signature of the publisher", bytes([signature[0] ^ 1]) + signature[1:]),
-        ("signature-malleated", "S + L in the publisher's signature", _malleated(signature)),
+        ("signature-malleated", "S + L in the publisher's signature", malleated(signature)),
         ("signature-zero", "a signature of zeros", bytes(64)),
     ):
         yield name, about, put(data, ("signature",), b64(other)), "signature"
@@ -354,6 +355,22 @@ def in_absence(data: bytes, genesis: Genesis) -> Forged:
     yield "absent-value", "a value that is not there", put(data, ("entry", 1), b64(b"x")), "state"
     yield "absent-key", "another key", put(data, ("entry", 0), b64(b"topic/none\0")), "state"
     yield "uncertified", "the empty certificate of block 0", _uncertified(data, genesis), "certificate"
+
+
+def in_presence(data: bytes) -> Forged:
+    """An entry that there is, shown as absent: by what hides it on the way, and nothing else is wrong."""
+    key, value = (base64.b64decode(at(data, ("entry", part))) for part in (0, 1))
+    hashed = digest("state/key", key)
+    own = hashed + digest("state/value", value)
+    data = put(put(data, ("found",), False), ("entry", 1), None)
+    yield "own-leaf", "an entry's own leaf in its way", put(data, ("entry", 2, 1), b64(own)), "state"
+    last = len(at(data, ("entry", 2, 0))) - 1
+    level = base64.b64decode(at(data, ("entry", 2, 0, last)))
+    bit = 1 << int(hashed.hex()[last], 16)
+    place = 2 + 32 * (int.from_bytes(level[:2], "big") & bit - 1).bit_count()
+    whole = level[:place] + digest("state/leaf", hashed, own[32:]) + level[place:]
+    made = put(data, ("entry", 2, 0, last), b64(whole))
+    yield "whole-branch", "a branch with all its children, as if none were on the way", made, "state"
 
 
 def _uncertified(data: bytes, genesis: Genesis) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha512
 
 from msgspec.msgpack import decode
+from msgspec.msgpack import encode as encode_packed
 from msgspec.structs import replace
 from tests.application.world import actor
 from tests.verifier.forgeries import GROUP_ORDER, Forged, as_json, b64, put
@@ -23,7 +24,7 @@ from parley.ledger.proofs import Anchor, BlockProof, history_leaf_of
 from parley.model import leaves as leaf_tree
 from parley.model.batches import CONTROL, Batch, BatchHeader, Message, sign_batch
 from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
-from parley.modules.publishing.proof import MessageProof, PublicationProof, decode_publication
+from parley.modules.publishing.proof import MAX_PROOF, MessageProof, PublicationProof, decode_publication
 from parley.modules.subscriptions.receipts import Closed
 
 
@@ -52,6 +53,18 @@ class Liars:
         """An honest file, whose receipts are others."""
         proof, anchor = self.shown(honest.receipt, leaves)
         return encode_proof(replace(honest, receipt=proof, anchor=anchor))
+
+    def outcome(self, honest: PublicationProof | OperationProof, outcome: object) -> bytes:
+        """An honest file, in whose receipt anything stands as the outcome."""
+        fields = [*decode(honest.receipt.leaves[0])[:-1], outcome]
+        proof, anchor = self.shown(honest.receipt, [encode_packed(fields)])
+        return encode_proof(replace(honest, receipt=proof, anchor=anchor))
+
+    def outcomes(self, honest: PublicationProof | OperationProof) -> Forged:
+        """Receipts whose outcome has other fields than the page lists, or values of other types."""
+        for about, outcome in wrong_outcomes():
+            name = f"outcome-{about.replace(' ', '-')}"
+            yield name, f"an outcome: {about}", self.outcome(honest, outcome), "receipts"
 
     def receipt(self, honest: PublicationProof, **changes: object) -> bytes:
         receipt = _receipt(honest)
@@ -109,6 +122,7 @@ class Liars:
         yield "batch-chain-signed", "a batch that was signed for another chain", other, "signature"
         other = self.signed(honest, kind=CONTROL)
         yield "batch-control", "a batch that holds an operation", other, "kind"
+        yield from self.spoken(honest)
         height_of_block = honest.receipt.header.height
         for name, about, last in (
             ("expired", "a batch that was over", height_of_block - 1),
@@ -134,6 +148,38 @@ class Liars:
             ("message-header-name", "a tag without a proper name", b"\x93\xc0\x91\x92\xa11\x01\x90"),
         ):
             yield name, about, self.signed(honest, message=replace(said, header=header)), "message"
+
+    def spoken(self, honest: PublicationProof) -> Forged:
+        """Message headers beyond their limits."""
+        assert honest.message is not None
+        said = honest.message.message
+        for name, about, fields in (
+            ("key", "a message key of 4097 bytes", [bytes(4097), [], []]),
+            ("key-text", "a message key that is text", ["key", [], []]),
+            ("tags", "65 tags", [None, [[f"a{at:02}", at] for at in range(65)], []]),
+            ("tag-name", "a tag's name of 65 characters", [None, [["a" * 65, 1]], []]),
+            ("tag-text", "a tag's value of 257 characters", [None, [["a", "x" * 257]], []]),
+            ("tag-number", "a tag's value of 2^63", [None, [["a", 2**63]], []]),
+            ("tag-none", "a tag without a value", [None, [["a", None]], []]),
+            ("tag-triple", "a tag with two values", [None, [["a", 1, 1]], []]),
+            ("headers", "65 headers", [None, [], [["h", b""]] * 65]),
+            ("header-name", "a header's name of 257 characters", [None, [], [["h" * 257, b""]]]),
+            ("header-text", "a header's value that is text", [None, [], [["h", "x"]]]),
+            ("header-value", "a header's value of 65537 bytes", [None, [], [["h", bytes(65537)]]]),
+        ):
+            changed = self.signed(honest, message=replace(said, header=encode_packed(fields)))
+            yield f"beyond-{name}", about, changed, "message"
+
+    def too_large(self, honest: PublicationProof) -> Forged:
+        """A file of which nothing but its size is wrong."""
+        assert honest.message is not None
+        said = honest.message.message
+
+        def made(payload: int) -> bytes:
+            return self.signed(honest, message=replace(said, payload=bytes(payload)))
+
+        threes = -(-(MAX_PROOF + 1 - len(made(0))) // 4)
+        yield "too-large", "a file of more than 4 MiB, of zeros in its payload", made(3 * threes), "form"
 
     def small_order(self, honest: PublicationProof) -> Iterator[tuple[str, str, bytes]]:
         """Signatures that fulfil the equation, with a point of small order as the key or as the commitment."""
@@ -211,6 +257,46 @@ class Liars:
         """The receipt that a staged batch got before its stage was committed."""
         height, place, _ = self.network.receipts(self.story.staged[0])[0]
         return self.network.leaves(height)[place]
+
+
+def wrong_outcomes() -> Iterator[tuple[str, object]]:
+    """Outcomes that no receipt may have, by what is wrong with them."""
+    none: list[object] = []
+    yield "no array", "published"
+    yield "nothing", none
+    yield "no name", [1]
+    yield "an unknown name", ["granted"]
+    yield "done with a field", ["done", 1]
+    yield "published without an offset", ["published"]
+    yield "published with two offsets", ["published", 1, 1]
+    yield "published below 0", ["published", -1]
+    yield "published at 2^62", ["published", 2**62]
+    yield "published at a boolean", ["published", True]
+    yield "published at a text", ["published", "1"]
+    yield "staged until nothing", ["staged", None]
+    start: list[object] = [0, [1, 0], 1, 0]
+    for about, fields in (
+        ("31 bytes", [bytes(31), [start], 1]),
+        ("a partition of 2^32", [bytes(32), [[2**32, *start[1:]]], 1]),
+        ("a place of 2^32", [bytes(32), [[0, [1, 2**32], 1, 0]], 1]),
+        ("three fields of a partition", [bytes(32), [start[:3]], 1]),
+        ("no lease", [bytes(32), [start]]),
+    ):
+        yield f"subscribed with {about}", ["subscribed", *fields]
+    yield "duplicate of a place of 2^32", ["duplicate", [1, 2**32]]
+    yield "duplicate of a height alone", ["duplicate", [1]]
+    for about, refused in (
+        ("a code of 65 characters", ["c" * 65, "", none, 1]),
+        ("a code of bytes", [b"Busy", "", none, 1]),
+        ("a reason of 65 characters", ["Busy", "r" * 65, none, 1]),
+        ("17 fields", ["Busy", "", [["a", 1]] * 17, 1]),
+        ("a field's name of 65 characters", ["Busy", "", [["a" * 65, 1]], 1]),
+        ("a field of 2^63", ["Busy", "", [["a", 2**63]], 1]),
+        ("a field that is a boolean", ["Busy", "", [["a", True]], 1]),
+        ("a field of 4097 characters", ["Busy", "", [["a", "x" * 4097]], 1]),
+        ("a sequence below 0", ["Busy", "", none, -1]),
+    ):
+        yield f"refused with {about}", ["refused", *refused]
 
 
 def _receipt(proof: PublicationProof | OperationProof) -> BatchReceipt:

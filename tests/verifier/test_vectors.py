@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import pathlib
 import random
@@ -16,16 +17,18 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.verifier import standalone, vectors
+from tests.verifier import geneses, standalone, vectors
 from tests.verifier.forgeries import Path, at, put
 from tests.verifier.liars import Liars
 
+from parley.application.application import VersionError
 from parley.applications import DATA_SHARD, VERSION
 from parley.cli.verify import judge
 from parley.client.proofs import Proof, decode_proof
 from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.ed25519 import verify as is_signed
+from parley.crypto.encoding import enc
 from parley.crypto.qc import voters
 from parley.model.batches import MessageHeader, decode_message_header, encode
 from parley.model.genesis import GenesisError, decode_genesis
@@ -104,6 +107,7 @@ def _of_this_version() -> None:
 
 VALID = [(brokers, name) for brokers in vectors.SIZES for name in files(brokers)]
 INVALID = [(brokers, one["name"]) for brokers in vectors.SIZES for one in loaded(brokers)["invalid"]]
+GENESES = {one["name"]: vectors.made_of(genesis_of(4), one) for one in loaded(4)["invalid_genesis"]}
 
 
 # -- the vectors -------------------------------------------------------------------------------------------------------
@@ -165,8 +169,36 @@ def test_the_points_of_small_order_in_the_vectors_fulfil_the_equation(
     found = [one for one in loaded(4)["invalid"] if "small-order" in one["name"]]
     assert len(found) == 2
     for one in found:
-        data = vectors.spliced(files(4)[one["base"]], one["splice"])
+        data = vectors.made_of(files(4)[one["base"]], one)
         assert by_the_page(data, genesis_of(4)) == ""
+
+
+def judged_by_parley(genesis: bytes) -> None:
+    judge(b"", decode_genesis(genesis), "genesis.json")
+
+
+@pytest.mark.parametrize("name", GENESES)
+def test_both_refuse_an_invalid_genesis_file(name: str) -> None:
+    with pytest.raises((GenesisError, VersionError)):
+        judged_by_parley(GENESES[name])
+    with pytest.raises(standalone.Refusal):
+        standalone.network_of(GENESES[name])
+
+
+def test_invalid_genesis_files_are_signed_by_the_anchors_that_they_name() -> None:
+    """So that a verifier that leaves out a check accepts the file, and learns that it must not."""
+    judged_by_parley(genesis_of(4))
+    signed = [data for name, data in GENESES.items() if not name.startswith(("form-", "signature-"))]
+    for data in signed:
+        file = json.loads(data)
+        assert data == geneses.written(file)
+        message = enc(b"PSB1/sig/genesis", standalone.h("genesis", standalone.compact(file["genesis"])))
+        anchors = [one["anchor"] for one in file["genesis"]["organisations"]]
+        assert len(anchors) == len(file["signatures"])
+        for anchor, signature in zip(anchors, file["signatures"], strict=True):
+            assert is_signed(base64.b64decode(anchor), message, base64.b64decode(signature))
+    assert len(signed) > 60
+    assert sorted(len(data) > standalone.MAX_GENESIS for data in signed)[-2:] == [False, True]
 
 
 @pytest.mark.parametrize("brokers", vectors.SIZES)
@@ -191,7 +223,7 @@ def test_both_accept_a_valid_file_and_show_the_same(brokers: int, name: str) -> 
 @pytest.mark.parametrize(("brokers", "name"), INVALID, ids=str)
 def test_both_refuse_an_invalid_file_at_the_check_that_the_page_names(brokers: int, name: str) -> None:
     (one,) = (one for one in loaded(brokers)["invalid"] if one["name"] == name)
-    data = vectors.spliced(files(brokers)[one["base"]], one["splice"])
+    data = vectors.made_of(files(brokers)[one["base"]], one)
     genesis = genesis_of(brokers)
     if "genesis" in one:
         genesis = genesis_of(int(one["genesis"].partition("-")[0]))

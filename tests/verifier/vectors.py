@@ -25,9 +25,11 @@ from tests.verifier.forgeries import (
     in_form,
     in_message,
     in_operation,
+    in_presence,
     in_spelling,
     in_summary,
 )
+from tests.verifier.geneses import in_genesis
 from tests.verifier.liars import Liars, published_as_operation, strange_entries
 from tests.verifier.stories import Story
 
@@ -52,6 +54,7 @@ SIZES = (1, 4, 7)
 EXAMPLE = "message"  # of the network of one broker
 HEADING = "## A worked example\n"
 WIDTH = 96  # characters of a line of the example
+RUN = re.compile(rb'(AAAA|,\n +"auditor")\1{99,}')  # what is described instead of stored
 
 
 @cache
@@ -193,6 +196,7 @@ def forged(brokers: int, files: dict[str, bytes]) -> Iterator[tuple[str, Forged]
     yield "odd", in_anchor(files["odd"])
     yield "odd", in_certificate(files["odd"], brokers)
     yield "absent", in_absence(files["absent"], told.network.genesis)
+    yield "topic", in_presence(files["topic"])
     if brokers != 4:
         return
     yield "message", in_form(files["message"])
@@ -201,9 +205,12 @@ def forged(brokers: int, files: dict[str, bytes]) -> Iterator[tuple[str, Forged]
         yield "many-16", forgeries(files["many-16"])
     liars = Liars(told)
     yield "message", liars.forge(told.network.publication(told.plain, 0))
+    yield "message", liars.outcomes(told.network.publication(told.plain, 0))
+    yield "message", liars.too_large(told.network.publication(told.plain, 0))
     yield "refused", in_operation(files["refused"])
     yield "refused", in_spelling(files["refused"])
     yield "subscribe", liars.operations(told.network.operation(told.subscribed))
+    yield "subscribe", liars.outcomes(told.network.operation(told.subscribed))
     yield "message", _as_operation(told, told.plain)
     yield "topic", in_entry(files["topic"])
     yield "topic", in_spelling(files["topic"])
@@ -228,6 +235,25 @@ def spliced(base: bytes, change: list[Any]) -> bytes:
     return base[:first] + bytes.fromhex(come) + base[first + gone :]
 
 
+def change(base: bytes, data: bytes) -> dict[str, Any]:
+    """How a file is made of another one; a long run of the same bytes is described, not stored."""
+    found = RUN.search(data)
+    if found is None:
+        return {"splice": splice(base, data)}
+    once, times = found[1], len(found[0]) // len(found[1])
+    short = data[: found.start()] + once + data[found.end() :]
+    return {"splice": splice(base, short), "repeat": [found.start(), len(once), times]}
+
+
+def made_of(base: bytes, one: dict[str, Any]) -> bytes:
+    """The refused file that a file of vectors describes."""
+    data = spliced(base, one["splice"])
+    if "repeat" not in one:
+        return data
+    first, length, times = map(int, one["repeat"])
+    return data[:first] + data[first : first + length] * times + data[first + length :]
+
+
 def made(brokers: int) -> dict[str, Any]:
     """The vectors of one network."""
     told = story(brokers)
@@ -239,7 +265,7 @@ def made(brokers: int) -> dict[str, Any]:
             "name": f"{base}/{name}",
             "about": about,
             "base": base,
-            "splice": splice(files[base], data),
+            **change(files[base], data),
             "refusal": refusal,
         }
         for base, forgeries in forged(brokers, files)
@@ -256,13 +282,15 @@ def made(brokers: int) -> dict[str, Any]:
             "genesis": file_of(other).name,
         }
     )
+    whole = told.network.genesis_file()
+    geneses = in_genesis(whole) if brokers == 4 else ()
     return {
         "about": "Vectors of docs/proof-format.md, which says what the fields are.",
         "application": VERSION,
         "brokers": brokers,
         "allowed_faults": faults(brokers),
         "quorum": quorum(brokers),
-        "genesis": told.network.genesis_file().decode(),
+        "genesis": whole.decode(),
         "chain": genesis.chain.hex(),
         "genesis_signed": enc(b"PSB1/sig/genesis", genesis.chain).hex(),
         "valid": [
@@ -276,6 +304,9 @@ def made(brokers: int) -> dict[str, Any]:
             for one in valid
         ],
         "invalid": invalid,
+        "invalid_genesis": [
+            {"name": name, "about": about, **change(whole, data)} for name, about, data in geneses
+        ],
     }
 
 
