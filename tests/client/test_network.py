@@ -278,7 +278,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
                 for work in (bob.read(name, 0), bob.publish(name, "x"), bob.subscribe(name).__aenter__()):
                     await _raises(parley.UnknownTopic, work)
             async with connected(network, "alpha", "carol") as carol:  # has a credential, is not registered
-                for work in (carol.read(name, 0), carol.publish(name, "x")):
+                for work in (carol.read(name, 0), carol.publish(name, "x", partition=0)):
                     await _raises(parley.UnknownClient, work)
             await admin.alter_topic(name, publish="")
             await alice.publish(name, "x")

@@ -45,7 +45,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
 from parley.modules.subscriptions.matching import HEAD, LEAST
 from parley.modules.topics.operations import CreateTopic, Policy
-from parley.net.messages import Answer, Failure, Question, Receipted, Submit
+from parley.net.messages import Answer, Failure, Prove, Question, Receipted, Submit
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 HASTY = replace(TIMEOUTS, ack=50)
@@ -884,6 +884,37 @@ async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_
             await client.publish("notes", "beyond", partition=2)
         for key in MOVING:
             assert (await client.publish("notes", "after", key=key)).partition == 1
+
+
+@on_stage
+async def test_a_key_goes_to_its_partition_also_if_brokers_do_not_know_the_client_yet(stage: Stage) -> None:
+    """They are behind those that registered it, and cannot say how many partitions there are."""
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        for broker in stage.brokers:
+            broker.lie = behind_for(2)
+        for _ in range(2):
+            assert (await client.publish("notes", "after", key=LAST)).partition == 2
+
+
+@on_stage_with(replace(TIMEOUTS, freshness=200))
+async def test_a_client_that_stays_unknown_is_told_so_also_if_it_names_no_partition(stage: Stage) -> None:
+    async with stage.client(stage.known(actor("mallory")), first=FIRST) as client:
+        for broker in stage.brokers:
+            broker.lie = behind_for(1_000_000)
+        with pytest.raises(UnknownClient):
+            await asyncio.wait_for(client.publish("notes", "one", key="k"), 10)
+
+
+def behind_for(questions: int) -> Lie:
+    """The client is unknown in the answers to so many questions about the state."""
+    left = iter(range(questions))
+
+    def unknown(question: Question, answer: Answer) -> Answer:
+        if isinstance(question, Prove) and next(left, None) is not None:
+            return Failure(question.id, UnknownClient.code, "key", ())
+        return answer
+
+    return unknown
 
 
 @on_stage

@@ -21,6 +21,7 @@ from parley.net.messages import Status, StatusRequest
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
 
 PARTITIONS_SECONDS = 60.0  # for which a topic's number of partitions is remembered
+UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
 MAX_REMEMBERED = 10_000  # topics
 
 
@@ -115,9 +116,9 @@ class Records:
         if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:
             return known[0]
         try:
-            found = (await self._topic(topic)).partitions
+            found = (await self._topic_once_known(topic)).partitions
         except (UnknownClient, Revoked):
-            return 1  # the broker may be behind the one that registered this client; the receipt will say what is so
+            return 1  # brokers will refuse what is published, and say why
         if len(self._partitions) >= MAX_REMEMBERED:
             self._partitions.clear()
         self._partitions[topic] = (found, now)
@@ -126,6 +127,22 @@ class Records:
     def forget_partitions(self, topic: str) -> None:
         """Ask again the next time. With an old number, keys would go to the wrong partitions for a while."""
         self._partitions.pop(topic, None)
+
+    async def _topic_once_known(self, name: str) -> TopicRecord:
+        """The record of a topic. Brokers that do not know this client yet are asked again for a while.
+
+        They may be behind those that registered it. A number of partitions that is guessed meanwhile would send a key to
+        another partition.
+        """
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._quorum.timeouts.freshness / 1_000
+        while True:
+            try:
+                return await self._topic(name)
+            except UnknownClient:
+                if clock() >= until:
+                    raise
+            await asyncio.sleep(UNKNOWN_PAUSE_S)
 
     async def _topic(self, name: str) -> TopicRecord:
         # Brokers prove nothing of a key that no topic can have, such as one with a zero byte in the name.
