@@ -124,15 +124,15 @@ async def test_a_repetition_of_other_batches_is_the_first_commit_if_its_source_i
         writer = client.writer("notes", "query")
         digests = [await staged(client, writer, 1, "first")]
         other = [await staged(restarted, writer, 1, "second")]
-        source = client.stage_source(plan=b"plan", rows=b"first")
+        source = client.stage_source(writer, 1, plan=b"plan", rows=b"first")
         height = await client.commit_stage("notes", writer, 1, digests, source)
         stage.ledger.wait(3)
-        again = restarted.stage_source(plan=b"plan", rows=b"second")
+        again = restarted.stage_source(writer, 1, plan=b"plan", rows=b"second")
         assert await restarted.commit_stage("notes", writer, 1, other, again) == height
         for wrong in (
-            restarted.stage_source(plan=b"another plan", rows=b"first"),
-            restarted.stage_source(rows=b"second"),
-            restarted.stage_source(rows=b"plan"),
+            restarted.stage_source(writer, 1, plan=b"another plan", rows=b"first"),
+            restarted.stage_source(writer, 1, rows=b"second"),
+            restarted.stage_source(writer, 1, rows=b"plan"),
         ):
             with pytest.raises(StageOver, match="what was committed first stands"):
                 await restarted.commit_stage("notes", writer, 1, other, wrong)
@@ -141,12 +141,21 @@ async def test_a_repetition_of_other_batches_is_the_first_commit_if_its_source_i
 
 @on_stage
 async def test_the_source_of_a_stage_tells_nobody_what_its_rows_are(stage: Stage) -> None:
-    """A message that a rule withholds is salted, so that it cannot be guessed from its leaf; nor from this."""
+    """A message that a rule withholds is salted, so that it cannot be guessed from its leaf; nor from this.
+
+    Two that are equal do not look equal either, in two stages of one writer or of two.
+    """
+    writer, another = b"w" * 16, b"v" * 16
     async with stage.client(stage.registered("alice")) as alice, stage.client(stage.registered("bob")) as bob:
-        mine, other = (one.stage_source(plan=b"yes", rows=b"yes") for one in (alice, bob))
-        assert len({mine.plan, mine.rows, other.plan, other.rows}) == 4
-        assert alice.stage_source(plan=b"yes", rows=b"yes") == mine
-        assert alice.stage_source() == UNNAMED
+        mine = alice.stage_source(writer, 1, plan=b"yes", rows=b"yes")
+        others = (
+            bob.stage_source(writer, 1, plan=b"yes", rows=b"yes"),
+            alice.stage_source(writer, 2, plan=b"yes", rows=b"yes"),
+            alice.stage_source(another, 1, plan=b"yes", rows=b"yes"),
+        )
+        assert len({found for one in (mine, *others) for found in (one.plan, one.rows)}) == 8
+        assert alice.stage_source(writer, 1, plan=b"yes", rows=b"yes") == mine
+        assert alice.stage_source(writer, 1) == UNNAMED
 
 
 @on_stage

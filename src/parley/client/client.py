@@ -355,9 +355,11 @@ class Client(
         """For many batches of one stage."""
         return Stager(self._staging, topic, writer, stage, in_flight=in_flight, valid=valid)
 
-    def stage_source(self, *, plan: bytes | None = None, rows: bytes | None = None) -> Source:
-        """What a stage was made of, for its commit. `plan` names the input it takes, `rows` all that it publishes."""
-        return self._staging.source(plan=plan, rows=rows)
+    def stage_source(
+        self, writer: bytes, stage: int, *, plan: bytes | None = None, rows: bytes | None = None
+    ) -> Source:
+        """What this stage was made of, for its commit. `plan` names the input it takes, `rows` all that it publishes."""
+        return self._staging.source(writer, stage, plan=plan, rows=rows)
 
     async def commit_stage(
         self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes], source: Source = UNNAMED

@@ -54,16 +54,18 @@ class Staging:
     _state: StateReader
     _operate: _Operate
 
-    def source(self, *, plan: bytes | None = None, rows: bytes | None = None) -> Source:
-        """What a commit says that its stage was made of: of hashes of both, as far as they are known.
+    def source(self, writer: bytes, stage: int, *, plan: bytes | None, rows: bytes | None) -> Source:
+        """The source that a commit of this stage names: a hash of its plan and one of its rows, as far as they are known.
 
-        The ledger gets them under a secret of this client. Rows may be few and short, and messages are salted so that
-        those who must not read them cannot guess them either.
+        Messages are salted, so that who must not read them can neither guess them nor see that two are equal. The same
+        holds for these hashes, as rows may be few and short: a secret of this client, the writer and the stage go into
+        them.
         """
         secret = self._author.key.sign(digest("stage/secret", self._author.chain))
+        place = writer + stage.to_bytes(8, "big")
         return Source(
-            None if plan is None else digest("stage/plan", secret, plan),
-            None if rows is None else digest("stage/rows", secret, rows),
+            None if plan is None else digest("stage/plan", secret, place, plan),
+            None if rows is None else digest("stage/rows", secret, place, rows),
         )
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:

@@ -179,6 +179,8 @@ class _Commit:
         # A folder of that name may hold the checkpoint of another query, here or on another file system.
         mine = plan is not None and client.writer(self.topic, query_run(plan.query)) == self._writer
         self._source = client.stage_source(
+            self._writer,
+            self._stage,
             plan=plan.offsets if plan is not None and mine else None,
             rows=rows_digest(part.rows for part in parts),
         )
