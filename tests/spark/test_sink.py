@@ -128,6 +128,17 @@ def test_options_that_cannot_be_are_refused_at_once(more: dict[str, str], proble
         stream_writer(VALUE, {**NETWORK, **more})
 
 
+def test_a_write_names_its_network(tmp_path: Path) -> None:
+    """Spark writes to a table without the options it was made with, and the current context may be another network."""
+    columns = schema(value=TEXT, topic=TEXT)
+    with pytest.raises(BadOption, match=r"No option is given.*CREATE TEMPORARY VIEW"):
+        batch_writer(columns, {}, overwrite=False)
+    sparks = {"path": "/warehouse/t", "checkpointLocation": str(tmp_path), "queryName": "ours"}
+    with pytest.raises(BadOption, match="No option is given"):
+        stream_writer(columns, sparks)
+    stream_writer(columns, sparks | NETWORK)
+
+
 def test_nothing_can_be_overwritten() -> None:
     with pytest.raises(BadOption, match="append"):
         batch_writer(VALUE, {**NETWORK, "topic": "notes"}, overwrite=True)
@@ -715,6 +726,40 @@ def test_a_checkpoint_that_is_one_batch_old_loses_no_row_without_a_word(
     stream.add("4.txt", "d")
     stream.run()
     assert texts(network, topic) == ["a", "b", "d"]
+
+
+def test_rows_do_not_go_to_another_network_than_the_table_names(
+    spark: SparkSession, network: LocalNetwork, tmp_path: Path
+) -> None:
+    """Without the table's options they would go to the network of the current context."""
+    topic = create_topic(network, "sink/catalogued")
+    words = ", ".join(f"`{name}` '{value}'" for name, value in options(network, topic=topic).items())
+    spark.sql(f"CREATE TABLE published (value STRING, topic STRING) USING parley OPTIONS ({words})")
+    insert = f"published {{}} VALUES ('row', '{topic}')"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_text("row")
+    stream = (
+        spark.readStream.text(str(tmp_path / "in"))
+        .selectExpr("value", f"'{topic}' as topic")
+        .writeStream.format("parley")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    refused = r"\[PARLEY_OPTION\] No option is given.*CREATE TEMPORARY VIEW"
+    try:
+        with pytest.raises(Exception, match=refused):
+            spark.sql("INSERT INTO " + insert.format(""))
+        with pytest.raises(Exception, match=refused):
+            spark.sql(f"CREATE TABLE selected USING parley OPTIONS ({words}) AS SELECT 'row' AS value")
+        with pytest.raises(Exception, match=refused):
+            stream.toTable("published").awaitTermination(120)
+        assert texts(network, topic) == []
+        spark.sql("INSERT INTO " + insert.format(f"WITH ({words})"))
+    finally:
+        spark.sql("DROP TABLE published")
+    spark.sql(f"CREATE TEMPORARY VIEW publishing (value STRING) USING parley OPTIONS ({words})")
+    spark.sql("INSERT INTO publishing VALUES ('another')")
+    assert texts(network, topic) == ["another", "row"]
 
 
 def test_what_went_wrong_in_a_stream_can_be_read_in_its_error(

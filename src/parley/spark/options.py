@@ -82,8 +82,8 @@ REPEATS: Mapping[str, bool] = {"fail": False, "keepFirst": True}  # what `onRepe
 
 _OF_TABLES = frozenset({"owner", "provider"})  # Spark adds them for CREATE TABLE, and only there
 _NO_TABLE = (
-    "Spark keeps the options of CREATE TABLE and does not hand them on when the table is read: use CREATE TEMPORARY VIEW ... "
-    "USING parley OPTIONS (...), or the options of spark.read."
+    "Spark keeps the options of CREATE TABLE and does not hand them on when the table is read or written: use CREATE TEMPORARY "
+    "VIEW ... USING parley OPTIONS (...), or the options of spark.read and df.write."
 )
 
 T = TypeVar("T")
@@ -229,7 +229,16 @@ def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOpti
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a write. Raises `BadOption` if none but Spark's own are given.
+
+    Spark writes to a table of the catalog without the options that the table was made with. The current context may be of
+    another network than the table names.
+    """
     given = _Given(options, WRITE)
+    if all(key.lower() in SPARKS for key in options):
+        raise BadOption(
+            f"No option is given, so nothing says which network is meant: give its `context` or `directory`. {_NO_TABLE}"
+        )
     return WriteOptions(
         given.network(),
         given.topic("topic"),
