@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.types import (
     ArrayType,
@@ -24,11 +25,14 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from tests.client.stage import Stage, on_stage
 from tests.node.network import LocalNetwork
 from tests.spark.sinks import add_partitions, create_topic, held, options, rows, texts, topic_options
 
 from parley.client.compose import partition_of
 from parley.model.batches import decode_message_header
+from parley.modules.staging.tables import STAGES
+from parley.net.messages import Answer, Prove, Question
 from parley.spark.errors import (
     BadIdentity,
     BadOption,
@@ -39,11 +43,19 @@ from parley.spark.errors import (
     Unreachable,
 )
 from parley.spark.gateway import gateway
-from parley.spark.options import WriteOptions, write_options
+from parley.spark.options import Network, WriteOptions, write_options
 from parley.spark.repeating import Plan, RowSum, plan_of, rows_digest
 from parley.spark.rows import Faulty, Publication, Rows
-from parley.spark.sink import BatchWriter, StreamWriter, batch_writer, query_run, stage_of, stream_writer
-from parley.spark.writing import TaskMessage, write_rows
+from parley.spark.sink import (
+    BatchWriter,
+    StreamWriter,
+    _Commit,
+    batch_writer,
+    query_run,
+    stage_of,
+    stream_writer,
+)
+from parley.spark.writing import TaskMessage, TopicPart, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -366,6 +378,119 @@ def test_a_topic_that_is_no_repetition_keeps_all_others_of_the_batch_back(networ
     assert (texts(network, one), texts(network, two)) == ([], ["a"])
 
 
+@pytest.mark.parametrize("staged_first", [False, True])
+def test_rows_that_go_to_other_topics_when_they_are_repeated_are_neither_lost_nor_doubled(
+    network: LocalNetwork, tmp_path: Path, *, staged_first: bool
+) -> None:
+    """An upstream that routes by chance: the plan is the same, and the rows of each topic are not."""
+    one = create_topic(network, f"sink/routed-one-{staged_first}")
+    two = create_topic(network, f"sink/routed-two-{staged_first}")
+    folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
+    chosen = write_options(options(network, checkpointLocation=folder))
+    early = attempt(chosen, run, 0, "a", "b", topic=[two, one])
+    first = attempt(chosen, run, 0, "a", "b", topic=[one, two])
+    StreamWriter(chosen).commit([TaskMessage(0, first.parts[:1])], 0)  # and then the driver was killed
+    again = early if staged_first else attempt(chosen, run, 0, "a", "b", topic=[two, one])
+    with pytest.raises(StageFailed, match=r"Batch 0.*with other rows.*onRepeat=keepFirst"):
+        StreamWriter(chosen).commit([again], 0)
+    assert (texts(network, one), texts(network, two)) == (["a"], [])
+
+
+def test_a_row_that_was_a_letter_at_first_is_not_lost(network: LocalNetwork, tmp_path: Path) -> None:
+    topic, letters = create_topic(network, "sink/drawn"), create_topic(network, "sink/written-off")
+    folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
+    chosen = topic_options(network, topic, checkpointLocation=folder, deadLetterTopic=letters)
+    first = attempt(chosen, run, 0, "fine", "b", key=["a", "b"], partition=[0, 99])
+    StreamWriter(chosen).commit([TaskMessage(0, first.parts[:1])], 0)  # and then the driver was killed
+    assert (texts(network, topic), texts(network, letters)) == (["fine"], [])
+    drawn_anew = attempt(chosen, run, 0, "fine", "b", key=["a", "b"], partition=[0, 0])
+    with pytest.raises(StageFailed, match="with other rows"):
+        StreamWriter(chosen).commit([drawn_anew], 0)
+
+
+def test_a_row_whose_letter_was_published_is_not_published_as_well(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    topic, letters = create_topic(network, "sink/z-rows"), create_topic(network, "sink/a-letters")
+    folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
+    chosen = topic_options(network, topic, checkpointLocation=folder, deadLetterTopic=letters)
+    first = attempt(chosen, run, 0, "b", key=["b"], partition=[99])
+    StreamWriter(chosen).commit([first], 0)
+    with pytest.raises(StageFailed, match=f"committed for {letters} and is repeated with other rows"):
+        StreamWriter(chosen).commit([attempt(chosen, run, 0, "b", key=["b"], partition=[0])], 0)
+    assert (texts(network, topic), len(texts(network, letters))) == ([], 1)
+
+
+def test_a_repetition_is_known_also_if_a_letter_names_a_partition_of_a_topic_that_has_grown(
+    network: LocalNetwork,
+) -> None:
+    topic, letters = create_topic(network, "sink/grown"), create_topic(network, "sink/letters-of-grown")
+    chosen = topic_options(network, topic, deadLetterTopic=letters)
+
+    def whole() -> TaskMessage:
+        return attempt(chosen, "q", 0, "fine", "far", key=["a", "b"], partition=[0, 99])
+
+    StreamWriter(chosen).commit([whole()], 0)
+    add_partitions(network, topic, 3)
+    StreamWriter(chosen).commit([whole()], 0)
+    assert len(texts(network, letters)) == 1
+
+
+def test_an_old_checkpoint_is_refused_also_if_its_first_batches_have_no_rows(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    """It is run again with a lower maxOffsetsPerTrigger, and a filter leaves nothing of its first pieces."""
+    topic, run = create_topic(network, "sink/empty"), query_run("id")
+    folder = checkpoint(tmp_path / "mine", "id", "offsets 0", "offsets 1")
+    chosen = topic_options(network, topic, checkpointLocation=folder)
+    StreamWriter(chosen).commit([attempt(chosen, run, 0, "a")], 0)
+    StreamWriter(chosen).commit([attempt(chosen, run, 1, "b", "c")], 1)
+    nothing = TaskMessage(0, ())
+    StreamWriter(chosen).commit([nothing], 1)  # a filter by chance: the plan says that it is a repetition
+    checkpoint(tmp_path / "mine", "id", "offsets 0", "other offsets 1", "other offsets 2")
+    for batch, problem in ((0, "committed up to batch 1"), (1, "from other offsets")):
+        with pytest.raises(StageFailed, match=problem):
+            StreamWriter(chosen).commit([nothing], batch)
+    StreamWriter(chosen).commit([nothing], 2)
+    assert texts(network, topic) == ["a", "b", "c"]
+
+
+def test_equal_rows_of_two_stages_look_different_on_the_ledger(network: LocalNetwork) -> None:
+    """As equal messages do, which are salted for this."""
+    topic, other = create_topic(network, "sink/said"), create_topic(network, "sink/said-elsewhere")
+    found = set()
+    for name, batch in ((topic, 0), (topic, 1), (other, 0)):
+        chosen = topic_options(network, name)
+        StreamWriter(chosen).commit([attempt(chosen, "q", batch, "alarm")], batch)
+        source = gateway(chosen.network)
+        record = source.run(source.client.stage_record(name, source.client.writer(name, "q")))
+        assert record is not None
+        found.add(record.source.rows)
+    assert len(found) == 3
+
+
+@on_stage
+async def test_a_broker_that_is_a_little_behind_makes_no_error_of_a_repetition(stage: Stage) -> None:
+    """It shows a header that is still fresh; a driver that was just started knows of no later height."""
+    alice = stage.registered("alice")
+    async with stage.client(alice) as client, stage.client(alice) as restarted:
+        writer, rows = client.writer("notes", "query"), RowSum()
+        before = stage.ledger.proven(STAGES.key("notes", alice.key, writer))
+        source = client.stage_source(writer, 1, rows=rows_digest([rows]))
+        await client.commit_stage("notes", writer, 1, (), source)
+        behind = iter([before])
+
+        def shown(question: Question, answer: Answer) -> Answer:
+            earlier = next(behind, None) if isinstance(question, Prove) else None
+            return answer if earlier is None else replace(earlier, id=question.id)
+
+        for broker in stage.brokers:
+            broker.lie = shown
+        over = TopicPart("notes", writer, 1, (), rows, over=True)
+        await _Commit(restarted, WriteOptions(Network(), "notes"), [over], None).make()
+        assert next(behind, None) is None
+
+
 def row_sum(*batches: pa.RecordBatch, rule: str = "") -> bytes:
     """Of the rows of some tasks."""
     sums = []
@@ -411,10 +536,15 @@ def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_ta
 def test_a_plan_is_read_from_local_folders_only(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "a", "id", "offsets 0", "offsets 1")
     plans = [plan_of(folder, batch) for batch in (0, 1)]
-    assert plans[0] == plan_of(f"file:{folder}", 0) == plan_of(f"file://{folder}", 0)
+    assert plans[0] == plan_of(f"file:{folder}", 0) == plan_of(f"FILE://{folder}", 0)
     assert plans[0] == Plan("id", hashlib.sha256(b"offsets 0").digest())
     assert plans[1] is not None
     assert plans[1] != plans[0]
+    # Spark takes `..` off before the file system sees it, so a symbolic link leads nowhere else.
+    (tmp_path / "elsewhere" / "of").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "of")
+    checkpoint(tmp_path / "elsewhere" / "a", "another id", "other offsets 0")
+    assert plans[0] == plan_of(f"{tmp_path}/link/../a", 0) == plan_of(f"file://{tmp_path}/link/../a", 0)
     (tmp_path / "a" / "metadata").write_text("[]")
     missing = [(folder, 0), (str(tmp_path), 0), (f"hdfs://host{folder}", 1), ("s3a://bucket/a", 1), (None, 0)]
     assert [plan_of(*one) for one in missing] == [None] * len(missing)

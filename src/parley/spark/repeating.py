@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +42,16 @@ def plan_of(checkpoint: str | None, batch: int) -> Plan | None:
 
 
 def _local(checkpoint: str) -> Path | None:
-    """A path, or a URL of a file; None for other file systems."""
+    """The path of a folder of this machine, from a path or a URL of a file; None for other file systems.
+
+    `..` leaves the folder whose name stands before it, as for Spark, also if that folder is a symbolic link.
+    """
     scheme, colon, rest = checkpoint.partition(":")
     if not colon or "/" in scheme:
-        return Path(checkpoint)
-    if scheme != "file":
+        return Path(os.path.normpath(checkpoint))
+    if scheme.lower() != "file":
         return None
-    return Path("/" + rest.lstrip("/"))
+    return Path(os.path.normpath("/" + rest.lstrip("/")))
 
 
 @dataclass(slots=True)

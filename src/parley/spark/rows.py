@@ -121,11 +121,13 @@ class Faulty:
 
     topic: str
     key: bytes | None
-    reason: str
+    reason: str  # the same at every attempt, because letters of attempts are compared
+    now: str = ""  # what may be different at the next attempt; for the error only
 
     def error(self) -> BadRow:
+        now = f": {self.now}" if self.now else ""
         return BadRow(
-            f"{self._subject()} cannot be published: {self.reason}. Nothing that was staged with it is published. "
+            f"{self._subject()} cannot be published: {self.reason}{now}. Nothing that was staged with it is published. "
             f"Filter such rows out before the sink, or name a topic for what is said of them: option `deadLetterTopic`."
         )
 

@@ -7,11 +7,13 @@ where that cannot be read, by the rows (`repeating`): a checkpoint that is one b
 number, and they would be lost. A job with `df.write` has a writer for itself alone.
 
 Each topic is committed for itself. With several topics, a repetition finds some of them committed and commits the rest;
-that is exactly once as long as the repetition sends a row to the same topic.
+that is exactly once as long as the repetition sends a row to the same topic. So where there may be several, the rows of a
+repetition must be those of the first attempt, also if the plans are equal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +35,7 @@ from parley.modules.staging.tables import StageRecord
 from parley.spark.errors import BadOption, ParleySparkError, StageFailed
 from parley.spark.gateway import gateway
 from parley.spark.options import WriteOptions, write_options
-from parley.spark.repeating import Plan, plan_of, rows_digest
+from parley.spark.repeating import Plan, RowSum, plan_of, rows_digest
 from parley.spark.rows import require_columns
 from parley.spark.writing import TaskMessage, TopicPart, write_rows
 
@@ -41,6 +43,7 @@ ONLY_STAGE = 1  # of a job that writes once
 RUN_SIZE = 16
 MAX_RUN = 256  # characters
 _GIVEN_UP = (Source(), digests_hash(()))  # what `abort` commits
+BEHIND_PAUSE_S = 0.2  # between two looks at a writer's record
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str]) -> StreamWriter:
@@ -93,7 +96,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         parts = _parts(messages)
         if any(part.stage != stage_of(batchId) for part in parts):
             raise StageFailed(f"Tasks staged for another batch than {batchId}, which is to be committed.")
-        _commit(self._options, parts, plan_of(self._options.checkpoint, batchId))
+        plan = plan_of(self._options.checkpoint, batchId)
+        if plan is not None:
+            parts += _parts_without_rows(self._options, parts, query_run(plan.query), stage_of(batchId))
+        _commit(self._options, parts, plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: the batch will be repeated under this stage, and its commit drops what this attempt has staged."""
@@ -134,6 +140,24 @@ async def _drop(client: Client, topic: str, run: str) -> None:
         await client.commit_stage(topic, client.writer(topic, run), ONLY_STAGE, ())
 
 
+def _parts_without_rows(
+    options: WriteOptions, parts: Sequence[TopicPart], run: str, stage: int
+) -> list[TopicPart]:
+    """An empty part for each topic of the options for which this batch has no rows, if this stage of it is over.
+
+    With it, a batch without rows is compared with what was committed, too.
+    """
+    topics = {topic for topic in (options.topic, options.dead_letters) if topic is not None}
+    found = []
+    for topic in sorted(topics - {part.topic for part in parts}):
+        network = gateway(options.network)
+        writer = network.client.writer(topic, run)
+        record = network.run(network.client.stage_record(topic, writer))
+        if record is not None and record.stage >= stage:
+            found.append(TopicPart(topic, writer, stage, (), RowSum(), over=True))
+    return found
+
+
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TopicPart]:
     """In the order of the tasks, so that the same tasks are always committed in the same order."""
     found = [message for message in messages if isinstance(message, TaskMessage)]
@@ -158,8 +182,8 @@ def _commit(options: WriteOptions, parts: Sequence[TopicPart], plan: Plan | None
     except ParleySparkError as error:
         if done:
             raise type(error)(
-                f"{error.message} Committed before that: {', '.join(sorted(done))}. A stream that is run again commits the "
-                f"rest only."
+                f"{error.message} Committed before that: {', '.join(sorted(done))}. A stream that is run again, or "
+                f"df.write with the same runId, commits the rest only."
             ) from error
         raise
 
@@ -208,6 +232,10 @@ class _Commit:
                 f"was published. Run the query again, which stages the rows again; if it happens often, take fewer rows at a "
                 f"time (maxOffsetsPerTrigger) or let them wait longer (option stageBlocks)."
             ) from error
+        else:
+            if self._has_several_topics() and self._source.plan is not None:
+                # This may have repeated the commit of an attempt that had other rows of the same plan.
+                await self._require_first()
 
     def _require_one_number_of_partitions(self) -> None:
         """Tasks begin at different times. If the topic grew in between, a key would go to two partitions in one batch."""
@@ -220,11 +248,11 @@ class _Commit:
             )
 
     async def _require_first(self) -> None:
-        """Raises `StageFailed` unless an earlier attempt committed this stage from the same source.
+        """Raises `StageFailed` unless this stage was committed from the same source.
 
-        Its rows stand, and those of this attempt are dropped.
+        If an earlier attempt committed it, its rows stand, and those of this attempt are dropped.
         """
-        record = await self._client.stage_record(self.topic, self._writer)
+        record = await self._record()
         if record is None or record.stage < self._stage:
             raise StageFailed(
                 f"The network says that stage {self._stage} of {self.topic} is over, and that it was never committed."
@@ -239,9 +267,36 @@ class _Commit:
                 f"{self._stage - 1} of {self.topic}. Two queries must not share a checkpoint: stop one of them. If the "
                 f"checkpoint was restored from an older copy, begin with a new one."
             )
+        if self._options.keep_first:
+            return
         said = (self._source, digests_hash(self._digests))
-        if not self._options.keep_first and not is_repetition(said, (record.source, record.digests)):
+        if not is_repetition(said, (record.source, record.digests)):
             raise StageFailed(self._difference(record))
+        # The first attempt may have been killed before it committed its other topics. If a row goes to another topic now
+        # than it went then, it is lost or published twice.
+        if self._has_several_topics() and record.source.rows not in {None, self._source.rows}:
+            raise StageFailed(
+                f"Batch {self._stage - 1} of this query was committed for {self.topic} and is repeated with other rows. Its "
+                f"rows may go to several topics, and the first attempt may not have committed all of them, so rows could be "
+                f"lost or published twice. Nothing more of the batch is published. To publish what the other topics get now, "
+                f"set the option onRepeat=keepFirst."
+            )
+
+    def _has_several_topics(self) -> bool:
+        return self._options.topic is None or self._options.dead_letters is not None
+
+    async def _record(self) -> StageRecord | None:
+        """What the writer committed last. Brokers that do not know of this stage yet are asked again for a while.
+
+        They may be behind what the tasks have seen, by as much as their headers count as fresh.
+        """
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._client.genesis.timeouts.freshness / 1_000
+        while True:
+            record = await self._client.stage_record(self.topic, self._writer)
+            if (record is not None and record.stage >= self._stage) or clock() >= until:
+                return record
+            await asyncio.sleep(BEHIND_PAUSE_S)
 
     def _difference(self, record: StageRecord) -> str:
         """What to tell of a commit that is no repetition of the first one."""
@@ -258,5 +313,5 @@ class _Commit:
             f"{self.topic}, so this is no repetition of it. What was published stands, and these rows are not published. If the "
             f"checkpoint was restored from an older copy, begin with a new one. If the upstream gives other rows each time and "
             f"the first are to stand, set the option onRepeat=keepFirst"
-            f"{'' if by_plan else ', or give the query its checkpointLocation as an option, in a folder of the driver'}."
+            f"{'' if by_plan else ', or give the query its checkpointLocation as an option: the absolute path of a folder of the driver'}."
         )

@@ -103,7 +103,7 @@ class _Task:
         topic = self._topic(row.topic)
         if row.partition is not None and not 0 <= row.partition < topic.partitions:
             there = f"{row.topic} has partitions 0 to {topic.partitions - 1}"
-            self._set_aside(Faulty(row.topic, row.key, f"there is no partition {row.partition}: {there}"))
+            self._set_aside(Faulty(row.topic, row.key, f"there is no partition {row.partition}", there))
             return
         self._open += topic.add(row)
         if self._open > MAX_OPEN:
