@@ -101,7 +101,7 @@ def test_every_message_has_a_salt_of_its_own() -> None:
         ({"7up": 1}, "'7up' cannot be the name of a tag"),
         ({"a b": 1}, "'a b' cannot be the name of a tag"),
         ({"a" * 65: 1}, "cannot be the name of a tag"),
-        ({"a": 2**63}, "Tag 'a' must be true or false, an integer of 64 bits, or a text"),
+        ({"a": 2**63}, r"Tag 'a' must be true or false, an integer from -2\*\*63 to 2\*\*63-1, or a text"),
         ({"a": 1.5}, "Tag 'a' must be"),
         ({"a": None}, "Tag 'a' must be"),
         ({"a": "x" * 257}, "Tag 'a' must be"),

@@ -21,6 +21,7 @@ from parley.consensus.committee import faults, quorum
 from parley.crypto import hashing, merkle
 from parley.ledger import proofs, state_map
 from parley.model import batches, genesis, leaves, names
+from parley.model.expressions import parse_constraint
 from parley.model.receipts import BatchReceipt
 from parley.modules.publishing import proof as publication
 
@@ -199,6 +200,23 @@ def test_tables_of_the_state_are_those_of_the_application() -> None:
         if not table.index
     }
     assert {row[0].strip("`"): row[1] for row in rows("Entries")} == declared
+
+
+def test_the_keys_that_clients_see_have_a_name_for_each_part() -> None:
+    declared = {
+        name: len(table.parts)
+        for name, table in DATA_SHARD.tables.items()
+        if table.visible is not tables.HIDDEN
+    }
+    found = {row[0].strip("`"): len(row[1].split(",")) for row in rows("Keys that clients see")}
+    assert found == declared
+
+
+def test_the_id_of_a_constraint_is_the_hash_that_the_page_names() -> None:
+    constraint = parse_constraint('not ward != "er" and urgent')
+    domain = re.search(r'`H\("(.+)", text\)`', section("Keys that clients see"))
+    assert domain is not None
+    assert constraint.id == hashing.digest(domain[1], constraint.text.encode())
 
 
 def test_operations_are_those_of_the_application() -> None:

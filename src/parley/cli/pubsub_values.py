@@ -162,7 +162,7 @@ def _typed(text: str, option: str) -> Value:
     if re.fullmatch(r"[+-]?[0-9]+", text):
         if len(text.lstrip("+-0")) > DIGITS or not -(2**63) <= int(text) < 2**63:
             raise typer.BadParameter(
-                f"{_shortened(text)} is an integer of more than 64 bits; to have it as a text, put it in double quotes that the shell keeps: 'NAME=\"1234\"'.",
+                f"{_shortened(text)} is beyond the integers that a tag can hold, -2**63 to 2**63-1; to have it as a text, put it in double quotes that the shell keeps: 'NAME=\"1234\"'.",
                 param_hint=option,
             )
         return int(text)

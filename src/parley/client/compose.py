@@ -138,8 +138,8 @@ def checked_pairs(what: str, values: Mapping[str, Value]) -> dict[str, Value]:
         require_name(what, name)
         if not _is_value(value):
             raise InvalidMessage(
-                f"{what.capitalize()} {name!r} must be true or false, an integer of 64 bits, or a text of up to {MAX_TEXT} "
-                "characters that UTF-8 can write."
+                f"{what.capitalize()} {name!r} must be true or false, an integer from -2**63 to 2**63-1, or a text of up "
+                f"to {MAX_TEXT} characters that UTF-8 can write."
             )
     return dict(values)
 
