@@ -116,6 +116,37 @@ def test_a_broker_whose_list_never_ends_is_left(
     story(tmp_path)
 
 
+def changing(times: int) -> tuple[Lie, Callable[[], int]]:
+    """A list of two pages, whose second one is refused so often; and how often pages were asked for."""
+    asked: list[bytes] = []
+
+    def lie(question: Question, answer: Answer) -> Answer:
+        if not (isinstance(question, ListKeys) and isinstance(answer, Listed)):
+            return answer
+        asked.append(question.after)
+        if not question.after:
+            return replace(answer, keys=answer.keys[:1], more=True)
+        if len([one for one in asked if one]) <= times:
+            return Failure.of(question.id, PermissionDenied("list_after"))
+        return answer
+
+    return lie, lambda: len(asked)
+
+
+@pytest.mark.parametrize(("times", "pages"), [(1, 4), (99, 8)])
+def test_a_list_begins_again_but_not_for_ever_when_what_it_goes_on_after_is_hidden_meanwhile(
+    times: int, pages: int, tmp_path: Path
+) -> None:
+    @on_stage
+    async def story(stage: Stage) -> None:
+        stage.ledger.topic("wards")
+        stage[FIRST].lie, asked = changing(times)
+        assert await topics(stage) == (["notes", "wards"], [])
+        assert asked() == pages
+
+    story(tmp_path)
+
+
 @on_stage
 async def test_a_list_holds_only_what_was_asked_for(stage: Stage) -> None:
     """A whole key of the same table, of another topic."""

@@ -191,7 +191,7 @@ def test_a_revoked_client_sees_that_it_was_revoked_and_nothing_else(world: World
     world.certify()
     assert world.why_hidden(world.alice, CLIENTS.key(world.alice.key)) is None
     assert world.why_hidden(world.alice, HEADS.key(topic, 0)) is not None
-    assert world.listed(world.alice, TOPICS.prefix()) == ()
+    assert isinstance(world.why_unlisted(world.alice, TOPICS.prefix()), Revoked)
     with pytest.raises(Revoked):
         world.page(world.alice, topic)
     with pytest.raises(Revoked):
@@ -335,6 +335,26 @@ def test_a_list_passes_over_so_many_entries_and_no_more(
     assert len(world.listed(world.alice, TOPICS.prefix())) == 2
     monkeypatch.setattr(answers, "MAX_EXAMINED", 3)
     assert isinstance(world.why_unlisted(world.alice, TOPICS.prefix()), LimitExceeded)
+
+
+@pytest.mark.parametrize("after", [b"", b"topic/a"])
+def test_the_names_of_hidden_topics_are_not_found_by_what_lists_cost(world: World, after: bytes) -> None:
+    ledger, hidden = world.broker.ledger, TOPICS.key("merger-acme")
+    assert ledger.do(ADMIN, CreateTopic("merger-acme", 1, Policy(), SECRET, SECRET)).is_done
+    world.certify()
+    assert world.why_hidden(world.alice, hidden) is not None
+    costs: list[int] = []
+    for prefix, begin in ((b"topic/merger-a", after), (b"topic/merger-z", after), (TOPICS.prefix(), hidden)):
+        question = ListKeys(1, prefix, begin)
+        with pytest.raises(PermissionDenied):
+            listed(world.view, world.broker.caller(world.alice), question, costs.append)
+    assert costs == []
+
+
+def test_a_list_goes_on_after_what_was_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = world.listed(world.alice, TOPICS.prefix())
+    rest = ListKeys(1, TOPICS.prefix(), whole[0])
+    assert listed(world.view, world.broker.caller(world.alice), rest, lambda _: None).keys == whole[1:]
 
 
 def test_an_attribute_that_was_taken_away_hides_from_the_next_certified_header_on(world: World) -> None:

@@ -17,6 +17,7 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
 MAX_LISTED = 100_000  # keys that are taken from one broker
+MAX_RESTARTS = 3  # of a list that changes while its pages are asked for
 # Keys that one broker has listed alone. Some are allowed, because rights can change between list and proof.
 MAX_UNSHOWN = 16
 
@@ -145,9 +146,17 @@ class StateReader:
     async def _list_of(self, name: str, table: Table[R, *K], prefix: bytes) -> list[bytes]:
         connection = await self._quorum.brokers.connection(name)
         keys: list[bytes] = []
+        restarts = 0
         while True:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await connection.ask(ListKeys(0, prefix, keys[-1] if keys else b""), Listed)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    answer = await connection.ask(ListKeys(0, prefix, keys[-1] if keys else b""), Listed)
+            except Declined as said:
+                if not keys or said.kind is not PermissionDenied or restarts == MAX_RESTARTS:
+                    raise
+                # The entry that the next page was to follow may have become hidden meanwhile.
+                keys, restarts = [], restarts + 1
+                continue
             if not all(_fits(table, key, prefix) for key in answer.keys) or (answer.more and not answer.keys):
                 raise ProofError("it lists what was not asked for")
             keys += answer.keys

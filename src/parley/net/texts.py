@@ -59,6 +59,9 @@ TEXTS: Texts = {
         "such lists are not made. Lists are made under {tables}, where a number in parentheses says how many parts of the "
         "key have to be named whole"
     ),
+    "PermissionDenied.list_after": (
+        "a list goes on after an entry that it shows, and this one is not shown, or not any more; begin the list again"
+    ),
     # batches
     "Busy.author_full": (
         "its author has as many batches waiting at this broker as it may have; wait for their receipts"

@@ -90,21 +90,37 @@ def require_provable(view: View, key: bytes, principal: Principal) -> None:
         raise _as_of(view, why)
 
 
-def require_listable(view: View, prefix: bytes, principal: Principal) -> Callable[[bytes], bool]:
-    """Which of the keys under the prefix may be listed. Raises `Refused` if none may."""
+def require_listable(
+    view: View, prefix: bytes, after: bytes, principal: Principal
+) -> Callable[[bytes], bool]:
+    """Which of the keys under the prefix may be listed. Raises `Refused` if none may.
+
+    A list begins where its prefix does or after an entry that it shows. Otherwise what it costs to pass over hidden
+    entries, or how many may be passed over, would tell between which names they stand.
+    """
     table = _table_of(view, prefix)
     if table is None or table.listed is None:
         raise _no_list(view)
-    bound, _ = table.leading(prefix, errors="replace")
-    if len(bound) < table.listed:
+    bound, rest = table.leading(prefix, errors="replace")
+    if rest or len(bound) < table.listed:
         raise _no_list(view)
     visible = table.visible
     if len(bound) >= visible.parts:  # the same holds for all of them
         if (why := visible.check(view, principal, bound[: visible.parts])) is not None:
             raise _as_of(view, why)
         return lambda _key: True
-    # By the newest state, as the list is made: an entry that is not certified yet may be hidden as well.
-    return lambda key: visible.check(view.archive, principal, table.unpack(key)) is None
+    if principal.administers is None:
+        principal.require_client()
+
+    def is_shown(key: bytes) -> bool:
+        """By the newest state, as the list is made: an entry that is not certified yet may be hidden as well."""
+        parts, rest = table.leading(key, errors="replace")
+        whole = not rest and len(parts) == len(table.parts)
+        return whole and visible.check(view.archive, principal, parts) is None
+
+    if after and not (after.startswith(prefix) and is_shown(after)):
+        raise PermissionDenied("list_after")
+    return is_shown
 
 
 def _table_of(view: View, key: bytes) -> AnyTable | None:

@@ -130,7 +130,7 @@ def proven(view: View, caller: Caller, question: Prove) -> Proven:
 
 def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> Listed:
     """Every entry that is looked at is charged, shown or not."""
-    is_shown = require_listable(view, question.prefix, caller.principal(view))
+    is_shown = require_listable(view, question.prefix, question.after, caller.principal(view))
     found: list[bytes] = []
     examined = 0
     try:
