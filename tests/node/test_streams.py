@@ -182,6 +182,22 @@ def test_a_stream_is_opened_in_orders_that_exist_and_in_each_once(desk: Desk) ->
         desk.ask(desk.doctor, PartitionStart(0, (1, 0), 0, 0)).open(desk.view)
 
 
+def test_an_order_of_others_that_has_ended_is_not_streamed(desk: Desk) -> None:
+    """Its place, which can be guessed, would tell when others took the constraint up and left it."""
+    where = 'ward == "er"'
+    (theirs,) = desk.ledger.subscribe(desk.doctor, "notes", where)
+    desk.ledger.publish(desk.bob, "notes", note("one", ward="er"))
+    desk.ledger.do(desk.doctor, Unsubscribe("notes", where))
+    (own,) = desk.ledger.subscribe(desk.nurse, "notes", where)
+    desk.certify()
+    desk.ask(desk.nurse, own, where=where).open(desk.view)
+    with pytest.raises(NotFound) as found:
+        desk.ask(desk.nurse, theirs, where=where).open(desk.view)
+    with pytest.raises(NotFound) as guessed:
+        desk.ask(desk.nurse, PartitionStart(0, (own.incarnation[0], 7), 0, 0), where=where).open(desk.view)
+    assert found.value.data == guessed.value.data
+
+
 def test_an_order_that_began_above_the_certified_height_is_asked_for_again(desk: Desk) -> None:
     """This broker is behind; the order is not said to be none."""
     later = PartitionStart(0, (desk.view.height + 1, 0), 0, 0)

@@ -251,13 +251,13 @@ class Stream:
     def _judge_subscription(self, view: View) -> None:
         """Note whether the reader subscribes with the constraint now.
 
-        Raises `Refused` if it does and this broker does not know one of the orders.
+        Raises `Refused` if it does and one of the orders is not the present one.
         """
         before = self._subscription
         if view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key) is not None:
             if before is not _Subscription.LIVE:
                 for order in self._orders:
-                    self._require_known(view, order)
+                    self._require_present(view, order)
             self._subscription = _Subscription.LIVE
         elif before is _Subscription.NONE or any(self._goes_on(view, order) for order in self._orders):
             self._subscription, self._unfinished = _Subscription.NONE, None
@@ -268,12 +268,10 @@ class Stream:
         head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
         return head is not None and head.incarnation == order.incarnation
 
-    def _require_known(self, view: View, order: _Order) -> None:
+    def _require_present(self, view: View, order: _Order) -> None:
+        """Raises `Refused` unless the order goes on. One that has ended may have been of others, and is not shown."""
         height, _ = order.incarnation
         if height > view.height:
             raise NotReady("order_ahead", height=view.height, began=height)
-        if self._goes_on(view, order):
-            return
-        where = (self._topic, order.partition, self._constraint, order.incarnation)
-        if view.archive.order_at(*where, ps=2**64 - 1) is None:
+        if not self._goes_on(view, order):
             raise NotFound("order")
