@@ -17,12 +17,15 @@ from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Stage, on_stage
 from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
 
+from parley.application.tables import encode_value
 from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, UnknownPartition
-from parley.client.messages import Message
+from parley.client.messages import Level, Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
+from parley.ledger.proofs import StateEntry
 from parley.modules.topics.operations import AlterTopic
-from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Question
+from parley.modules.topics.tables import HEADS, PartitionRecord
+from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Proven, Question
 
 
 @asynccontextmanager
@@ -199,6 +202,39 @@ async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_ar
         publish(stage, "four")
         assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
     assert stage.lies == ()
+
+
+@pytest.mark.parametrize("level", ["certified", "quorum"])
+def test_one_broker_hides_no_loss_and_lowers_no_position(level: Level, tmp_path: Path) -> None:
+    """It shows that nothing was ever published in the partition that is gone."""
+
+    def lie(question: Question, answer: Answer) -> Answer:
+        if not (isinstance(question, Prove) and isinstance(answer, Proven)):
+            return answer
+        none = encode_value(PartitionRecord(0, 0))
+        shown = (replace(one, value=none) if is_head(one) else one for one in answer.entries)
+        return replace(answer, entries=tuple(shown))
+
+    def is_head(entry: StateEntry) -> bool:
+        return entry.key.startswith(HEADS.prefix())
+
+    @on_stage
+    async def story(stage: Stage) -> None:
+        async with subscribed(stage) as before:
+            publish(stage, "one", "two", partition=2)
+            await take(before, 1)
+            position = saved(before)
+        stage.remake(2)
+        stage[FIRST].lie = lie
+        async with (
+            stage.client(actor("alice"), first=FIRST, verify=level) as client,
+            client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
+        ):
+            with pytest.raises(Pruned, match="partition 2 from offset 1 to 1"):
+                await take(after, 1)
+            assert PartitionPosition(2, 2) in after.position().partitions
+
+    story(tmp_path)
 
 
 @on_stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
@@ -18,6 +18,7 @@ from parley.net.messages import Fetch, Fetched, Prove, Proven
 PAGE_BYTES = 1024 * 1024
 
 _Heads = tuple[PartitionRecord | None, ...]
+_Combine = Callable[[Sequence[_Heads], int], _Heads | None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +56,14 @@ class History:
         """The offsets that exist now."""
         return (await self.heads(topic, [partition]))[0]
 
-    async def heads(self, topic: str, partitions: Sequence[int]) -> tuple[PartitionRecord, ...]:
+    async def ends(self, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
+        """The next offsets of partitions that do not grow any more: brokers that must agree name the same ones."""
+        return tuple(head.next_offset for head in await self.heads(topic, partitions, _same_ends))
+
+    async def heads(
+        self, topic: str, partitions: Sequence[int], combine: _Combine | None = None
+    ) -> tuple[PartitionRecord, ...]:
+        """What exists now; where brokers are unequally far, what exists at all that must agree."""
         quorum = self._quorum
         keys = tuple(HEADS.key(topic, partition) for partition in partitions)
         floor = quorum.height
@@ -71,7 +79,7 @@ class History:
                 Prove(0, keys),
                 Proven,
                 read,
-                _lowest,
+                combine or _lowest,
                 Judge(quorum, topic),
             )
         )
@@ -141,3 +149,9 @@ def _lowest(answers: Sequence[_Heads], needed: int) -> _Heads | None:
             [record for record in records if record is not None] for records in zip(*answers, strict=True)
         )
     )
+
+
+def _same_ends(answers: Sequence[_Heads], needed: int) -> _Heads | None:
+    """Log starts may differ: retention goes on, and brokers may be unequally far."""
+    ends = [tuple(record and record.next_offset for record in records) for records in answers]
+    return next((heads for heads, end in zip(answers, ends, strict=True) if ends.count(end) >= needed), None)

@@ -107,7 +107,8 @@ class ReadingState:
 
     def report(self, ends: Mapping[int, int]) -> None:
         """Give up what lies before these offsets. If the partitions come back, reading goes on from there."""
-        self.removed |= ends
+        for partition, end in ends.items():
+            self.removed[partition] = max(end, self.removed[partition])
         self._reported |= ends.keys()
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:

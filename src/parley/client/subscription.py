@@ -322,14 +322,12 @@ class Subscription:
     async def _report_removed(self) -> None:
         """The topic was made again with fewer partitions: say once what was not read in those that it had besides."""
         gone = self._reading.unreported
-        heads = await self._subscribing.history.heads(self.topic, list(gone))
-        self._reading.report(
-            {partition: head.next_offset for partition, head in zip(gone, heads, strict=True)}
-        )
+        ends = dict(zip(gone, await self._subscribing.history.ends(self.topic, list(gone)), strict=True))
+        self._reading.report(ends)
         lost = [
-            f"partition {partition} from offset {offset} to {head.next_offset - 1}"
-            for (partition, offset), head in zip(gone.items(), heads, strict=True)
-            if offset < head.next_offset
+            f"partition {partition} from offset {offset} to {ends[partition] - 1}"
+            for partition, offset in gone.items()
+            if offset < ends[partition]
         ]
         if lost:
             have = len(self._reading.places)
