@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from parley.application.keeping import RECEIPTS
 from parley.application.operations import Operation
 from parley.applications import DATA_SHARD
 from parley.client.client import Client
+from parley.client.connection import A, ClientQuestion, Connection
 from parley.client.contexts import Context
 from parley.client.errors import ContextError, Malformed, TopicExists, UnknownTopic
 from parley.client.messages import OperationReceipt
@@ -170,6 +172,25 @@ async def test_brokers_that_are_behind_do_not_deny_a_topic(stage: Stage) -> None
         stage[FIRST].lie = stage[SECOND].lie = lag
         assert await client.entry(TOPICS, "wards") is not None
     assert client.misbehaviour == ()
+
+
+@on_stage
+async def test_a_topic_is_denied_also_if_blocks_are_certified_while_the_answer_comes(stage: Stage) -> None:
+    """With a slow connection and a busy network that is so each time."""
+    ask = Connection.ask
+
+    async def slow(connection: Connection, question: ClientQuestion, kind: type[A]) -> A:
+        try:
+            return await ask(connection, question, kind)
+        finally:
+            stage.apply()
+            client._quorum.saw(stage.ledger.height)  # as a subscription does
+
+    async with asyncio.timeout(20), stage.client(ADMIN, patience=None, first=FIRST) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Connection, "ask", slow)
+            with pytest.raises(UnknownTopic):
+                await client.entry(TOPICS, "wards")
 
 
 @on_stage

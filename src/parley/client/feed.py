@@ -17,7 +17,7 @@ from parley.client.connection import CREDIT, Declined, Stream
 from parley.client.denials import Judge
 from parley.client.errors import NotFound, NotSubscribed, ParleyError, Pruned, Stalled, Unreachable
 from parley.client.messages import Message
-from parley.client.quorum import QuorumClient, pause, swallow_result
+from parley.client.quorum import QuorumClient, is_old, pause, swallow_result
 from parley.client.verification import Completeness, Ended, Order, Place
 from parley.ledger.proofs import ProofError
 from parley.model.expressions import Constraint
@@ -223,7 +223,7 @@ class Feed:
                 return
             if error.kind in _ENDS:
                 raise Over(name, pruned=error.kind is Pruned) from None
-            if not error.kind.passing and not quorum.is_old(error.refusal):
+            if not error.kind.passing and not is_old(error.refusal, source.floor):
                 said = self._denials[error.refusal.code]
                 said[name] = error.refusal
                 if len(said) >= quorum.enough_to_refuse:
@@ -287,6 +287,7 @@ class _Source:
     def __init__(self, feed: Feed, subject: Subject, name: str, ended: Callable[[], None]) -> None:
         self.name = name
         self.spoke = False  # whether the broker has sent anything
+        self.floor = subject.quorum.height  # seen certified when the broker was asked
         self._feed = feed
         self._subject = subject
         self._patience = subject.quorum.timeouts.freshness / 1_000 + MARGIN

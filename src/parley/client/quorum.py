@@ -71,6 +71,12 @@ def swallow_result(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
+def is_old(refusal: Refusal, floor: int) -> bool:
+    """Whether a broker judged by an earlier state than this one: there may be by now what it says there is not."""
+    height = dict(refusal.fields).get("judged", floor)
+    return isinstance(height, int) and height < floor
+
+
 def pause(number: int) -> float:
     """Seconds to wait after the round of this number."""
     return min(FIRST_PAUSE * (1 << min(number, 16)), LONGEST_PAUSE)
@@ -234,11 +240,6 @@ class QuorumClient:
         ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1) or -self.time.behind
         return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
 
-    def is_old(self, refusal: Refusal) -> bool:
-        """Whether a broker judged by an earlier state than one that was seen: there may be by now what it says there is not."""
-        height = dict(refusal.fields).get("judged", self.height)
-        return isinstance(height, int) and height < self.height
-
     def saw(self, height: int) -> None:
         """A broker has shown this certified height."""
         if height >= self.height:
@@ -316,6 +317,9 @@ class _QuorumCall(Generic[A, R]):
         self._reported = False
         self._known: dict[str, str] = {}  # the last reason of each broker
         self._heard: dict[str, bool] = {}  # and whether it said anything then
+        self._floors: dict[
+            str, int
+        ] = {}  # the highest certified height that was seen when each broker was asked
         self._running: dict[asyncio.Task[tuple[R, int]], str] = {}
         self._last: ParleyError = Stalled(request.what, {})  # of the round before
         self._forget()
@@ -423,6 +427,7 @@ class _QuorumCall(Generic[A, R]):
 
     async def _ask(self, name: str) -> tuple[R, int]:
         request, quorum = self._request, self._quorum
+        self._floors[name] = quorum.height
         connection = await quorum.brokers.connection(name)
         self._reached.add(name)
         began = asyncio.get_running_loop().time()
@@ -455,7 +460,7 @@ class _QuorumCall(Generic[A, R]):
             if isinstance(error, Declined):
                 if error.kind is Busy:
                     self._busy.add(name)
-                if not error.kind.passing and not self._quorum.is_old(error.refusal):
+                if not error.kind.passing and not is_old(error.refusal, self._floors[name]):
                     self._denials[error.refusal.code][name] = error.refusal
 
     def _found(self) -> R | None:
