@@ -477,6 +477,21 @@ async def test_one_liar_beside_brokers_that_fill_in_their_history_gets_no_batch_
     assert len({body for broker in stage.brokers for body in broker.batches}) == 1
 
 
+@on_stage_with(replace(TIMEOUTS, freshness=100))
+async def test_who_waits_no_longer_for_a_batch_that_may_have_been_applied_is_told_that(stage: Stage) -> None:
+    """It has expired at those who forgot it. So it is not said to be undecided, nor refused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "VALID", 3)
+        alice = stage.registered("alice")
+        async with asyncio.timeout(20), stage.client(alice, patience=1, first=FIRST) as client:
+            stage[FIRST].lie = forgetting(stage)
+            for broker in stage.brokers:
+                broker.whole = broker.name == FIRST
+            with pytest.raises(Stalled, match="whether it was applied before is not known yet"):
+                await client.publish("notes", "one", partition=0)
+    assert published(stage) == [b"one"]
+
+
 @on_stage
 async def test_an_expired_batch_of_a_line_that_lives_on_is_signed_anew(stage: Stage) -> None:
     slow = count()

@@ -42,6 +42,7 @@ COVERED = 60.0  # seconds of waiting for a receipt that this covers
 BLOCKS_PER_SECOND = 10  # of a busy network, about
 MOST_BLOCKS_PER_SECOND = 100  # by which an idle client guesses how far the network has come
 MAX_EXTRA = 9_000  # heights that a batch is given besides, for longer waiting or because the client was idle
+_FATE_UNKNOWN = " (it has expired since, and whether it was applied before is not known yet)"
 
 
 class _Ask(Protocol):
@@ -119,6 +120,7 @@ class _Entry:
     problem: ParleyError | None = None  # that the last round of sending met
     # The height and the newest certified refusal that decided nothing.
     put_off: tuple[int, Refused] | None = None
+    fate_unknown: bool = False  # whether it can only be asked what became of it, as it has expired
     task: asyncio.Task[None] | None = None  # of those that one broker's first answer was not enough for
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -169,7 +171,9 @@ class ProducerSequence:
         if isinstance(problem, Unreachable):
             return problem
         # Those behind the oldest only wait for it.
-        if self._entries and (put_off := self._entries[0].put_off) is not None:
+        if self._entries and self._entries[0].fate_unknown:
+            what += _FATE_UNKNOWN
+        elif self._entries and (put_off := self._entries[0].put_off) is not None:
             height, refusal = put_off
             return PutOff(what, refusal, height, problem.reasons if isinstance(problem, Stalled) else None)
         if isinstance(problem, Stalled):
@@ -385,12 +389,15 @@ class ProducerSequence:
             return other[0] if other else (answers[0] if len(answers) >= needed else None)
 
         request = self._request(entry)
-        what = f"{request.what} (it has expired since, and whether it was applied before is not known yet)"
-        found = await self._quorum.ask(
-            replace(request, what=what, combine=combine),
-            needed=max(self._quorum.needed, self._quorum.enough_to_refuse),
-            trouble=self._trouble(entry),
-        )
+        entry.fate_unknown = True
+        try:
+            found = await self._quorum.ask(
+                replace(request, what=request.what + _FATE_UNKNOWN, combine=combine),
+                needed=max(self._quorum.needed, self._quorum.enough_to_refuse),
+                trouble=self._trouble(entry),
+            )
+        finally:
+            entry.fate_unknown = False
         return found.receipt.code == Expired.code
 
     def _renew(self) -> None:
