@@ -145,6 +145,12 @@ def find_trust_root(directory: Path | None, name: str | None) -> tuple[Path, str
     """The genesis file to judge proofs by, and who named it: never what lies in the working folder by chance (P28)."""
     if directory is not None and name is None and (directory / "genesis.json").is_file():
         return directory / "genesis.json", f"--dir {directory}"  # a folder needs no identity for that
+    if directory is not None and name is None and not directory.exists():
+        fail(
+            f"{directory} does not exist, so it holds no genesis file to trust; name the folder of the network, or say "
+            "--genesis FILE",
+            ExitCode.WRONG_USE,
+        )
     chosen = find(directory, name) if directory is not None or name is not None else _chosen_before()
     if chosen is None:
         there = (

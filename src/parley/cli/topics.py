@@ -71,7 +71,7 @@ def create(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, admin=True)
-    _warn_of_wide_rules(*rules)
+    _warn_of_wide_rules(topic, *rules)
     output.emit(_fields(info), lambda: f"created topic {topic}\n{_words(info)}", as_json=json)
 
 
@@ -125,7 +125,7 @@ def alter(
         return await client.topic(topic)
 
     info = call(find(directory, context), who, work, topic=topic, admin=True)
-    _warn_of_wide_rules(publishing, subscribing)
+    _warn_of_wide_rules(topic, publishing, subscribing)
     output.emit(_fields(info), lambda: _words(info), as_json=json)
 
 
@@ -158,18 +158,18 @@ def parse_retention(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _warn_of_wide_rules(publish: str | None, subscribe: str | None) -> None:
+def _warn_of_wide_rules(topic: str, publish: str | None, subscribe: str | None) -> None:
     """Warn of rules that name no organisations: each organisation grants its own clients any attribute."""
     for option, rule in (("--publish", publish), ("--subscribe", subscribe)):
         if rule and rule != "true" and required_values(rule, "org") is None:
             output.note(
                 f"parley: {option} {rule} can be true for clients of any organisation, or of some that it does not name: "
                 "administrators give their own clients any attribute. To admit some organisations only: "
-                f"parley topic alter TOPIC {option} 'org in [\"NAME\", ...] and ({rule})'"
+                f"parley topic alter {topic} {option} 'org in [\"NAME\", ...] and ({rule})'"
             )
 
 
-def _whoever(rule: str) -> str:
+def _whom(rule: str) -> str:
     return "any client" if rule in {"", "true"} else rule
 
 
@@ -201,8 +201,8 @@ def _words(info: TopicInfo) -> str:
         [
             f"  owner       {info.organisation}",
             f"  partitions  {info.partitions}{f', becoming {info.growing}' if info.growing else ''}",
-            f"  publish     {_whoever(info.publish)}",
-            f"  subscribe   {_whoever(info.subscribe)}",
+            f"  publish     {_whom(info.publish)}",
+            f"  subscribe   {_whom(info.subscribe)}",
             f"  policy      {info.matching} matching, {info.payload} payload",
             f"  retention   {_lasting(info.retention)}",
             *(f"  offsets     {one.start} up to {one.end}, partition {one.partition}" for one in info.heads),
@@ -220,8 +220,8 @@ def _table(infos: list[TopicInfo]) -> Table | str:
                 info.name,
                 info.organisation,
                 str(info.partitions),
-                _whoever(info.publish),
-                _whoever(info.subscribe),
+                _whom(info.publish),
+                _whom(info.subscribe),
                 _lasting(info.retention),
             )
             for info in infos

@@ -212,7 +212,8 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
         f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}. These are "
         f"{len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be faulty."
     )
-    key = [] if verdict.publisher_key is None else [f"Key of the publisher: {verdict.publisher_key}"]
+    whose = "Key of the publisher" if isinstance(proof, PublicationProof) else "Key that signed the operation"
+    key = [] if verdict.publisher_key is None else [f"{whose}: {verdict.publisher_key}"]
     content = _content(proof) if isinstance(proof, PublicationProof) else _held(verdict)
     chain = f"Fingerprint of the chain: {verdict.chain}"
     return "\n".join(

@@ -14,8 +14,8 @@ log = logging.getLogger("parley.client")
 class Clock:
     """This machine's clock, put forward by as much as it is known to be behind. Times are in ms since 1970.
 
-    No quorum signs a time that is far ahead of its own. So a header that is ahead of this clock says by how much it is
-    behind at least. By how much it is behind, those of f+1 brokers say, one of which is honest.
+    No quorum signs a time that is far ahead of its own. So a header that is ahead of this clock shows by how much it is
+    behind at least. The headers of f+1 brokers, one of which is honest, show how far it is behind.
     """
 
     def __init__(self, machine: Callable[[], int], freshness_ms: int) -> None:

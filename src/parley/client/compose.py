@@ -151,7 +151,7 @@ def require_name(what: str, name: str) -> None:
         raise InvalidMessage(f"{cannot}: use up to 64 letters, digits, _ and ., not a digit or . first.")
     if is_word(name):
         raise InvalidMessage(
-            f"{cannot}: this word has a meaning in constraints and rules, so none could name it."
+            f"{cannot}: constraints and rules use this word themselves; choose another name."
         )
 
 

@@ -25,7 +25,7 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.names import U64, Signature
 from parley.model.receipts import BatchReceipt, receipt_of
 from parley.model.refusals import Refused
-from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, decode_publication
+from parley.modules.publishing.proof import DISAGREES, MAX_PROOF, PublicationProof, decode_publication
 
 KeyPart = int | str
 
@@ -97,9 +97,7 @@ class OperationProof(
             raise ProofError(f"the operation cannot be read: {refused.detail}") from None
         batch = (self.batch, self.message, self.signature)
         if self != OperationProof.of((receipt, self.receipt, self.anchor), batch, operation):
-            raise ProofError(
-                "the fields at the beginning of the file do not agree with what the rest of it proves"
-            )
+            raise ProofError(DISAGREES)
         return operation, receipt
 
 
@@ -142,9 +140,7 @@ class EntryProof(
         except (*DECODE_ERRORS, ValueError) as error:
             raise ProofError(f"the entry cannot be read: {error}") from None
         if self != shown:
-            raise ProofError(
-                "the fields at the beginning of the file do not agree with what the rest of it proves"
-            )
+            raise ProofError(DISAGREES)
         return record
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -72,7 +72,7 @@ def swallow_result(task: asyncio.Task[Any]) -> None:
 
 
 def is_old(refusal: Refusal, floor: int) -> bool:
-    """Whether a broker judged by an earlier state than this one: there may be by now what it says there is not."""
+    """Whether a broker judged by an earlier state than this one: what it did not find may exist by now."""
     height = dict(refusal.fields).get("judged", floor)
     return isinstance(height, int) and height < floor
 
@@ -157,7 +157,7 @@ class QuorumClient:
     async def settle_time(self) -> None:
         """If this machine's clock is behind, compare the headers of f+1 brokers, one of which is honest (P7).
 
-        If so many do not answer, nothing is taken for new.
+        If fewer answer, no header counts as new.
         """
         if self.time.is_settled():
             return

@@ -412,9 +412,7 @@ class ProducerSequence:
 
     def _give_up(self, refusal: Refused) -> None:
         """Brokers judge by what they know now; some of the open batches may have been applied before. None is signed again."""
-        refusal.add_note(
-            "What was sent before may have taken effect all the same: its receipts were not seen."
-        )
+        refusal.add_note("Batches that were sent before may have been applied: their receipts were not seen.")
         self._fail_all(refusal)
         self._begin_session()
 

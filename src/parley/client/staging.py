@@ -57,9 +57,9 @@ class Staging:
     def source(self, writer: bytes, stage: int, *, plan: bytes | None, rows: bytes | None) -> Source:
         """The source that a commit of this stage names: a hash of its plan and one of its rows, as far as they are known.
 
-        Messages are salted, so that who must not read them can neither guess them nor see that two are equal. The same
-        holds for these hashes, as rows may be few and short: a secret of this client, the writer and the stage go into
-        them.
+        Messages are salted, so that clients that may not read them can neither guess them nor see that two are equal.
+        The same holds for these hashes, as rows may be few and short: a secret of this client, the writer and the stage
+        go into them.
         """
         secret = self._author.key.sign(digest("stage/secret", self._author.chain))
         place = writer + stage.to_bytes(8, "big")

@@ -320,7 +320,7 @@ class Subscription:
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
     async def _report_removed(self) -> None:
-        """The topic was made again with fewer partitions: say once what was not read in those that it had besides."""
+        """Report once which messages of the removed partitions were not read."""
         gone = self._reading.unreported
         ends = dict(zip(gone, await self._subscribing.history.ends(self.topic, list(gone)), strict=True))
         self._reading.report(ends)

@@ -170,7 +170,7 @@ class WriteOptions:
     batch_size: int = BATCH_SIZE
     batch_bytes: int = BATCH_BYTES
     in_flight: int = IN_FLIGHT  # batches of one task that wait for their receipts
-    stage_blocks: int = VALID  # for so many blocks what was staged waits for its commit
+    stage_blocks: int = VALID  # blocks for which what was staged waits for its commit
     keep_first: bool = False
     checkpoint: str | None = None  # a folder or URL; None if it is not among the options
 
@@ -235,7 +235,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     another network than the table names.
     """
     given = _Given(options, WRITE)
-    if all(key.lower() in SPARKS for key in options):
+    if not given.is_given():
         raise BadOption(
             f"No option is given, so nothing says which network is meant: give its `context` or `directory`. {_NO_TABLE}"
         )
@@ -250,7 +250,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         given.number("batchesInFlight", most=MAX_IN_FLIGHT) or IN_FLIGHT,
         given.number("stageBlocks", most=MAX_VALID) or VALID,
         given.keeps_first(),
-        next((value for key, value in options.items() if key.lower() == CHECKPOINT), None),
+        given.checkpoint(),
     )
 
 
@@ -293,7 +293,7 @@ class _Given:
     """The options of one query, each looked at by the name that the documentation gives it."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
-        self._known = tuple(known)
+        self._known, self._all = tuple(known), options
         names = {name.lower(): name for name in self._known}
         self._values: dict[str, str] = {}
         if any(key.lower() in _OF_TABLES or key.lower().startswith("option.") for key in options):
@@ -363,6 +363,14 @@ class _Given:
         except InvalidRule as error:
             raise BadOption(f"Option rule: {error}.") from None
 
+    def is_given(self) -> bool:
+        """Whether there is any option but Spark's own."""
+        return not all(key.lower() in SPARKS for key in self._all)
+
+    def checkpoint(self) -> str | None:
+        """The folder of the query's checkpoint, if it is set as an option."""
+        return next((value for key, value in self._all.items() if key.lower() == CHECKPOINT), None)
+
     def network(self) -> Network:
         found = {name: self._path(name) for name in NETWORK[:4]}
         alone = found["directory"] is None and found["context"] is None and found["genesis"] is not None
@@ -378,7 +386,8 @@ class _Given:
         names = ("subscribe", "subscribePattern", "assign")
         chosen = [name for name in names if self.text(name) is not None]
         if len(chosen) != 1:
-            problem = " and ".join(chosen) + " are given." if chosen else f"none is given. {_NO_TABLE}"
+            of_table = "" if self.is_given() else f" {_NO_TABLE}"
+            problem = " and ".join(chosen) + " are given." if chosen else f"none is given.{of_table}"
             raise BadOption(f"Give exactly one of {', '.join(names)}; {problem}")
         text = self._values[chosen[0]]
         match chosen[0]:

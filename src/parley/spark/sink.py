@@ -217,7 +217,7 @@ class _Commit:
         if len(self._digests) > MAX_STAGED_BATCHES:
             raise StageFailed(
                 f"One commit takes {MAX_STAGED_BATCHES} batches, and {len(self._digests)} were staged for {self.topic}. "
-                f"Nothing was published. Give a stream a lower maxOffsetsPerTrigger, or batches of more rows: options "
+                f"Nothing was published to it. Give a stream a lower maxOffsetsPerTrigger, or batches of more rows: options "
                 f"batchSize, batchBytes."
             )
         try:
@@ -229,7 +229,7 @@ class _Commit:
         except NotStaged as error:
             raise StageFailed(
                 f"What was staged for {self.topic} had expired, or was dropped, before its commit: {error.detail}. Nothing "
-                f"was published. Run the query again, which stages the rows again; if it happens often, take fewer rows at a "
+                f"was published to it. Run the query again, which stages the rows again; if it happens often, take fewer rows at a "
                 f"time (maxOffsetsPerTrigger) or let them wait longer (option stageBlocks)."
             ) from error
         else:
@@ -244,7 +244,7 @@ class _Commit:
             told = " and ".join(map(str, sorted(numbers)))
             raise StageFailed(
                 f"The number of partitions of {self.topic} changed while rows were staged: tasks found {told}. Nothing was "
-                f"published, because a key could have gone to two partitions. Run the query again."
+                f"published to it, because a key could have gone to two partitions. Run the query again."
             )
 
     async def _require_first(self) -> None:
@@ -255,10 +255,14 @@ class _Commit:
         record = await self._record()
         if record is None or record.stage < self._stage:
             raise StageFailed(
-                f"The network says that stage {self._stage} of {self.topic} is over, and that it was never committed."
+                f"The network says that stage {self._stage} of {self.topic} is over, and that it was never committed. Nothing "
+                f"was published to it. The brokers that answer may be behind: run the query again."
             )
         if record.stage == self._stage and (record.source, record.digests) == _GIVEN_UP:
-            raise StageFailed(f"The run was given up before: what it staged for {self.topic} was dropped.")
+            raise StageFailed(
+                f"An earlier attempt of this run was given up, and what it staged for {self.topic} was dropped. Nothing was "
+                f"published to it. Start the job again."
+            )
         if record.stage > self._stage:
             # Spark repeats its last batch and none before it. A query that is further back has planned other rows under this
             # number, which would be lost without a word.

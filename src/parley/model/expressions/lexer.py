@@ -49,7 +49,7 @@ class Token:
 
 
 def is_word(name: str) -> bool:
-    """Whether the language has a meaning for this word, in any case of letters: no expression can name what is called so."""
+    """Whether the language uses this word itself, in any case of letters, so that it cannot be a name."""
     return name.lower() in _WORDS
 
 

@@ -1,4 +1,4 @@
-"""Which values of a name an expression asks for: whether a rule says of whom it speaks."""
+"""The values that an expression allows for one name, for example the organisations that a rule names."""
 
 from __future__ import annotations
 

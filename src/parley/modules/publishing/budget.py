@@ -18,5 +18,5 @@ def work_of(compared: int) -> int:
 def require_affordable(compared: int) -> None:
     """Raises `LimitExceeded` if a batch costs too much by itself."""
     if compared > MAX_COMPARED:
-        # Not how many: that tells of the constraints of others.
+        # The number itself is left out: it would tell how many constraints others have.
         raise LimitExceeded("comparisons", limit=MAX_COMPARED)

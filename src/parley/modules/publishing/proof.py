@@ -2,7 +2,7 @@
 
 It is JSON in one canonical form, and every byte of it is bound: by a hash, by a signature, or by repeating what those
 cover. A file that was changed anywhere proves nothing, unless it was made into another whole one, such as that of a
-batch without its message. docs/proof-format.md says every byte, for verifiers of other hands.
+batch without its message. docs/proof-format.md describes every byte, for other verifiers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from parley.modules.publishing.receipts import first_offset, published
 
 FORMAT = "parley publication proof 2"
 MAX_PROOF = 4 * 1024 * 1024  # bytes
+DISAGREES = "the fields at the beginning of the file do not agree with what the rest of it proves"
 
 
 class MessageProof(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,9 +139,7 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
     if proof != PublicationProof.of(
         (leaf, proof.receipt, proof.anchor), (proof.batch, proof.root, proof.signature), proof.message
     ):
-        raise ProofError(
-            "the fields at the beginning of the file do not agree with what the rest of it proves"
-        )
+        raise ProofError(DISAGREES)
 
 
 def _check_message(proof: PublicationProof) -> None:

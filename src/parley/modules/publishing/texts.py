@@ -6,7 +6,6 @@ from parley.model.texts import Texts
 
 TEXTS: Texts = {
     "LimitExceeded.comparisons": (
-        "its messages take more than the {limit} comparisons with what subscribers ask for that are allowed, so split the "
-        "batch"
+        "comparing its messages with the subscriptions takes more than {limit} comparisons; split the batch"
     ),
 }

@@ -6,8 +6,8 @@ from parley.model.texts import Texts
 
 TEXTS: Texts = {
     "LimitExceeded.orders": (
-        "with {partitions} partitions the constraints on topic {topic} would need more than the {limit} orders that it "
-        "may have, one for each constraint in each partition"
+        "topic {topic} may have {limit} orders, one for each constraint in each partition, and with {partitions} "
+        "partitions it would need more; use a constraint that others use, or fewer partitions"
     ),
     "LimitExceeded.subscriptions": "{client} has the {limit} subscriptions that it may have",
     "LimitExceeded.unguarded": (
