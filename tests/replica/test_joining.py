@@ -25,7 +25,7 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica import fetching, snapshots, wire
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain, StoreError
-from parley.replica.joining import MISSES, Joiner, _Purge, _Search, _Sources
+from parley.replica.joining import FEW_OFFERS_MS, MISSES, Joiner, _Purge, _Search, _Sources
 from parley.replica.memory import Overlay
 from parley.replica.ports import (
     Broadcast,
@@ -710,6 +710,22 @@ def test_an_old_snapshot_is_not_taken_before_another_member_had_its_say() -> Non
     ((_, question),) = alone.sent
     assert isinstance(question, NodesRequest)
     assert question.height == high.header.executed_height
+
+
+def test_one_offer_is_taken_at_last_when_no_other_member_makes_one() -> None:
+    """While this broker does not vote the others may stand still, and then they can make none."""
+    alone = Alone()
+    low, _, _ = alone.three_offers()
+    alone.tell(1, low)
+    for _ in range(FEW_OFFERS_MS // 1_000 - 1):
+        alone.wait(1_000)
+    assert not alone.sent
+    alone.wait(1_000)
+    while not alone.sent:
+        alone.wait(1)
+    ((to, question),) = alone.sent
+    assert isinstance(question, NodesRequest)
+    assert (to, question.height) == (1, low.header.executed_height)
 
 
 def test_an_old_snapshot_is_not_taken_for_the_number_of_liars_that_offer_it() -> None:

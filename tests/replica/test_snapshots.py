@@ -105,6 +105,19 @@ def test_brokers_that_are_asked_at_about_the_same_time_freeze_the_same_height() 
     assert {server.offer() for server in servers} == {12}
 
 
+def test_blocks_that_are_executed_two_at_a_time_skip_no_snapshot() -> None:
+    """With one silent member of four that can go on for ever, and every step ends at an odd height."""
+    servers = [Server().execute(height) for height in (9, 11)]
+    for server in servers:
+        server.offer()
+        while server.height < 21:
+            server.height += 2
+            server.step()
+        assert server.frozen == [13, 17, 21]
+        server.snapshots.certified(header_of(17), SOME.qc)
+    assert {server.offer() for server in servers} == {17}
+
+
 def test_an_offer_has_the_history_of_its_height() -> None:
     server = Server().execute(9)
     server.offer()

@@ -55,6 +55,9 @@ from parley.sync.timers import JoinTimer
 
 ANSWER_MS = 1_000  # before the next member is asked, or all are asked for offers again
 OFFERS_MS = 2_000  # from the first offer on, in which the others may come
+# From the first offer on, after which fewer than f+1 will do: while this broker does not vote the others may stand still,
+# and then no more of them can make one.
+FEW_OFFERS_MS = 20_000
 BLOCKS_MS = 10_000  # in which one member has to send all blocks that are needed
 PURGED = 2_048  # old entries that go in one write
 MISSES = 3  # questions in a row that a member leaves without an answer before it is not asked any more
@@ -318,7 +321,8 @@ class _Search:
         self.offers[sender] = offer
 
     def waited(self, now: int, enough: int) -> bool:
-        return len(self.offers) >= enough and now - self._first >= OFFERS_MS
+        waiting = now - self._first if self.offers else 0
+        return waiting >= (OFFERS_MS if len(self.offers) >= enough else FEW_OFFERS_MS)
 
     def best(self, failed: Mapping[int, int]) -> tuple[SnapshotOffer, list[int]]:
         """Of the newest heights the one that most members offer, the highest of those if there are several, and who they are.
