@@ -105,6 +105,20 @@ def test_a_missing_entry_comes_back(kind: str) -> None:
     assert audit(member).first_fault is None
 
 
+def test_roots_that_were_damaged_before_a_start_are_found_if_the_last_block_names_them() -> None:
+    """The search for damage believes what is in memory, and these are read into it at the start."""
+    cluster = copied()
+    member = cluster.members[0]
+    key = layout.roots(member.blocks()[-1].header.executed_height)
+    right = member.store.entries[key]
+    member.store.entries[key] = flipped(right, len(right) // 4)
+    member.boot()
+    cluster.start()
+    care(cluster, 0, lambda: layout.name(key) in names(member, mended=True))
+    assert member.store.entries[key] == right
+    assert not member.restarts
+
+
 def test_an_invented_job_is_not_looked_for_after_a_repair_removed_it() -> None:
     cluster = copied()
     member = cluster.members[0]

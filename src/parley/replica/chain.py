@@ -120,18 +120,18 @@ class Chain:
         return blocks
 
     def roots(self) -> dict[int, Roots]:
-        """The results that headers above the last executed block may still name.
+        """The results that the last executed block names, and those that headers above it may still name.
 
-        After a snapshot only those are here that certified headers have named. Without the others there is no vote on a
+        The former are certified, so they are not read from the disk, where they may be damaged. After a snapshot only those are here that certified headers have named. Without the others there is no vote on a
         header that names one of them after all, and nothing worse.
         """
         head = self._committed(self.head().height)
-        heights = range(head.header.executed_height, head.height + 1)
-        return {
-            height: _decoded(layout.decode_roots, layout.roots(height), value)
-            for height in heights
-            if (value := self._store.get(layout.roots(height))) is not None
-        }
+        named = head.header
+        known = {named.executed_height: Roots(named.state_root, named.history_root)}
+        for height in range(named.executed_height + 1, head.height + 1):
+            if (value := self._store.get(layout.roots(height))) is not None:
+                known[height] = _decoded(layout.decode_roots, layout.roots(height), value)
+        return known
 
     def uncommitted_block(self, id_: bytes) -> Block | None:
         """None also for one that cannot be read: if it is certified, others have it."""
