@@ -66,7 +66,7 @@ def test_of_a_partition_that_is_gone_what_was_not_read_is_known_until_it_is_ther
     """The topic was made again with one partition, while history of the other one was read, and has two again later."""
     other = replace(NEW, partition=1)
     state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {1: 6})
+    state.begin((OLD, replace(OLD, partition=1)), {1: 6}, {})
     state.adopt((NEW,))
     assert state.removed == {1: 6}
     assert [(bridge.partition, bridge.offset) for bridge in state.bridges] == [(0, OLD.next_offset)]
@@ -80,11 +80,11 @@ def test_of_a_partition_that_is_gone_what_was_not_read_is_known_until_it_is_ther
 def test_what_was_told_as_lost_is_not_read_when_the_partition_is_there_again() -> None:
     """The topic was made again with one partition, and again with two: nothing of the second comes twice, or after all."""
     state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {})
+    state.begin((OLD, replace(OLD, partition=1)), {}, {})
     state.adopt((NEW,))
-    assert state.unreported == {1: OLD.next_offset}
-    state.report({1: 13})
-    assert state.unreported == {}
+    assert state.settle({1: 13}) == {1: (OLD.next_offset, 13)}
+    assert not state.unsettled
+    assert state.settle({1: 13}) == {}
     assert PartitionPosition(1, 13) in state.positions()
     resumed = ReadingState()
     resumed.resume(state.positions(), (NEW,))
@@ -96,8 +96,28 @@ def test_what_was_told_as_lost_is_not_read_when_the_partition_is_there_again() -
 
 def test_a_partition_that_is_added_while_its_order_lives_is_not_told_as_lost() -> None:
     state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {})
+    state.begin((OLD, replace(OLD, partition=1)), {}, {})
     state.adopt((NEW,))
+    assert state.settle({}) == {}
     state.adopt((NEW, PartitionStart(1, NEW.incarnation, 0, 10)))
-    assert state.unreported == {}
+    assert state.removed == {}
     assert state.places[1].next_offset == OLD.next_offset
+
+
+def test_what_is_told_as_lost_lowers_no_position() -> None:
+    state = ReadingState()
+    state.begin((OLD, replace(OLD, partition=1)), {}, {})
+    state.adopt((NEW,))
+    assert state.settle({1: OLD.next_offset - 1}) == {}
+    assert state.removed == {1: OLD.next_offset}
+
+
+def test_a_loss_is_told_for_each_time_that_a_partition_is_removed() -> None:
+    """Also of a partition that came and went between two renewals, and not of one that was gone before."""
+    state = ReadingState()
+    state.begin((OLD,), {}, {1: 4})
+    state.adopt((NEW,))
+    assert state.settle({1: 4, 2: 1}) == {2: (0, 1)}
+    state.adopt((replace(NEW, incarnation=(12, 0)),))
+    assert state.unsettled
+    assert state.settle({1: 6, 2: 1}) == {1: (4, 6)}

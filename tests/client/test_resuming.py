@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
 
 from parley.application.tables import encode_value
 from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, UnknownPartition
+from parley.client.history import History
 from parley.client.messages import Level, Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
@@ -227,6 +230,7 @@ def test_one_broker_hides_no_loss_and_lowers_no_position(level: Level, tmp_path:
         stage.remake(2)
         stage[FIRST].lie = lie
         async with (
+            asyncio.timeout(20),
             stage.client(actor("alice"), first=FIRST, verify=level) as client,
             client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
         ):
@@ -280,6 +284,63 @@ async def test_a_subscriber_that_stays_is_told_what_a_topic_made_again_with_fewe
         with pytest.raises(Pruned, match="partition 2 from offset 0 to 0"):
             await take(subscription, 1)
         assert texts(await take(subscription, 1)) == ["two"]
+
+
+async def told(coming: Awaitable[Message]) -> str:
+    """The next message, or what is said to be lost."""
+    try:
+        return (await coming).text()
+    except Pruned as lost:
+        return str(lost)
+
+
+@pytest.mark.parametrize("partitions", [3, 4])
+def test_messages_of_a_partition_that_came_and_went_between_two_renewals_are_told_as_lost(
+    partitions: int, tmp_path: Path
+) -> None:
+    @on_stage
+    async def story(stage: Stage) -> None:
+        async with asyncio.timeout(20), subscribed(stage) as subscription:
+            waiting = asyncio.create_task(anext(subscription))
+            await stage.until(lambda: stage.asked("OpenStream") > 0, 5_000)
+            stage.ledger.do(ADMIN, AlterTopic("notes", 4, None, None, None))
+            publish(stage, "unread", partition=3)
+            stage.remake(partitions)
+            publish(stage, "after")
+            found = [await told(waiting), await told(anext(subscription))]
+            assert "after" in found
+            assert any(re.search(r"partition 3\b", one) for one in found)
+
+    story(tmp_path)
+
+
+@on_stage
+async def test_a_partition_that_exists_again_has_no_end(stage: Stage) -> None:
+    """Else what is published in it now would be told as lost, and then come after all."""
+    stage.registered("bob")
+    publish(stage, "one", partition=1)
+    async with asyncio.timeout(20), stage.client(actor("alice"), first=FIRST) as client:
+        history = History(client._quorum)
+        stage.remake(1)
+        assert await history.removed_ends("notes", 1) == {1: 1, 2: 0}
+        stage.remake(2)
+        publish(stage, "two", partition=1)
+        assert await history.removed_ends("notes", 1) == {2: 0}
+
+
+@on_stage
+async def test_of_partitions_that_were_gone_before_nothing_is_told_as_lost(stage: Stage) -> None:
+    stage.registered("bob")
+    publish(stage, "of another life", partition=2)
+    stage.remake(1)
+    async with subscribed(stage) as before:
+        publish(stage, "one")
+        await take(before, 1)
+        position = saved(before)
+    stage.remake(2)
+    publish(stage, "two")
+    async with asyncio.timeout(20), subscribed(stage, position) as after:
+        assert texts(await take(after, 1)) == ["two"]
 
 
 @on_stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
@@ -12,13 +12,14 @@ from parley.client.errors import UnknownPartition
 from parley.client.messages import Message, Withholding
 from parley.client.quorum import QuorumClient, Request
 from parley.client.verification import Page, Question, check_fetched
-from parley.modules.topics.tables import HEADS, PartitionRecord
+from parley.model.names import MAX_PARTITIONS
+from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 from parley.net.messages import Fetch, Fetched, Prove, Proven
 
 PAGE_BYTES = 1024 * 1024
 
 _Heads = tuple[PartitionRecord | None, ...]
-_Combine = Callable[[Sequence[_Heads], int], _Heads | None]
+_Removed = tuple[dict[int, int], bool]  # ends by partition, and whether there may be more
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,14 +57,42 @@ class History:
         """The offsets that exist now."""
         return (await self.heads(topic, [partition]))[0]
 
-    async def ends(self, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
-        """The next offsets of partitions that do not grow any more: brokers that must agree name the same ones."""
-        return tuple(head.next_offset for head in await self.heads(topic, partitions, _same_ends))
+    async def removed_ends(self, topic: str, first: int) -> dict[int, int]:
+        """The next offsets in the partitions that the topic had before and does not have now, from the number `first` on.
 
-    async def heads(
-        self, topic: str, partitions: Sequence[int], combine: _Combine | None = None
-    ) -> tuple[PartitionRecord, ...]:
-        """What exists now; where brokers are unequally far, what exists at all that must agree."""
+        Their heads stay, without gaps between them.
+        """
+        ends: dict[int, int] = {}
+        size = 1  # nearly always there is none
+        while first < MAX_PARTITIONS:
+            found, are_more = await self._removed_ends(topic, range(first, min(first + size, MAX_PARTITIONS)))
+            ends |= found
+            if not are_more:
+                break
+            first, size = first + size, 8
+        return ends
+
+    async def _removed_ends(self, topic: str, partitions: range) -> _Removed:
+        quorum = self._quorum
+        keys = (TOPICS.key(topic), *(HEADS.key(topic, partition) for partition in partitions))
+        floor = quorum.height
+
+        def read(view: VerifiedView, answer: Proven) -> _Removed:
+            found, *values = check_entries(view, answer, keys, floor)
+            quorum.require_fresh(view)
+            record, heads = record_of(TOPICS, found), [record_of(HEADS, value) for value in values]
+            exist = 0 if record is None or record.deleted else record.partitions
+            ends = {
+                partition: head.next_offset
+                for partition, head in zip(partitions, heads, strict=True)
+                if head is not None and partition >= exist
+            }
+            return ends, None not in heads
+
+        what = f"asking where removed partitions of {topic} ended"
+        return await quorum.ask(Request(what, Prove(0, keys), Proven, read, judge=Judge(quorum, topic)))
+
+    async def heads(self, topic: str, partitions: Sequence[int]) -> tuple[PartitionRecord, ...]:
         quorum = self._quorum
         keys = tuple(HEADS.key(topic, partition) for partition in partitions)
         floor = quorum.height
@@ -79,7 +108,7 @@ class History:
                 Prove(0, keys),
                 Proven,
                 read,
-                combine or _lowest,
+                _lowest,
                 Judge(quorum, topic),
             )
         )
@@ -149,9 +178,3 @@ def _lowest(answers: Sequence[_Heads], needed: int) -> _Heads | None:
             [record for record in records if record is not None] for records in zip(*answers, strict=True)
         )
     )
-
-
-def _same_ends(answers: Sequence[_Heads], needed: int) -> _Heads | None:
-    """Log starts may differ: retention goes on, and brokers may be unequally far."""
-    ends = [tuple(record and record.next_offset for record in records) for records in answers]
-    return next((heads for heads, end in zip(answers, ends, strict=True) if ends.count(end) >= needed), None)

@@ -34,12 +34,10 @@ class ReadingState:
     places: dict[int, Place] = field(default_factory=dict)
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
-    removed: dict[int, int] = field(
-        default_factory=dict
-    )  # next offsets in partitions that do not exist any more
-    _reported: set[int] = field(
-        default_factory=set
-    )  # removed partitions whose loss was reported to the reader
+    # Next offsets in partitions that do not exist any more.
+    removed: dict[int, int] = field(default_factory=dict)
+    # Whether orders have changed, so that partitions may have been removed with messages that were not read.
+    unsettled: bool = False
     _newest: _Receipt = (0, ())
 
     def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
@@ -47,8 +45,14 @@ class ReadingState:
         self._newest = max(self._newest, (height, starts), key=_recency)
         return self._newest[1]
 
-    def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
-        """At the orders' present ends, after what lies between them and these offsets."""
+    def begin(
+        self, starts: Iterable[PartitionStart], offsets: Mapping[int, int], removed: Mapping[int, int]
+    ) -> None:
+        """At the orders' present ends, after what lies between them and these offsets.
+
+        `removed`: the ends of partitions that the topic had before.
+        """
+        self.removed |= removed
         self.places |= {start.partition: _place(start) for start in starts}
         for partition, offset in offsets.items():
             self._bridge(partition, offset, self.places[partition].next_offset)
@@ -73,6 +77,7 @@ class ReadingState:
 
     def adopt(self, starts: tuple[PartitionStart, ...]) -> None:
         """Go on in these orders; what lies between the old and the new one of a partition is read by offset."""
+        self.unsettled = self.unsettled or self.changes(starts)
         incarnations = {place.incarnation for place in self.places.values()}
         self._leave_all_but({start.partition for start in starts})
         for start in starts:
@@ -94,22 +99,19 @@ class ReadingState:
         for bridge in reversed(self.bridges):
             if bridge.partition not in exist:
                 self.removed[bridge.partition] = bridge.offset
-        self._reported &= self.removed.keys() - self.places.keys()
         self.places = {partition: place for partition, place in self.places.items() if partition in exist}
         self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
 
-    @property
-    def unreported(self) -> dict[int, int]:
-        """The next offset in each removed partition whose loss was not reported to the reader yet."""
-        return {
-            partition: offset for partition, offset in self.removed.items() if partition not in self._reported
-        }
+    def settle(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Give up what was not read in removed partitions that ended there; by partition, from which offset to which.
 
-    def report(self, ends: Mapping[int, int]) -> None:
-        """Give up what lies before these offsets. If the partitions come back, reading goes on from there."""
-        for partition, end in ends.items():
-            self.removed[partition] = max(end, self.removed[partition])
-        self._reported |= ends.keys()
+        If the partitions come back, reading goes on from there.
+        """
+        read = {partition: self.removed.get(partition, 0) for partition in ends}
+        lost = {partition: (read[partition], end) for partition, end in ends.items() if read[partition] < end}
+        self.removed |= {partition: end for partition, (_, end) in lost.items()}
+        self.unsettled = False
+        return lost
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""

@@ -186,7 +186,7 @@ class Subscription:
         if news is not None:
             self._reading.adopt(news)
             await self._end_feed()
-        elif self._reading.unreported:
+        elif self._reading.unsettled:
             await self._report_removed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
@@ -215,7 +215,8 @@ class Subscription:
             self._reading.resume(self._start.partitions, starts)
         else:
             ends = {start.partition: start.next_offset for start in starts}
-            self._reading.begin(starts, await self._offsets(self._start, ends))
+            removed = await self._subscribing.history.removed_ends(self.topic, len(starts))
+            self._reading.begin(starts, await self._offsets(self._start, ends), removed)
 
     async def _offsets(self, start: object, ends: Mapping[int, int]) -> Mapping[int, int]:
         """Where to begin reading in each partition that has a history to be read."""
@@ -320,18 +321,15 @@ class Subscription:
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
     async def _report_removed(self) -> None:
-        """Report once which messages of the removed partitions were not read."""
-        gone = self._reading.unreported
-        ends = dict(zip(gone, await self._subscribing.history.ends(self.topic, list(gone)), strict=True))
-        self._reading.report(ends)
-        lost = [
-            f"partition {partition} from offset {offset} to {ends[partition] - 1}"
-            for partition, offset in gone.items()
-            if offset < ends[partition]
-        ]
+        """Report once which messages of removed partitions were not read."""
+        have = len(self._reading.places)
+        lost = self._reading.settle(await self._subscribing.history.removed_ends(self.topic, have))
         if lost:
-            have = len(self._reading.places)
-            raise Pruned("partitions", topic=self.topic, partitions=have, lost=", ".join(lost))
+            said = (
+                f"partition {partition} from offset {first} to {end - 1}"
+                for partition, (first, end) in lost.items()
+            )
+            raise Pruned("partitions", topic=self.topic, partitions=have, lost=", ".join(said))
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None
