@@ -493,6 +493,38 @@ async def test_who_waits_no_longer_for_a_batch_that_may_have_been_applied_is_tol
 
 
 @on_stage
+async def test_an_old_receipt_that_decided_nothing_keeps_no_expired_batch_from_being_signed_again(
+    stage: Stage,
+) -> None:
+    """One liar shows the certified `Busy` of before, when no receipt but `Expired` can follow."""
+    shown, old = asyncio.Event(), [0]
+
+    def replay(question: Question, answer: Answer) -> Answer:
+        if not isinstance(question, Submit):
+            return answer
+        if not shown.is_set():
+            old[0] = stage.ledger.height
+            shown.set()
+        return Receipted(question.id, stage.ledger.anchor(), stage.ledger.proof(old[0], [0]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "VALID", 3)
+        async with (
+            asyncio.timeout(20),
+            stage.client(stage.registered("alice"), patience=None, first=FIRST) as client,
+        ):
+            patch.setattr(kept_sequences, "MAX_SESSIONS", 0)
+            stage[FIRST].lie = replay
+            waiting = asyncio.create_task(client.publish("notes", "one", partition=0))
+            await shown.wait()
+            stage.ledger.wait(20)
+            patch.setattr(kept_sequences, "MAX_SESSIONS", 1_000)
+            patch.setattr(sequences, "VALID", 1_000)
+            assert (await waiting).offset == 0
+    assert published(stage) == [b"one"]
+
+
+@on_stage
 async def test_an_expired_batch_of_a_line_that_lives_on_is_signed_anew(stage: Stage) -> None:
     slow = count()
 

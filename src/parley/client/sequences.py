@@ -385,8 +385,10 @@ class ProducerSequence:
 
     async def _was_never_applied(self, entry: _Entry) -> bool:
         def combine(answers: Sequence[Ordered], needed: int) -> Ordered | None:
-            other = [one for one in answers if one.receipt.code != Expired.code]
-            return other[0] if other else (answers[0] if len(answers) >= needed else None)
+            # Receipts that decided nothing then decide nothing now, and a liar may show an old one.
+            decided = next(filter(_is_decided, answers), None)
+            expired = [one for one in answers if one.receipt.code == Expired.code]
+            return decided or (expired[0] if len(expired) >= needed else None)
 
         request = self._request(entry)
         entry.fate_unknown = True
@@ -464,6 +466,12 @@ class ProducerSequence:
 
 def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
     return ordered.receipt.is_done or (entry.repeats and ordered.receipt.code == DUPLICATE)
+
+
+def _is_decided(ordered: Ordered) -> bool:
+    """Whether the batch was applied or refused for good, by this receipt or an earlier one."""
+    receipt = ordered.receipt
+    return receipt.is_done or receipt.code == DUPLICATE or is_final(receipt.code)
 
 
 def _put_off(entry: _Entry, height: int, rejected: Rejected) -> None:
