@@ -17,8 +17,11 @@ from parley.client import state
 from parley.client.client import Client
 from parley.client.errors import Busy, ParleyError, PermissionDenied
 from parley.client.history import common_prefix
+from parley.modules.advertisements.tables import ADVERTISEMENTS
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import (
+    MAX_KEY,
+    MAX_KEYS,
     Answer,
     Blocks,
     EvidenceList,
@@ -145,6 +148,36 @@ def test_a_list_begins_again_but_not_for_ever_when_what_it_goes_on_after_is_hidd
         assert asked() == pages
 
     story(tmp_path)
+
+
+@on_stage
+async def test_a_key_that_no_question_can_hold_ends_the_list_of_its_broker(stage: Stage) -> None:
+    """Honest brokers could not read the question for it, and would count it against the client."""
+
+    def invent(_: Question, answer: Answer) -> Answer:
+        keys = TOPICS.key("z" * MAX_KEY)
+        return replace(answer, keys=(*answer.keys, keys)) if isinstance(answer, Listed) else answer
+
+    stage[FIRST].lie = invent
+    assert await topics(stage) == (["notes"], [FIRST])
+
+
+def absent(question: Question, answer: Answer) -> Answer:
+    """Very many keys under which there certainly is nothing, page by page."""
+    if not isinstance(question, ListKeys) or not isinstance(answer, Listed):
+        return answer
+    first = int.from_bytes(question.after[-32:], "big") + 1 if question.after else 0
+    keys = (ADVERTISEMENTS.key("notes", at.to_bytes(32, "big")) for at in range(first, first + MAX_KEYS))
+    return replace(answer, keys=tuple(keys), more=first < 5 * state.MAX_ABSENT)
+
+
+@on_stage
+async def test_a_broker_that_lists_much_that_is_not_there_is_left(stage: Stage) -> None:
+    stage[FIRST].lie = absent
+    async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
+        assert await client.entries(ADVERTISEMENTS, "notes") == []
+        assert [doubt.broker for doubt in client.doubts] == [FIRST]
+    assert stage.asked("Prove") <= state.MAX_ABSENT // MAX_KEYS + 2
 
 
 @on_stage

@@ -31,7 +31,7 @@ from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
-from parley.net.messages import Answer, Failure, Listed, Prove, Proven, Question
+from parley.net.messages import MAX_KEYS, Answer, Failure, Listed, Prove, Proven, Question
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 
@@ -145,7 +145,7 @@ async def test_a_key_that_is_not_shown_does_not_hide_the_others_of_a_list(stage:
 @on_stage
 async def test_a_broker_that_lists_much_that_is_not_shown_is_left(stage: Stage) -> None:
     """Each such key is asked for alone, of several brokers: a long list of them would never be done."""
-    inventions = tuple(TOPICS.key(f"invented-{number:04}") for number in range(500))
+    inventions = tuple(TOPICS.key(f"invented-{number:04}") for number in range(MAX_KEYS))
 
     def invent(_: Question, answer: Answer) -> Answer:
         return replace(answer, keys=inventions) if isinstance(answer, Listed) else answer

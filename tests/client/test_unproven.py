@@ -22,7 +22,7 @@ from parley.client.beliefs import Stale, UnverifiedView, check_receipt
 from parley.client.client import Client
 from parley.client.columns import check_packed
 from parley.client.errors import LimitExceeded, NotReady, PermissionDenied, UnknownTopic
-from parley.client.messages import Message
+from parley.client.messages import Level, Message
 from parley.client.verification import Completeness, Question, check_fetched
 from parley.ledger.proofs import ProofError
 from parley.model.batches import Message as Content
@@ -30,7 +30,7 @@ from parley.model.batches import Withheld
 from parley.model.names import sorted_pairs
 from parley.modules.registry.operations import AlterClient
 from parley.modules.topics.operations import AlterTopic
-from parley.modules.topics.tables import HEADS
+from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
 from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, OpenStream, Prove
 from parley.net.messages import Question as Asked
 
@@ -220,6 +220,62 @@ async def test_a_refusal_that_is_proved_below_a_height_seen_before_is_not_believ
 
 
 # -- what was true once ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["read", "subscribe"])
+def test_a_refusal_of_a_broker_that_proves_to_be_behind_does_not_count_beside_that_of_a_liar(
+    way: str, tmp_path: Path
+) -> None:
+    async def reads(client: Client, stage: Stage) -> str | None:
+        if way == "read":
+            return (await client.read("notes", 0)).text()
+        async with client.subscribe("notes", stage.watch("true"), "earliest") as subscription:
+            return (await anext(subscription)).text()
+
+    @on_stage
+    async def story(stage: Stage) -> None:
+        alice = publish_plain(stage, "a")
+        stage.ledger.do(ADMIN, AlterTopic("notes", None, None, None, SECRET))
+        replay = stage[SECOND].lie = Replay()
+        async with stage.client(alice, first=SECOND) as before:
+            with pytest.raises(PermissionDenied):
+                await before.read("notes", 0)
+        stage.ledger.do(ADMIN, AlterTopic("notes", None, None, None, ""))
+        refuse = saying(PermissionDenied.code)
+        async with asyncio.timeout(20), stage.client(alice, first=FIRST) as client:
+            assert client.height == stage.ledger.height, "it has seen the state in which it may read"
+            stage[FIRST].lie = saying(PermissionDenied.code, proves=False)
+            replay.on = True
+            stage[SECOND].lie = lambda question, answer: replay(question, refuse(question, answer))
+            assert await reads(client, stage) == "a"
+
+    story(tmp_path)
+
+
+@pytest.mark.parametrize("level", ["certified", "quorum"])
+def test_a_slow_clock_is_noticed_where_one_certified_answer_is_enough(level: Level, tmp_path: Path) -> None:
+    @on_stage
+    async def story(stage: Stage) -> None:
+        alice = publish_plain(stage, "a")
+        stage.ahead = -HOUR
+        stage[FIRST].lie = replay = Replay()
+
+        async with asyncio.timeout(20), stage.client(alice, verify=level, first=FIRST) as client:
+
+            async def partitions() -> int:
+                shown = await client.entry_proof(TOPICS, "notes")
+                record = shown.check(stage.ledger.trust, client.application)
+                assert isinstance(record, TopicRecord)
+                return record.partitions
+
+            await client.publish("notes", "b", partition=0)
+            assert await partitions() == 3
+            stage.ledger.do(ADMIN, AlterTopic("notes", 7, None, None, None))
+            stage.apply(time=stage.ledger.time + HOUR // 2)
+            replay.on = True
+            assert await partitions() == 7
+
+    story(tmp_path)
 
 
 async def _texts(client: Client) -> object:

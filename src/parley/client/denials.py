@@ -26,7 +26,7 @@ class Judge:
     offset: int | None = None
 
     async def __call__(self, connection: Connection, declined: Declined) -> None:
-        """Raise `Refused` if the broker proves its refusal, `ProofError` if its proof says otherwise.
+        """Raise `Refused` if the broker proves its refusal, `ProofError` if its proof says otherwise, `Stale` if it is old.
 
         Without a proof nothing is known: the refusal is one broker's word.
         """
@@ -36,17 +36,17 @@ class Judge:
         keys = [CLIENTS.key(reader.key), TOPICS.key(self.topic)]
         if declined.kind is Pruned:
             keys.append(HEADS.key(self.topic, self.partition))
-        freshness = self.quorum.timeouts.freshness
+        freshness, floor = self.quorum.timeouts.freshness, self.quorum.height
         try:
             async with asyncio.timeout(freshness / 1_000):
                 answer = await connection.ask(Prove(0, tuple(keys)), Proven)
         except (Declined, Gone, TimeoutError):
             return
         view = self.quorum.view(answer.anchor)
-        client, topic, *heads = check_entries(view, answer, keys, floor=0)
         await self.quorum.settle_time()
-        if view.height < self.quorum.height or not self.quorum.is_fresh(view):
-            return
+        # It judged by an old state, so its refusal does not count beside that of a liar either.
+        client, topic, *heads = check_entries(view, answer, keys, floor)
+        self.quorum.require_fresh(view)
         principal = reader.principal(record_of(CLIENTS, client))
         reason = authorise(principal, Action.SUBSCRIBE, self.topic, record_of(TOPICS, topic), self.partition)
         if reason is None:

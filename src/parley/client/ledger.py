@@ -95,7 +95,7 @@ class LedgerReader:
         quorum, floor = self._quorum, self._quorum.height
 
         def read(_: VerifiedView, answer: Proven) -> CertifiedHead:
-            certified = quorum.reader.trust.certified(answer.anchor)
+            certified = quorum.certified(answer.anchor)
             require_recent(certified, floor)
             quorum.require_fresh(certified)
             return CertifiedHead(certified.height, answer.anchor.header.id(), certified.time)
@@ -115,7 +115,7 @@ class LedgerReader:
         quorum, floor = self._quorum, self._quorum.height
 
         def read(_: VerifiedView, answer: Blocks) -> list[VerifiedBlock]:
-            certified = quorum.reader.trust.certified(answer.anchor)
+            certified = quorum.certified(answer.anchor)
             found = self._check(certified, answer, height, bodies=bodies)
             if not found:
                 if height <= floor:  # it knew the block, so a head below it is an old one
@@ -207,7 +207,7 @@ class LedgerReader:
         quorum = self._quorum
 
         def read(_: VerifiedView, answer: Bodies) -> list[_Checked]:
-            quorum.reader.trust.certified(answer.anchor)
+            quorum.certified(answer.anchor)
             if len(answer.bodies) > len(digests):
                 raise ProofError("it shows more bodies than were asked for")
             return [self._body(body, name) for body, name in zip(answer.bodies, digests, strict=False)]

@@ -32,7 +32,7 @@ from parley.client.connection import ClientQuestion, Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
 from parley.client.pace import Pace
 from parley.consensus.committee import quorum
-from parley.ledger.proofs import Anchor, ProofError
+from parley.ledger.proofs import Anchor, Certified, ProofError
 from parley.model.genesis import Timeouts
 from parley.model.refusals import Refusal
 from parley.net.messages import (
@@ -228,9 +228,12 @@ class QuorumClient:
 
     def view(self, anchor: Anchor) -> VerifiedView:
         """What an answer with this header shows. Raises `ProofError`."""
-        view = self.reader.view(anchor)
-        if self.reader.level == "certified":
-            self.time.saw(view.time)
+        return self.certified(anchor) if self.reader.level == "certified" else self.reader.view(anchor)
+
+    def certified(self, anchor: Anchor) -> Certified:
+        """What a quorum certified, whatever the level. Raises `ProofError`."""
+        view = self.reader.trust.certified(anchor)
+        self.time.saw(view.time)
         return view
 
     def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:

@@ -17,13 +17,15 @@ from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
 MAX_LISTED = 100_000  # keys that are taken from one broker
+# Keys that one broker has listed alone and under which there is nothing: they may be too new to be certified.
+MAX_ABSENT = 1_024
 MAX_RESTARTS = 3  # of a list that changes while its pages are asked for
 # Keys that one broker has listed alone. Some are allowed, because rights can change between list and proof.
 MAX_UNSHOWN = 16
 
 
-class _Unshown(Exception):  # noqa: N818 - it names the condition
-    """One broker listed more than `MAX_UNSHOWN` keys that brokers refuse to prove."""
+class _Invented(Exception):  # noqa: N818 - it names the condition
+    """One broker listed more than `MAX_UNSHOWN` keys that brokers refuse to prove, or `MAX_ABSENT` without an entry."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,12 +51,12 @@ class StateReader:
 
     async def proof(self, table: Table[R, *K], *key: *K) -> EntryProof:
         """What a third party can check of an entry, or of there being none."""
-        packed, trust = table.key(*key), self._quorum.reader.trust
+        packed = table.key(*key)
         floor = self._quorum.height
 
         def read(_: VerifiedView, answer: Proven) -> EntryProof:
             # Whatever the level of this client: only what is certified proves anything to others.
-            certified = trust.certified(answer.anchor)
+            certified = self._quorum.certified(answer.anchor)
             check_entries(certified, answer, [packed], floor)
             self._quorum.require_fresh(certified)
             return EntryProof.of(table, answer.entries[0], answer.anchor)
@@ -86,25 +88,27 @@ class StateReader:
         return values
 
     async def _prove_shown(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """The values of those keys that brokers prove. A liar may have listed others. Raises `_Unshown`.
+        """The values of those keys that brokers prove. A liar may have listed others. Raises `_Invented`.
 
         A question with one key that is refused is refused as a whole. So it is asked again in two halves.
         """
         values: dict[bytes, bytes | None] = {}
-        unshown = 0
+        unshown = absent = 0
         groups = [keys[first : first + MAX_KEYS] for first in range(0, len(keys), MAX_KEYS)]
         while groups:
             group = groups.pop()
             try:
-                values |= zip(group, await self._prove(group), strict=True)
+                proven = await self._prove(group)
+                values |= zip(group, proven, strict=True)
+                absent += proven.count(None)
             except (PermissionDenied, UnknownTopic):
                 if len(group) > 1:
                     half = len(group) // 2
                     groups += [group[:half], group[half:]]
                     continue
                 unshown += 1
-                if unshown > MAX_UNSHOWN:
-                    raise _Unshown from None
+            if unshown > MAX_UNSHOWN or absent > MAX_ABSENT:
+                raise _Invented
         return values
 
     async def _list(self, table: Table[R, *K], prefix: bytes) -> dict[bytes, bytes | None]:
@@ -121,8 +125,8 @@ class StateReader:
                 listed = await self._list_of(name, table, prefix)
                 found |= await self._prove_shown([key for key in listed if key not in found])
                 heard += 1
-            except _Unshown:
-                problems[name] = f"it lists more than {MAX_UNSHOWN} entries that others do not show"
+            except _Invented:
+                problems[name] = "it lists many entries that others do not show"
                 self._quorum.brokers.doubt(name, problems[name])
             except Declined as said:
                 declined.append(said)
@@ -160,10 +164,10 @@ class StateReader:
             if not all(_fits(table, key, prefix) for key in answer.keys) or (answer.more and not answer.keys):
                 raise ProofError("it lists what was not asked for")
             keys += answer.keys
-            if not answer.more:
-                return keys
             if len(keys) > MAX_LISTED:
                 raise ProofError(f"it lists more than {MAX_LISTED} entries")
+            if not answer.more:
+                return keys
 
 
 def _fits(table: Table[R, *K], key: bytes, prefix: bytes) -> bool:

@@ -32,6 +32,7 @@ MAX_WORDS = 4096  # characters of a sentence in a status, and of a text in a ref
 MAX_ANSWER = 16 * 1024 * 1024  # the matches of a full block, with their proofs
 MAX_STREAMS = 256  # of one connection
 MAX_KEYS = 256
+MAX_KEY = 4_096  # bytes of an entry's key
 MAX_RECEIPTS = 256  # that one answer shows
 MAX_BLOCKS = 512  # that one answer shows
 MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
@@ -78,6 +79,9 @@ class Authenticate(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Welcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
     broker: Name
     time: U64  # the broker's clock, ms
+
+
+_Key = Annotated[bytes, Meta(max_length=MAX_KEY)]
 
 
 class _Numbered(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -151,16 +155,14 @@ class CloseStream(_Numbered, frozen=True, tag=14):
 class Prove(_Numbered, frozen=True, tag=15):
     """Show these entries of the certified state, or that they do not exist."""
 
-    keys: Annotated[
-        tuple[Annotated[bytes, Meta(max_length=4096)], ...], Meta(min_length=1, max_length=MAX_KEYS)
-    ]
+    keys: Annotated[tuple[_Key, ...], Meta(min_length=1, max_length=MAX_KEYS)]
 
 
 class ListKeys(_Numbered, frozen=True, tag=16):
     """Name the entries under a prefix, after a key. No broker can prove that a list is complete."""
 
     prefix: Annotated[bytes, Meta(max_length=512)]
-    after: Annotated[bytes, Meta(max_length=4096)]
+    after: _Key
 
 
 class StatusRequest(_Numbered, frozen=True, tag=17):
@@ -395,7 +397,7 @@ class Proven(_Certified, frozen=True, tag=35):
 
 
 class Listed(_Numbered, frozen=True, tag=36):
-    keys: tuple[bytes, ...]
+    keys: Annotated[tuple[_Key, ...], Meta(max_length=MAX_KEYS)]
     more: bool
 
 
