@@ -138,7 +138,7 @@ def test_an_organisation_that_could_break_the_network_alone_is_named(
         parts.append(tmp_path / name / made["part"])
     combined = parley("genesis", "combine", *parts, "--json", home=tmp_path / "alpha", code=0)
     size = of_alpha + others
-    warning = f"alpha has {of_alpha} of {size} brokers, of which {(size - 1) // 3} may be faulty: alpha alone"
+    warning = f"alpha has {of_alpha} of {size} brokers, but only {(size - 1) // 3} of them may be faulty"
     assert (warning in combined.err) is warned
     assert "org-0 has" not in combined.err
 

@@ -323,7 +323,7 @@ def example(vectors: dict[str, Any]) -> str:
     lines = [
         HEADING,
         f"The file `{EXAMPLE}` of `{file_of(1).name}`: a network of one broker, in which `hello` was",
-        "published. What the names mean is said [above](#intermediate-values). A value that is longer",
+        "published. The names are explained [above](#intermediate-values). A value that is longer",
         "than a line goes on in the next.",
         "",
         "```",

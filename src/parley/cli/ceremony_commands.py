@@ -291,8 +291,9 @@ def _warn(draft: ceremony.Draft) -> None:
     for name, held in Counter(broker.organisation for broker in draft.genesis.brokers).items():
         if held > faults(size) > 0:
             output.note(
-                f"parley: {name} has {held} of {size} brokers, of which {faults(size)} may be faulty: {name} alone could break what "
-                "the network promises to all. Give each organisation as many as may be faulty, or fewer"
+                f"parley: {name} has {held} of {size} brokers, but only {faults(size)} of them may be faulty. If all brokers of "
+                f"{name} fail or lie, the network can stop or certify two different orders. Give each organisation at most "
+                f"{faults(size)}"
             )
 
 

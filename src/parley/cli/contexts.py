@@ -142,7 +142,7 @@ def dir_option(home: Path) -> str:
 
 
 def find_trust_root(directory: Path | None, name: str | None) -> tuple[Path, str]:
-    """The genesis file to judge proofs by, and who named it: never what lies in the working folder by chance (P28)."""
+    """The genesis file to check proofs against, and who named it. `./.parley` is never taken by itself (P28)."""
     if directory is not None and name is None and (directory / "genesis.json").is_file():
         return directory / "genesis.json", f"--dir {directory}"  # a folder needs no identity for that
     if directory is not None and name is None and not directory.exists():

@@ -84,7 +84,7 @@ def parse_start(text: str) -> Start:
 
 
 def parse_offset(text: str, option: str) -> int:
-    if not text.isdecimal() or len(text.lstrip("0")) > DIGITS or int(text) > MAX_OFFSET:
+    if not text.isdecimal() or not _is_within(text, 0, MAX_OFFSET):
         raise typer.BadParameter(f"{text[: DIGITS + 1]!r} is no offset.", param_hint=option)
     return int(text)
 
@@ -156,13 +156,19 @@ def _shortened(digits: str) -> str:
     return digits if len(digits) <= MAX_DIGITS_SHOWN else f"{digits[:MAX_DIGITS_SHOWN]}..."
 
 
+def _is_within(text: str, lowest: int, highest: int) -> bool:
+    """Whether an integer is within these limits. Python refuses to read very long ones."""
+    return len(text.lstrip("+-0")) <= DIGITS and lowest <= int(text) <= highest
+
+
 def _typed(text: str, option: str) -> Value:
     if text in {"true", "false"}:
         return text == "true"
     if re.fullmatch(r"[+-]?[0-9]+", text):
-        if len(text.lstrip("+-0")) > DIGITS or not -(2**63) <= int(text) < 2**63:
+        if not _is_within(text, -(2**63), 2**63 - 1):
             raise typer.BadParameter(
-                f"{_shortened(text)} is beyond the integers that a tag can hold, -2**63 to 2**63-1; to have it as a text, put it in double quotes that the shell keeps: 'NAME=\"1234\"'.",
+                f"{_shortened(text)} is beyond the integers that a tag can hold, -2**63 to 2**63-1; to have it as a text, "
+                "put it in double quotes that the shell keeps: 'NAME=\"1234\"'.",
                 param_hint=option,
             )
         return int(text)

@@ -35,7 +35,7 @@ from parley.modules.publishing.proof import (
 MAX_SHOWN = 200  # bytes of a payload
 MAX_HELD = 1_000  # characters of an operation or a record
 MAX_LINE = 300  # characters that others wrote, on each other line
-MAX_LINES = 20  # on a screen; after more, the verdict is said again
+MAX_LINES = 20  # on a screen; after more, the verdict is repeated
 _ALWAYS = "that the time is exact; and nothing at all if more brokers lie than are allowed"
 NOT_PROVED = {
     "publication": "that the content is true; that a named person holds the key of the publisher; that nothing else was "
@@ -102,7 +102,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The genesis file to trust; if not said, that of the current context, never ./.parley.",
+            help="The genesis file to trust. By default that of $PARLEY_CONTEXT or the current context; never ./.parley by itself.",
         ),
     ] = None,
     directory: Annotated[
@@ -195,7 +195,7 @@ def _read(file: str) -> bytes:
 
 
 def _on_screen(verdict: Verdict, proof: Proof | None, source: str) -> str:
-    """What people are told, folded to their terminal, with the verdict on the last screen of it."""
+    """The result as text for a terminal, with the verdict on its last screen."""
     told = output.folded(_tell(verdict, proof, source))
     if told.count("\n") < MAX_LINES:
         return told

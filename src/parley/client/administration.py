@@ -110,7 +110,7 @@ class Records:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
 
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """How many there are, as of not long ago. They only grow, unless the topic is made again (`forget_partitions`)."""
+        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
         now = asyncio.get_running_loop().time()
         known = self._partitions.get(topic)
         if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:

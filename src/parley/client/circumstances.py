@@ -12,7 +12,8 @@ class Circumstances:
     """Who of `brokers` has answered and who was asked in vain; `needed` of them have to take part to order anything.
 
     `header_age` is in ms, of the newest certified header that was shown; None: none was. `clock_ahead` is by how many ms
-    this machine's clock is ahead of those of f+1 brokers, 0 if there is no reason to doubt it.
+    this machine's clock is ahead of those of f+1 brokers. It is negative if the clock is behind them, or behind a
+    certified header; 0 if there is no reason to doubt it.
     """
 
     answered: tuple[str, ...]

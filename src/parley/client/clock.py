@@ -1,4 +1,4 @@
-"""What time it is: certified headers reveal a clock that is behind (P5), and those of f+1 brokers then stand in for it (P7)."""
+"""The client's clock: certified headers show when this machine's clock is behind (P5), and then correct it (P7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
         self.comparing = asyncio.Lock()
 
     def now(self, read: int | None = None) -> int:
-        """The time, by default now, else when this machine's clock had that reading."""
+        """The time now, or at the moment when this machine's clock showed `read`."""
         return (self._machine() if read is None else read) + self.behind
 
     def is_settled(self) -> bool:

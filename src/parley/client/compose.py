@@ -128,7 +128,7 @@ def constraint(text: str) -> Constraint:
 
 
 def checked_pairs(what: str, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Tags of a message or attributes of a client, with values that expressions can compare. `what` one of them is called.
+    """Checked tags of a message or attributes of a client. `what` is the word for one of them in errors.
 
     Raises `InvalidMessage`.
     """

@@ -44,7 +44,7 @@ class Judge:
             return
         view = self.quorum.view(answer.anchor)
         await self.quorum.settle_time()
-        # It judged by an old state, so its refusal does not count beside that of a liar either.
+        # Both checks raise `Stale` if the broker judged by an old state: its refusal must not add to a liar's.
         client, topic, *heads = check_entries(view, answer, keys, floor)
         self.quorum.require_fresh(view)
         principal = reader.principal(record_of(CLIENTS, client))

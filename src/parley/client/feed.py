@@ -359,7 +359,9 @@ class _Source:
                 if state is Completeness.ENDED:
                     raise Declined(NotSubscribed("ended").data)
                 if state is Completeness.LAPSED and quorum.is_fresh(view, arrived):
-                    raise Over  # no broker is suspected: it is so, or, where answers are compared, one of them says so
+                    # Its proof holds, so the broker is not suspected. At the level `quorum` it is one broker's word, which
+                    # `_note` remembers.
+                    raise Over
                 if state is Completeness.COMPLETE and quorum.is_fresh(view, arrived):
                     self._feed.show_fresh()
                     self._lags.clear()

@@ -320,9 +320,8 @@ class _QuorumCall(Generic[A, R]):
         self._reported = False
         self._known: dict[str, str] = {}  # the last reason of each broker
         self._heard: dict[str, bool] = {}  # and whether it said anything then
-        self._floors: dict[
-            str, int
-        ] = {}  # the highest certified height that was seen when each broker was asked
+        # The highest certified height that was seen when each broker was asked.
+        self._floors: dict[str, int] = {}
         self._running: dict[asyncio.Task[tuple[R, int]], str] = {}
         self._last: ParleyError = Stalled(request.what, {})  # of the round before
         self._forget()

@@ -375,9 +375,9 @@ class ProducerSequence:
             # An older receipt of this kind says nothing. No batch will ever bring the forgotten sequence up to this one.
             return rejected.next_sequence < first and ordered.height > self._reached
         if rejected.code == Expired.code and ordered.height > entry.header.not_after:
-            # A sequence that stands where the batch begins never had it, one that has gone on did. If there is none, it
-            # may have been applied and forgotten: no entry of the state tells, but brokers keep the receipts, and one of
-            # f+1 is honest. One that has not got all of them yet says so, and does not count.
+            # A sequence that stands where the batch begins never had it; one that has gone on did. Without a sequence the
+            # state does not tell. Brokers keep the receipts, and one of f+1 is honest. A broker without its whole history
+            # says so and is not counted.
             if rejected.next_sequence:
                 return rejected.next_sequence == first
             return await self._was_never_applied(entry)

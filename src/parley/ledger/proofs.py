@@ -94,7 +94,7 @@ class Trust:
         return found
 
     def voted(self, anchor: Anchor) -> Certified:
-        """The header of a proof file, as `certified`, if at least one broker voted for it: block 0 has no votes."""
+        """What `certified` returns. Raises `ProofError` also if no broker voted, as for block 0."""
         certified = self.certified(anchor)
         if not any(anchor.qc.votes.bitmap):
             raise ProofError("the certificate is empty: no broker voted for the header")

@@ -14,5 +14,5 @@ def unsteering(text: str) -> str:
 
 
 def unsteering_json(text: str) -> str:
-    """The same for JSON, with escapes of JSON: parsed, it is what was written."""
+    """JSON text with these characters as JSON escapes; parsing it gives the original text."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

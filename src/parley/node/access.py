@@ -95,8 +95,8 @@ def require_listable(
 ) -> Callable[[bytes], bool]:
     """Which of the keys under the prefix may be listed. Raises `Refused` if none may.
 
-    A list begins where its prefix does or after an entry that it shows. Otherwise what it costs to pass over hidden
-    entries, or how many may be passed over, would tell between which names they stand.
+    A list begins where its prefix does or after an entry that it shows. Otherwise the cost of passing over hidden entries
+    would show between which names they stand.
     """
     table = _table_of(view, prefix)
     if table is None or table.listed is None:

@@ -46,7 +46,7 @@ class _Order:
 
 
 class _Subscription(Enum):
-    """The reader's own, with the constraint. Without one it is shown that there is none, and nothing of the order."""
+    """Whether the reader itself subscribes with the constraint. If not, it gets a proof of that, and nothing of the order."""
 
     NONE = "there is none"
     LIVE = "its lease is not over"

@@ -122,8 +122,9 @@ class Chain:
     def roots(self) -> dict[int, Roots]:
         """The results that the last executed block names, and those that headers above it may still name.
 
-        The former are certified, so they are not read from the disk, where they may be damaged. After a snapshot only those are here that certified headers have named. Without the others there is no vote on a
-        header that names one of them after all, and nothing worse.
+        What the last executed block names is certified, so it is taken from the header and not from the disk, which may be
+        damaged. After a snapshot there are only results that certified headers have named. If a header names another one,
+        this broker does not vote on it; nothing else is lost.
         """
         head = self._committed(self.head().height)
         named = head.header

@@ -55,8 +55,8 @@ from parley.sync.timers import JoinTimer
 
 ANSWER_MS = 1_000  # before the next member is asked, or all are asked for offers again
 OFFERS_MS = 2_000  # from the first offer on, in which the others may come
-# From the first offer on, after which fewer than f+1 will do: while this broker does not vote the others may stand still,
-# and then no more of them can make one.
+# After this time from the first offer, fewer than f+1 are enough: without this broker's vote the others may stand still,
+# and then they make no more snapshots.
 FEW_OFFERS_MS = 20_000
 BLOCKS_MS = 10_000  # in which one member has to send all blocks that are needed
 PURGED = 2_048  # old entries that go in one write

@@ -71,7 +71,7 @@ class Snapshots:
         before, self._executed, self._now = self._executed, height, now
         if self._ready or self._pending:
             self._tidy(now)
-        # Several blocks may be executed in one step, always the same number: then no step may end at such a height.
+        # Several blocks may be executed in one step. If it is always the same number, no step may ever end at such a height.
         is_due = height % STEP == 0 or height // STEP > before // STEP
         return self._wanted and is_due and height > 0 and height not in self.kept
 

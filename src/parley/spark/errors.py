@@ -80,7 +80,7 @@ class RightsChanged(ParleySparkError):
 
 
 class TopicGone(ParleySparkError):
-    """A topic does not exist, or was deleted while the query read it."""
+    """A topic does not exist, was deleted while the query read it, or is hidden from this identity."""
 
     condition = "PARLEY_TOPIC_GONE"
 

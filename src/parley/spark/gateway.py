@@ -213,7 +213,9 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
         case client_errors.Pruned():
             return DataLoss(text)
         case client_errors.UnknownTopic() | client_errors.UnknownPartition():
-            return TopicGone(f"{text}. Check the name, and whether the topic was deleted.")
+            return TopicGone(
+                f"{text}. Check the name, whether the topic was deleted, and whether its rules admit this identity."
+            )
         case _:
             return ParleySparkError(text)
 

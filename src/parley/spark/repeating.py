@@ -1,4 +1,4 @@
-"""How a repetition of a batch is known: by what the checkpoint says of its input, and by its rows (P23).
+"""How a repetition of a batch is recognised: by the plan in the checkpoint, and by its rows (P23).
 
 The first is exact, also if the upstream gives other rows at every attempt; but it can be read only if the checkpoint is an
 option of the query and lies in a folder of the driver's machine.
@@ -22,7 +22,7 @@ _MODULUS = 2 ** (8 * DIGEST_SIZE)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a checkpoint says of one batch: whose checkpoint it is, and the hash of the offsets that the batch takes."""
+    """What a checkpoint says of one batch: the id of the query, and the hash of the offsets that the batch takes."""
 
     query: str
     offsets: bytes
@@ -44,7 +44,7 @@ def plan_of(checkpoint: str | None, batch: int) -> Plan | None:
 def _local(checkpoint: str) -> Path | None:
     """The path of a folder of this machine, from a path or a URL of a file; None for other file systems.
 
-    `..` leaves the folder whose name stands before it, as for Spark, also if that folder is a symbolic link.
+    `..` is resolved in the text of the path, as Spark does, also behind a symbolic link.
     """
     scheme, colon, rest = checkpoint.partition(":")
     if not colon or "/" in scheme:

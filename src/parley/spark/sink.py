@@ -76,7 +76,7 @@ def query_run(query: str) -> str:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Pickled for every task, and made anew for every commit: all that ties them together is in the messages."""
+    """Pickled for every task, and created again for every commit: all that they share is in the messages."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -165,7 +165,7 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TopicPart]:
 
 
 def _commit(options: WriteOptions, parts: Sequence[TopicPart], plan: Plan | None = None) -> None:
-    """One commit per topic. What failed before its commit is dropped or expires, and nobody ever sees it."""
+    """One commit per topic. What failed before its commit is dropped or expires, and is never shown."""
     topics: dict[str, list[TopicPart]] = {}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)

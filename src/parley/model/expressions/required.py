@@ -10,7 +10,7 @@ from parley.model.expressions.tree import Comparison, Constant, Group, Node, Not
 
 
 class _Values(NamedTuple):
-    """These values and no others, or if not `listed` all others, and none at all."""
+    """The values that a name may have: only these if `listed`, else any other value, or none."""
 
     values: frozenset[tuple[type, Value]]  # with its type, because 1 == True in Python
     listed: bool
@@ -21,9 +21,9 @@ _ALL = _Values(frozenset(), listed=False)
 
 
 def required_values(text: str, name: str) -> frozenset[Value] | None:
-    """The values one of which `name` must have for the expression to be true; None if it may be true for others, too.
+    """The values of which `name` must have one for the expression to be true; None if others are possible.
 
-    It may find fewer limits than there are, and never more: other names may have any value, also in comparisons that
+    The answer may be wider than the truth, never narrower: other names may have any value, also in comparisons that
     exclude each other. Raises `ExpressionError`.
     """
     found = _possible(parse(text, equality_only=False), name, truth=True)

@@ -15,7 +15,7 @@ MAX_STAGED_BATCHES = 16_384  # that one commit names: half a control batch
 
 
 class Source(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a stage was made of, as far as its writer can tell: so that a repetition of it is known, and nothing else (P23).
+    """What a stage was made of, as far as its writer can say. A repetition is recognised by it (P23).
 
     Two fields, because the two hashes are never to be compared with each other. A writer that draws other rows at every
     attempt is known by its plan only; one that cannot read its plan, by its rows only.
@@ -44,10 +44,10 @@ def digests_hash(digests: Sequence[bytes]) -> bytes:
 
 
 def is_repetition(commit: tuple[Source, bytes], first: tuple[Source, bytes]) -> bool:
-    """Whether a commit says again what the first one of its stage said; of each, its source and its `digests_hash`.
+    """Whether a commit repeats the first one of its stage. Each is given by its source and its `digests_hash`.
 
-    The first way of telling that both know decides alone. Equal rows are no excuse for another plan: the rest of that plan
-    may have gone elsewhere, and would come again.
+    Plans are compared if both have one, else rows if both have them, else everything. If the plans differ, equal rows are
+    not enough: the rest of that plan may have gone to other topics and would be published twice.
     """
     (one, _), (other, _) = commit, first
     if one.plan is not None and other.plan is not None:

@@ -216,7 +216,8 @@ def _start(block: BlockContext, topic: str, partition: int, constraint: bytes) -
 def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> int:
     """The receipt reads the heads of all partitions; a new constraint writes them.
 
-    What is refused takes nothing more: what fits in a block must not tell of the topic or of the constraints of others.
+    A refused operation costs nothing more. Otherwise a client could see from what fits in a block whether the topic exists,
+    or which constraints others have.
     """
     topic = reader.read(TOPICS, operation.topic)
     if topic is None or authorise(by, Action.SUBSCRIBE, operation.topic, topic) is not None:
@@ -229,7 +230,10 @@ def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> i
 
 
 def _cost_of_unsubscribe(reader: Reader, by: Principal, operation: Unsubscribe) -> int:
-    """The last one of a constraint closes its orders. Without a subscription there is nothing to do, and nothing is told."""
+    """Ending the last subscription of a constraint closes its orders.
+
+    Without a subscription it costs nothing, so that the cost tells nothing of others.
+    """
     topic, constraint = reader.read(TOPICS, operation.topic), parse_constraint(operation.constraint).id
     if topic is None or reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is None:
         return 0

@@ -66,8 +66,8 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
     name, state = operation.name, block.state
     before = TOPICS.get(state, name)
     if before is not None:
-        # Names are of the whole network, so that one is taken has to be told; whose it is, and whether the topic lives,
-        # is for those who may describe it.
+        # Names belong to the whole network, so an administrator has to learn that one is taken. The owner, and whether
+        # the topic was deleted, are shown only to those who may describe it.
         if reason_not_to_describe(by, name, before) is not None:
             raise TopicExists("taken", topic=name)
         if not before.deleted:
