@@ -28,7 +28,10 @@ def test_a_client_gets_rights_by_its_attributes_and_loses_them(network: Network)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--attribute", "not=1"], "'not' cannot be the name of an attribute: this word has a meaning"),
+        (
+            ["--attribute", "not=1"],
+            "'not' cannot be the name of an attribute: constraints and rules use this word",
+        ),
         (["--attribute", f"level={2**63}"], "-2**63 to 2**63-1"),
         (["--attribute", "role=\udcff"], "Attribute 'role' must be"),
         (["--remove", "\udcff"], "cannot be the name of an attribute"),
