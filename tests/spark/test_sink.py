@@ -313,7 +313,7 @@ def checkpoint(folder: Path, query: str, *batches: str) -> str:
 
 @pytest.mark.parametrize("staged_first", [False, True])
 def test_other_rows_under_the_number_of_a_committed_batch_are_an_error(
-    network: LocalNetwork, *, staged_first: bool
+    network: LocalNetwork, caplog: pytest.LogCaptureFixture, *, staged_first: bool
 ) -> None:
     """A checkpoint that is one batch old plans other rows, which were lost without a word."""
     topic = create_topic(network, f"sink/other-rows-{staged_first}")
@@ -324,7 +324,9 @@ def test_other_rows_under_the_number_of_a_committed_batch_are_an_error(
     with pytest.raises(StageFailed, match=r"Batch 0 of this query.*with other rows.*onRepeat=keepFirst"):
         StreamWriter(chosen).commit([other], 0)
     keeping = topic_options(network, topic, onRepeat="keepFirst")
-    StreamWriter(keeping).commit([other], 0)
+    with caplog.at_level("WARNING", logger="parley.spark"):
+        StreamWriter(keeping).commit([other], 0)
+    assert "keepFirst drops rows. Batch 0 of this query was committed" in caplog.text
     StreamWriter(keeping).commit([attempt(keeping, "q", 1, "next")], 1)
     assert texts(network, topic) == ["first", "next"]
     with pytest.raises(StageFailed, match="committed up to batch 1"):  # older still: not even with the option
@@ -389,7 +391,7 @@ def test_rows_that_go_to_other_topics_when_they_are_repeated_are_neither_lost_no
     chosen = write_options(options(network, checkpointLocation=folder))
     early = attempt(chosen, run, 0, "a", "b", topic=[two, one])
     first = attempt(chosen, run, 0, "a", "b", topic=[one, two])
-    StreamWriter(chosen).commit([TaskMessage(0, first.parts[:1])], 0)  # and then the driver was killed
+    StreamWriter(chosen).commit([TaskMessage(0, run, first.parts[:1])], 0)  # and then the driver was killed
     again = early if staged_first else attempt(chosen, run, 0, "a", "b", topic=[two, one])
     with pytest.raises(StageFailed, match=r"Batch 0.*with other rows.*onRepeat=keepFirst"):
         StreamWriter(chosen).commit([again], 0)
@@ -401,23 +403,37 @@ def test_a_row_that_was_a_letter_at_first_is_not_lost(network: LocalNetwork, tmp
     folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
     chosen = topic_options(network, topic, checkpointLocation=folder, deadLetterTopic=letters)
     first = attempt(chosen, run, 0, "fine", "b", key=["a", "b"], partition=[0, 99])
-    StreamWriter(chosen).commit([TaskMessage(0, first.parts[:1])], 0)  # and then the driver was killed
+    StreamWriter(chosen).commit([TaskMessage(0, run, first.parts[:1])], 0)  # and then the driver was killed
     assert (texts(network, topic), texts(network, letters)) == (["fine"], [])
     drawn_anew = attempt(chosen, run, 0, "fine", "b", key=["a", "b"], partition=[0, 0])
     with pytest.raises(StageFailed, match="with other rows"):
         StreamWriter(chosen).commit([drawn_anew], 0)
 
 
+@pytest.mark.parametrize("planned", [True, False])
 def test_a_row_whose_letter_was_published_is_not_published_as_well(
-    network: LocalNetwork, tmp_path: Path
+    network: LocalNetwork, tmp_path: Path, *, planned: bool
 ) -> None:
-    topic, letters = create_topic(network, "sink/z-rows"), create_topic(network, "sink/a-letters")
+    topic, letters = create_topic(network, f"sink/z-{planned}"), create_topic(network, f"sink/a-{planned}")
     folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
-    chosen = topic_options(network, topic, checkpointLocation=folder, deadLetterTopic=letters)
+    more = {"checkpointLocation": folder} if planned else {}
+    chosen = topic_options(network, topic, deadLetterTopic=letters, **more)
     first = attempt(chosen, run, 0, "b", key=["b"], partition=[99])
     StreamWriter(chosen).commit([first], 0)
-    with pytest.raises(StageFailed, match=f"committed for {letters} and is repeated with other rows"):
+    with pytest.raises(StageFailed, match=f"(committed for|other rows for) {letters}"):
         StreamWriter(chosen).commit([attempt(chosen, run, 0, "b", key=["b"], partition=[0])], 0)
+    assert (texts(network, topic), len(texts(network, letters))) == ([], 1)
+
+
+def test_a_row_whose_letter_was_published_is_not_published_by_a_second_run_of_the_job(
+    network: LocalNetwork,
+) -> None:
+    topic, letters = create_topic(network, "sink/z-job"), create_topic(network, "sink/a-job")
+    chosen = topic_options(network, topic, deadLetterTopic=letters, runId="nightly")
+    run = "run nightly"
+    BatchWriter(chosen).commit([attempt(chosen, run, 0, "b", key=["b"], partition=[99])])
+    with pytest.raises(StageFailed, match=f"other rows for {letters}"):
+        BatchWriter(chosen).commit([attempt(chosen, run, 0, "b", key=["b"], partition=[0])])
     assert (texts(network, topic), len(texts(network, letters))) == ([], 1)
 
 
@@ -445,7 +461,7 @@ def test_an_old_checkpoint_is_refused_also_if_its_first_batches_have_no_rows(
     chosen = topic_options(network, topic, checkpointLocation=folder)
     StreamWriter(chosen).commit([attempt(chosen, run, 0, "a")], 0)
     StreamWriter(chosen).commit([attempt(chosen, run, 1, "b", "c")], 1)
-    nothing = TaskMessage(0, ())
+    nothing = TaskMessage(0, run, ())
     StreamWriter(chosen).commit([nothing], 1)  # a filter by chance: the plan says that it is a repetition
     checkpoint(tmp_path / "mine", "id", "offsets 0", "other offsets 1", "other offsets 2")
     for batch, problem in ((0, "committed up to batch 1"), (1, "from other offsets")):
@@ -453,6 +469,22 @@ def test_an_old_checkpoint_is_refused_also_if_its_first_batches_have_no_rows(
             StreamWriter(chosen).commit([nothing], batch)
     StreamWriter(chosen).commit([nothing], 2)
     assert texts(network, topic) == ["a", "b", "c"]
+
+
+def test_an_old_checkpoint_that_cannot_be_read_is_refused_also_if_its_first_batches_have_no_rows(
+    network: LocalNetwork,
+) -> None:
+    """Without the plan its rows decide, and none are others than those that were committed."""
+    topic = create_topic(network, "sink/empty-unplanned")
+    chosen, nothing = topic_options(network, topic), TaskMessage(0, "q", ())
+    StreamWriter(chosen).commit([attempt(chosen, "q", 0, "a")], 0)
+    StreamWriter(chosen).commit([attempt(chosen, "q", 1, "b")], 1)
+    for batch, problem in ((0, "committed up to batch 1"), (1, "with other rows")):
+        with pytest.raises(StageFailed, match=problem):
+            StreamWriter(chosen).commit([nothing], batch)
+    StreamWriter(chosen).commit([nothing], 2)
+    StreamWriter(chosen).commit([], 1)  # Spark ran no task: nobody says which query it was
+    assert texts(network, topic) == ["a", "b"]
 
 
 def test_equal_rows_of_two_stages_look_different_on_the_ledger(network: LocalNetwork) -> None:
@@ -487,7 +519,7 @@ async def test_a_broker_that_is_a_little_behind_makes_no_error_of_a_repetition(s
         for broker in stage.brokers:
             broker.lie = shown
         over = TopicPart("notes", writer, 1, (), rows, over=True)
-        await _Commit(restarted, WriteOptions(Network(), "notes"), [over], None).make()
+        await _Commit(restarted, WriteOptions(Network(), "notes"), [over], None).commit()
         assert next(behind, None) is None
 
 
@@ -619,8 +651,7 @@ def test_a_query_that_was_overtaken_by_another_run_of_itself_stops(network: Loca
 def test_a_task_without_rows_asks_nobody() -> None:
     chosen = write_options({**NETWORK, "topic": "notes"})
     empty = rows().slice(0, 0)
-    assert write_rows(chosen, "q", 1, 3, [empty, empty]) == TaskMessage(3, ())
-    StreamWriter(chosen).commit([TaskMessage(3, ())], 0)
+    assert write_rows(chosen, "q", 1, 3, [empty, empty]) == TaskMessage(3, "q", ())
 
 
 def test_several_topics_are_committed_each_for_itself_and_the_rest_on_repetition(
@@ -630,7 +661,7 @@ def test_several_topics_are_committed_each_for_itself_and_the_rest_on_repetition
     chosen = write_options(options(network))
     message = attempt(chosen, "q", 0, "a", "b", "c", topic=[one, two, one])
     assert [part.topic for part in message.parts] == [one, two]
-    half = TaskMessage(0, message.parts[:1])
+    half = TaskMessage(0, "q", message.parts[:1])
     StreamWriter(chosen).commit([half], 0)  # and then the driver was killed
     again = attempt(chosen, "q", 0, "a", "b", "c", topic=[one, two, one])
     StreamWriter(chosen).commit([again], 0)
@@ -649,7 +680,7 @@ def test_a_letter_is_not_lost_if_the_driver_dies_between_the_topics(network: Loc
     topic, letters = create_topic(network, "sink/first"), create_topic(network, "sink/then-letters")
     chosen = topic_options(network, topic, deadLetterTopic=letters)
     whole = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
-    StreamWriter(chosen).commit([TaskMessage(0, whole.parts[:1])], 0)  # and then the driver was killed
+    StreamWriter(chosen).commit([TaskMessage(0, "q", whole.parts[:1])], 0)  # and then the driver was killed
     assert (texts(network, topic), texts(network, letters)) == (["fine"], [])
     again = attempt(chosen, "q", 0, "fine", LARGE, "far", key=["a", "b", "c"], partition=[0, 0, 99])
     StreamWriter(chosen).commit([again], 0)

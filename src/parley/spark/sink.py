@@ -14,6 +14,7 @@ repetition must be those of the first attempt, also if the plans are equal.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ from parley.spark.options import WriteOptions, write_options
 from parley.spark.repeating import Plan, RowSum, plan_of, rows_digest
 from parley.spark.rows import require_columns
 from parley.spark.writing import TaskMessage, TopicPart, write_rows
+
+log = logging.getLogger("parley.spark")
 
 ONLY_STAGE = 1  # of a job that writes once
 RUN_SIZE = 16
@@ -97,8 +100,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if any(part.stage != stage_of(batchId) for part in parts):
             raise StageFailed(f"Tasks staged for another batch than {batchId}, which is to be committed.")
         plan = plan_of(self._options.checkpoint, batchId)
-        if plan is not None:
-            parts += _parts_without_rows(self._options, parts, query_run(plan.query), stage_of(batchId))
+        run = _run_of(messages) or (None if plan is None else query_run(plan.query))
+        if run is not None:  # else there was no task, and no plan to compare
+            parts += _parts_without_rows(self._options, parts, run, stage_of(batchId))
         _commit(self._options, parts, plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -118,7 +122,10 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._run, ONLY_STAGE, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(self._options, _parts(messages))
+        parts = _parts(messages)
+        if self._options.run is not None:
+            parts += _parts_without_rows(self._options, parts, self._run, ONLY_STAGE)
+        _commit(self._options, parts)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit nothing, so that what was staged goes at once, and a commit whose fate is unknown cannot follow.
@@ -148,14 +155,22 @@ def _parts_without_rows(
     With it, a batch without rows is compared with what was committed, too.
     """
     topics = {topic for topic in (options.topic, options.dead_letters) if topic is not None}
-    found = []
-    for topic in sorted(topics - {part.topic for part in parts}):
-        network = gateway(options.network)
+    found: list[TopicPart] = []
+    missing = sorted(topics - {part.topic for part in parts})
+    if not missing:
+        return found
+    network = gateway(options.network)
+    for topic in missing:
         writer = network.client.writer(topic, run)
         record = network.run(network.client.stage_record(topic, writer))
         if record is not None and record.stage >= stage:
             found.append(TopicPart(topic, writer, stage, (), RowSum(), over=True))
     return found
+
+
+def _run_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    """The name of the writer; None if Spark ran no task."""
+    return next((message.run for message in messages if isinstance(message, TaskMessage)), None)
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TopicPart]:
@@ -177,7 +192,7 @@ def _commit(options: WriteOptions, parts: Sequence[TopicPart], plan: Plan | None
         commits = [_Commit(network.client, options, topics[topic], plan) for topic in sorted(topics)]
         # Those that others have committed come first: if one of them shows that this is no repetition, nothing is.
         for commit in sorted(commits, key=lambda one: not one.over):
-            network.run(commit.make())
+            network.run(commit.commit())
             done.append(commit.topic)
     except ParleySparkError as error:
         if done:
@@ -209,7 +224,7 @@ class _Commit:
             rows=rows_digest(part.rows for part in parts),
         )
 
-    async def make(self) -> None:
+    async def commit(self) -> None:
         if self.over:
             await self._require_first()
             return
@@ -271,11 +286,13 @@ class _Commit:
                 f"{self._stage - 1} of {self.topic}. Two queries must not share a checkpoint: stop one of them. If the "
                 f"checkpoint was restored from an older copy, begin with a new one."
             )
-        if self._options.keep_first:
-            return
         said = (self._source, digests_hash(self._digests))
         if not is_repetition(said, (record.source, record.digests)):
-            raise StageFailed(self._difference(record))
+            if not self._options.keep_first:
+                raise StageFailed(self._difference(record))
+            log.warning("onRepeat=keepFirst drops rows. %s", self._difference(record))
+        if self._options.keep_first:
+            return
         # The first attempt may have been killed before it committed its other topics. If a row goes to another topic now
         # than it went then, it is lost or published twice.
         if self._has_several_topics() and record.source.rows not in {None, self._source.rows}:

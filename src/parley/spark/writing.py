@@ -44,9 +44,10 @@ class TopicPart:
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver; the rows themselves are on the ledger."""
+    """What a task tells the driver; the rows themselves are on the ledger. `run` names the writer, also if it had no rows."""
 
     task: int
+    run: str
     parts: tuple[TopicPart, ...]
 
 
@@ -57,13 +58,13 @@ def write_rows(
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return TaskMessage(task, ())
+        return TaskMessage(task, run, ())
     work = _Task(gateway(options.network, rank=task), options, run, stage)
     work.add(first)
     del first
     for batch in filled:  # to the end, also when the stage is over: an upstream keeps its state by being read
         work.add(batch)
-    return TaskMessage(task, work.finish())
+    return TaskMessage(task, run, work.finish())
 
 
 @dataclass(slots=True)
