@@ -49,6 +49,13 @@ def test_an_integer_that_no_tag_can_hold_does_not_become_a_text_silently(text: s
     assert parse_tags([f"least={-(2**63)}", f"most={2**63 - 1}"]) == {"least": -(2**63), "most": 2**63 - 1}
 
 
+def test_any_number_of_leading_zeros_changes_no_number() -> None:
+    zeros = "0" * 5_000  # Python reads at most 4300 digits
+    tags = [f"a={zeros}5", f"b=-{zeros}5", f"c={zeros}", "d=+7"]
+    assert parse_tags(tags) == {"a": 5, "b": -5, "c": 0, "d": 7}
+    assert parse_start(f"{zeros}5") == 5
+
+
 @pytest.mark.parametrize(
     "texts",
     [["ward"], ["=er"], ["9ward=er"], ["wa rd=er"], ["a=1", "a=2"], ["and=1"], ["NOT=x"], ["a=\udcff"]],

@@ -326,6 +326,12 @@ def test_both_refuse_the_same_parts_of_a_key(part: object) -> None:
     assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == (refused, refused)
 
 
+@pytest.mark.parametrize("kind", [*INTEGERS, True, None, [], [[]], 1.5, {}, "", "parley entry proof 2"])
+def test_both_refuse_a_file_of_no_known_kind(kind: object) -> None:
+    changed, genesis = json.dumps({"format": kind}).encode() + b"\n", genesis_of(4)
+    assert (by_the_page(changed, genesis), by_parley(changed, genesis)) == ("form", "form")
+
+
 # -- flipped bits ------------------------------------------------------------------------------------------------------
 
 

@@ -84,9 +84,10 @@ def parse_start(text: str) -> Start:
 
 
 def parse_offset(text: str, option: str) -> int:
-    if not text.isdecimal() or not _is_within(text, 0, MAX_OFFSET):
+    found = _integer(text, 0, MAX_OFFSET) if text.isdecimal() else None
+    if found is None:
         raise typer.BadParameter(f"{text[: DIGITS + 1]!r} is no offset.", param_hint=option)
-    return int(text)
+    return found
 
 
 def choice(*known: str) -> Callable[[str], str]:
@@ -156,22 +157,26 @@ def _shortened(digits: str) -> str:
     return digits if len(digits) <= MAX_DIGITS_SHOWN else f"{digits[:MAX_DIGITS_SHOWN]}..."
 
 
-def _is_within(text: str, lowest: int, highest: int) -> bool:
-    """Whether an integer is within these limits. Python refuses to read very long ones."""
-    return len(text.lstrip("+-0")) <= DIGITS and lowest <= int(text) <= highest
+def _integer(text: str, lowest: int, highest: int) -> int | None:
+    """The integer that decimal digits say, or None if it is not within these limits. Python refuses to read very many."""
+    digits = text.lstrip("+-0") or "0"
+    if len(digits) > DIGITS:
+        return None
+    found = -int(digits) if text.startswith("-") else int(digits)
+    return found if lowest <= found <= highest else None
 
 
 def _typed(text: str, option: str) -> Value:
     if text in {"true", "false"}:
         return text == "true"
     if re.fullmatch(r"[+-]?[0-9]+", text):
-        if not _is_within(text, -(2**63), 2**63 - 1):
+        if (found := _integer(text, -(2**63), 2**63 - 1)) is None:
             raise typer.BadParameter(
                 f"{_shortened(text)} is beyond the integers that a tag can hold, -2**63 to 2**63-1; to have it as a text, "
                 "put it in double quotes that the shell keeps: 'NAME=\"1234\"'.",
                 param_hint=option,
             )
-        return int(text)
+        return found
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return text[1:-1]
     return text

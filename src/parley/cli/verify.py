@@ -189,6 +189,10 @@ def _with_summary(verdict: Verdict, proof: Proof) -> Verdict:
 def _read(file: str) -> bytes:
     """At most one byte more than a proof may have: the decoder then says that it is too long."""
     if file == "-":
+        if sys.stdin is None:  # as after <&-
+            raise typer.BadParameter(
+                "stdin is closed, so there is no file to read from it.", param_hint="FILE"
+            )
         return sys.stdin.buffer.read(MAX_PROOF + 1)
     with Path(file).open("rb") as stream:
         return stream.read(MAX_PROOF + 1)
