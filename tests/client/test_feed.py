@@ -15,12 +15,12 @@ from tests.client.test_subscribing import FIRST, SECOND, WHERE, following, publi
 
 from parley.applications import DATA_SHARD
 from parley.client.errors import Invalid, ParleyError
-from parley.client.feed import Feed, Over, Subject, _Source
+from parley.client.feed import Feed, Subject, _Source
 from parley.client.position import PartitionPosition, Position
 from parley.client.quorum import QuorumClient
 from parley.client.reading import NO_ORDER, ReadingState
 from parley.client.subscription import Subscription
-from parley.client.verification import Ended, Order, Place
+from parley.client.verification import Order, Place
 from parley.model.expressions import parse_constraint
 from parley.model.receipts import encode_leaf, receipt_of
 from parley.modules.subscriptions.receipts import PartitionStart, Subscribed
@@ -117,19 +117,6 @@ def test_what_comes_later_waits_for_what_comes_next(needed: int) -> None:
         for voice in voices:
             feed.offer(voice, told.pieces[:1])
         assert ready(feed) == ["0", "1"]
-
-    asyncio.run(story())
-
-
-def test_an_end_needs_as_many_voices_as_a_message() -> None:
-    async def story() -> None:
-        told = Told(1)
-        feed = told.feed(needed=2)
-        end = [Ended(0, 0)]
-        feed.offer(Voice(FIRST).source, end)
-        assert feed._over is None
-        feed.offer(Voice(SECOND).source, end)
-        assert isinstance(feed._over, Over)
 
     asyncio.run(story())
 

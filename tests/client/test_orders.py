@@ -13,7 +13,7 @@ from parley.application.tables import encode_value
 from parley.applications import DATA_SHARD
 from parley.client.beliefs import Stale, UnverifiedView, is_fresh, require_hidden
 from parley.client.messages import Message
-from parley.client.verification import Completeness, Ended, Order
+from parley.client.verification import Completeness, Order
 from parley.ledger.proofs import ProofError
 from parley.model.batches import Message as Message_
 from parley.model.batches import Withheld
@@ -54,9 +54,6 @@ class Story:
         assert found is not None
         return found
 
-    def end(self) -> None:
-        self.ledger.do(self.carol, Unsubscribe("notes", WHERE))
-
     def match(self, block: DeliveredBlock) -> Match:
         leaf = DATA_SHARD.decode_leaf(block.proof.leaves[-1])
         assert isinstance(leaf, Match)
@@ -77,7 +74,7 @@ class Story:
         """Without a look at the proofs."""
         self.order.delivered(UnverifiedView(delivery.anchor, DATA_SHARD.decode_leaf), delivery)
 
-    def check(self, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
+    def check(self, delivery: Delivery) -> list[tuple[Message, ...]]:
         return self.order.delivered(believe(self.ledger, delivery.anchor), delivery)
 
 
@@ -476,47 +473,8 @@ def test_a_block_must_end_with_what_it_added_to_an_order(story: Story) -> None:
     delivery, ledger = story.delivery, story.ledger
     block = delivery.blocks[0]
     receipt_only = replace(block, proof=ledger.proof(block.proof.header.height, [0]))
-    with pytest.raises(ProofError, match="neither a match nor an end"):
+    with pytest.raises(ProofError, match="is no match"):
         story.check(changed(delivery, 0, receipt_only))
-
-
-# -- ends ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_end_of_an_order_is_shown(story: Story) -> None:
-    story.end()
-    assert story.check(story.delivery)[-1] == Ended(0, 6)
-
-
-def test_an_order_cannot_be_ended_late(story: Story) -> None:
-    story.end()
-    delivery = story.delivery
-    order = story.ledger.follow(story.carol, "notes", WHERE, [replace(story.starts[0], next_ps=7)])
-    with pytest.raises(ProofError, match="ends at number 6, and 7 was to come next"):
-        order.delivered(
-            believe(story.ledger, delivery.anchor), replace(delivery, blocks=delivery.blocks[-1:])
-        )
-
-
-def test_nothing_comes_with_the_end_of_an_order(story: Story) -> None:
-    ledger = story.ledger
-    story.end()
-    delivery = story.delivery
-    end = delivery.blocks[-1]
-    height, (closed,) = end.proof.header.height, end.proof.receipts.indices
-    for lie in (
-        replace(end, contents=(note("more"),)),
-        replace(end, proof=ledger.proof(height, [0, closed])),
-    ):
-        with pytest.raises(ProofError, match="after the end of an order"):
-            story.check(changed(delivery, 3, lie))
-
-
-def test_an_order_cannot_be_ended_early(story: Story) -> None:
-    story.end()
-    delivery = story.delivery
-    with pytest.raises(ProofError, match="ends at number 6, and 0 was to come next"):
-        story.check(replace(delivery, blocks=delivery.blocks[-1:]))
 
 
 # -- heads ---------------------------------------------------------------------------------------------------------
@@ -576,7 +534,7 @@ def test_a_head_without_the_order_ends_it(story: Story) -> None:
 def test_a_head_from_before_what_was_seen_does_not_end_an_order(story: Story) -> None:
     """As of a broker that lags, a partition that was added since has no order."""
     ledger = story.ledger
-    story.end()
+    story.ledger.do(story.carol, Unsubscribe("notes", WHERE))
     order = ledger.follow(story.carol, "notes", WHERE, story.starts, floor=ledger.height + 1)
     assert completeness(story, order, ledger.head("notes", WHERE)) is Completeness.BEHIND
 
@@ -595,7 +553,7 @@ def test_the_absence_of_ones_own_subscription_ends_the_order(story: Story) -> No
     """Others hold the constraint, so that the order goes on: it is not shown to who does not subscribe any more."""
     ledger, order = story.ledger, followed(story)
     ledger.subscribe(ledger.client("dora"), "notes", WHERE)
-    story.end()
+    story.ledger.do(story.carol, Unsubscribe("notes", WHERE))
     assert completeness(story, order, ledger.head("notes", WHERE)) is Completeness.COMPLETE
     absent = ledger.own_subscription(story.carol, "notes", WHERE)
     assert completeness(story, order, absent) is Completeness.LAPSED
@@ -695,5 +653,5 @@ def test_a_block_outside_the_certified_history_is_noticed(story: Story) -> None:
         story.check(changed(delivery, 0, replace(block, proof=replace(block.proof, header=header))))
 
 
-def _messages(shown: list[tuple[Message, ...] | Ended]) -> list[Message]:
-    return [message for block in shown if not isinstance(block, Ended) for message in block]
+def _messages(shown: list[tuple[Message, ...]]) -> list[Message]:
+    return [message for block in shown for message in block]

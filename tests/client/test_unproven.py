@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -526,3 +527,38 @@ async def test_columns_are_not_taken_from_below_the_floor_of_who_asks(stage: Sta
         assert client.height < stage.ledger.height
         page = await client.page("notes", 0, floor=stage.ledger.height)
         assert [payload for rows in page.batches for payload in rows.payloads] == [b"new"]
+
+
+@on_stage
+async def test_a_refusal_that_was_true_once_does_not_stand_beside_a_later_lie(stage: Stage) -> None:
+    """The right is gone for a while, and one broker says so. When it is back, that broker is not ready, and one lies."""
+    liar = stage.brokers[-1].name
+    said: Counter[str] = Counter()
+    lied = asyncio.Event()
+
+    def refuse(name: str) -> Lie:
+        def lie(question: Asked, answer: Answer) -> Answer:
+            if lied.is_set() or not isinstance(question, OpenStream | Prove):
+                return answer
+            said[name] += isinstance(question, OpenStream)
+            if said[FIRST] == 1 if name == FIRST else name == liar and said[FIRST] > 2:
+                if name == liar and isinstance(
+                    question, Prove
+                ):  # it has not proved its refusal, and that is all
+                    lied.set()
+                return Failure.of(question.id, UnknownTopic(topic="notes", judged=stage.ledger.height))
+            return Failure(question.id, NotReady.code, "filling_in", ())
+
+        return lie
+
+    async with following(stage) as (subscription, _):
+        publish_to_subscribers(stage, "one")
+        await take(subscription, 1)
+        for broker in stage.brokers:
+            broker.lie = refuse(broker.name)
+            broker.cut()
+        waiting = asyncio.create_task(take(subscription, 1))
+        async with asyncio.timeout(SOON):
+            await lied.wait()
+            publish_to_subscribers(stage, "two")
+            assert texts(await waiting) == ["two"]

@@ -12,7 +12,7 @@ from tests.node.raw_client import RawClient, client, message, registration
 from parley.application.sequences import SEQUENCES
 from parley.model.batches import Message, Withheld
 from parley.model.expressions import parse_constraint, parse_rule
-from parley.model.receipts import BatchReceipt, Done
+from parley.model.receipts import Done
 from parley.model.refusals import (
     OK,
     BadSignature,
@@ -28,9 +28,8 @@ from parley.modules.registry.operations import RevokeClient
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.staging.tables import STAGES
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
-from parley.modules.subscriptions.receipts import Closed, Match, Subscribed
-from parley.modules.subscriptions.refusals import NotSubscribed
-from parley.modules.subscriptions.tables import ORDER_HEADS
+from parley.modules.subscriptions.receipts import Match, Subscribed
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
@@ -303,28 +302,23 @@ def test_entries_of_the_state_are_proven_present_and_absent(network: LocalNetwor
     asyncio.run(story())
 
 
-def test_a_stream_ends_with_the_order_it_reads(network: LocalNetwork) -> None:
+def test_a_stream_proves_to_a_reader_that_leaves_that_it_does_not_subscribe_any_more(
+    network: LocalNetwork,
+) -> None:
     async def story() -> None:
         async with client(network, "beta-1", "delta", "bob") as reader:
             start = await subscribe(reader, "news", "z = 1")
             stream = open_stream(reader, "news", start, credit=10)
             await reader.receive(net.Head)
-            name, body = reader.control(Unsubscribe("news", "z = 1"))
+            _, body = reader.control(Unsubscribe("news", "z = 1"))
             reader.send(net.Submit(99, body))
-            closed: list[Closed] = []
-            receipts: list[BatchReceipt] = []
-            while not isinstance(answer := await reader.receive(object), net.Failure):
-                if isinstance(answer, net.Delivery):
-                    certified = reader.trust.certified(answer.anchor)
-                    for block in answer.blocks:
-                        (leaf,) = certified.leaves(block.proof)
-                        assert isinstance(leaf, Closed)
-                        closed.append(leaf)
-                elif isinstance(answer, net.Receipted):
-                    receipts.append(reader.receipt(answer, name))
-            assert (answer.id, answer.code) == (stream, NotSubscribed.code)
-            assert sorted(leaf.partition for leaf in closed) == [0, 1]
-            assert {leaf.final_ps for leaf in closed} == {0}
+            own = SUBSCRIPTIONS.key("news", parse_constraint("z = 1").id, reader.identity.credential.key)
+            while True:
+                answer = await reader.receive(object)
+                if isinstance(answer, net.Head) and answer.entries[0].key == own:
+                    break
+            assert answer.id == stream
+            assert reader.trust.certified(answer.anchor).value(answer.entries[0], own) is None
 
     asyncio.run(story())
 

@@ -14,6 +14,7 @@ from parley.model.refusals import OK
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Unsubscribe
 from parley.modules.subscriptions.receipts import PartitionStart
+from parley.modules.subscriptions.refusals import NotSubscribed
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import Head, OpenStream, Prove, StreamPosition, encode
@@ -135,3 +136,27 @@ def test_a_stream_shows_nothing_of_the_order_after_its_subscription_ended() -> N
     scene.unsubscribe(scene.dora)
     scene.certify()
     assert absent(scene, scene.alice, scene.next(stream))
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_stream_that_was_not_read_meanwhile_shows_nothing_of_the_order_after_its_subscription_ended(
+    *, returns: bool
+) -> None:
+    """Its client chooses when the broker looks at it next: when the order has ended as well, for whatever reason."""
+    scene = Scene()
+    starts = scene.ledger.subscribe(scene.alice, "open", WHERE)
+    scene.certify()
+    stream = scene.stream(scene.alice, starts)
+    assert isinstance(scene.next(stream), Head)
+    scene.unsubscribe(scene.alice)
+    scene.ledger.publish(scene.dora, "open", note("one", a=1))
+    scene.unsubscribe(scene.dora)
+    if returns:
+        scene.ledger.subscribe(scene.alice, "open", WHERE)
+    scene.certify()
+    assert stream.has_news(scene.view, 0)
+    if returns:
+        with pytest.raises(NotSubscribed):
+            scene.next(stream)
+    else:
+        assert absent(scene, scene.alice, scene.next(stream))

@@ -18,7 +18,7 @@ from parley.client.denials import Judge
 from parley.client.errors import NotFound, NotSubscribed, ParleyError, Pruned, Stalled, Unreachable
 from parley.client.messages import Message
 from parley.client.quorum import QuorumClient, is_old, pause, swallow_result
-from parley.client.verification import Completeness, Ended, Order, Place
+from parley.client.verification import Completeness, Order, Place
 from parley.ledger.proofs import ProofError
 from parley.model.expressions import Constraint
 from parley.model.refusals import Refusal
@@ -30,7 +30,7 @@ GRANT = CREDIT // 4  # messages for which credit is given back at once
 # What a broker says of an order that has ended or is not kept; subscribing again shows whether that is so.
 _ENDS = (NotFound, NotSubscribed, Pruned)
 
-Piece = tuple[Message, ...] | Ended
+Piece = tuple[Message, ...]
 
 
 class Over(Exception):  # noqa: N818 - it names the condition
@@ -135,7 +135,7 @@ class Feed:
 
     def offer(self, source: _Source, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            first = piece if isinstance(piece, Ended) else piece[0]
+            first = piece[0]
             assert first.ps is not None, "a feed is in the order of ps"
             self._vote(source, first.partition, first.ps, piece)
 
@@ -150,7 +150,7 @@ class Feed:
 
     def _vote(self, source: _Source, partition: int, ps: int, piece: Piece) -> None:
         if ps < self._expected[partition]:
-            source.taken(0 if isinstance(piece, Ended) else len(piece))  # others were faster
+            source.taken(len(piece))  # others were faster
             return
         if self._subject.quorum.needed == 1 and ps == self._expected[partition]:
             self._accept(partition, piece, [source])  # its word is enough, and there is nothing to compare
@@ -169,21 +169,17 @@ class Feed:
         for piece, voters in self._votes.get((partition, ps), {}).items():
             if len(voters) >= self._subject.quorum.needed:
                 del self._votes[partition, ps]
-                return self._accept(partition, piece, list(voters.values()))
+                self._accept(partition, piece, list(voters.values()))
+                return True
         return False
 
-    def _accept(self, partition: int, piece: Piece, sources: list[_Source]) -> bool:
-        """Whether more may follow it."""
+    def _accept(self, partition: int, piece: Piece, sources: list[_Source]) -> None:
         self._undecided, self._extra = None, 0
-        if isinstance(piece, Ended):
-            self._over = Over()
-            return False
         self._expected[partition] += len(piece)
         self._ready.append((piece, sources))
         # Votes for numbers that were given to others: a broker lied about how many come together.
         for key in [one for one in self._votes if one[0] == partition and one[1] < self._expected[partition]]:
             del self._votes[key]
-        return True
 
     # -- who pushes --------------------------------------------------------------------------------------------------
 
@@ -257,6 +253,7 @@ class Feed:
         self._round += 1
         self._failed.clear()
         self._stale.clear()  # no broker was any better
+        self._denials.clear()  # what was so in one round need not be so in the next
         await asyncio.sleep(pause(self._round))
 
     def _require_time(self) -> None:
@@ -375,8 +372,6 @@ class _Source:
         """Whether a broker that has much to tell, and no time for heads, comes closer to the present all the same."""
         found = False
         for piece in pieces:
-            if isinstance(piece, Ended):
-                continue
             partition, lag = piece[-1].partition, arrived - piece[-1].time
             if lag <= self._lags.setdefault(partition, lag) - self._subject.quorum.timeouts.freshness // 2:
                 self._lags[partition] = lag

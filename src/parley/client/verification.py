@@ -34,7 +34,7 @@ from parley.model.expressions import Constraint
 from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.modules.publishing.receipts import published
-from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
+from parley.modules.subscriptions.receipts import Match, match_of
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, PackedBatch, Skipped
@@ -217,14 +217,6 @@ class Place:
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The order of a partition was closed; no number from `ps` on will be given in this incarnation."""
-
-    partition: int
-    ps: int
-
-
 class Completeness(Enum):
     """What a certified head says of what this subscriber holds."""
 
@@ -247,18 +239,15 @@ class Order:
         self._places = {place.partition: place for place in places}
         self.floor = floor  # the highest certified height seen
 
-    def delivered(self, view: VerifiedView, delivery: Delivery) -> list[tuple[Message, ...] | Ended]:
-        """The messages that each block added, or the end that it put to an order."""
+    def delivered(self, view: VerifiedView, delivery: Delivery) -> list[tuple[Message, ...]]:
+        """The messages that each block added to the order."""
         contents = Contents(view, self._reader, delivery.reader, self.floor, self._constraint)
-        shown: list[tuple[Message, ...] | Ended] = []
+        shown: list[tuple[Message, ...]] = []
         for block in delivery.blocks:
             *receipts, last = view.leaves(block.proof)
-            if (match := match_of(last)) is not None:
-                shown.append(self._matched(contents, block, receipts, match))
-            elif (closed := closed_of(last)) is not None:
-                shown.append(self._closed(block, receipts, closed))
-            else:
-                raise ProofError("the last leaf of a delivered block is neither a match nor an end")
+            if (match := match_of(last)) is None:
+                raise ProofError("the last leaf of a delivered block is no match")
+            shown.append(self._matched(contents, block, receipts, match))
         self.floor = max(self.floor, view.height)
         return shown
 
@@ -329,17 +318,7 @@ class Order:
         )
         return tuple(messages[before:])
 
-    def _closed(self, block: DeliveredBlock, receipts: list[Leaf], closed: Closed) -> Ended:
-        place = self._place(closed)
-        if closed.final_ps != place.next_ps:
-            raise ProofError(
-                f"the order ends at number {closed.final_ps}, and {place.next_ps} was to come next"
-            )
-        if receipts or block.contents:
-            raise ProofError("messages are shown after the end of an order")
-        return Ended(place.partition, closed.final_ps)
-
-    def _place(self, leaf: Match | Closed) -> Place:
+    def _place(self, leaf: Match) -> Place:
         """Where this subscriber stands in the order of the leaf, which must be its own."""
         place = self._places.get(leaf.partition)
         if place is None or (leaf.topic, leaf.constraint) != (self._topic, self._constraint.id):

@@ -359,7 +359,7 @@ class SplicedFetched(Struct, frozen=True, array_like=True, tag=32):
 
 
 class DeliveredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The proof's last leaf is the constraint's `Match` or `Closed`, the ones before are the batches of its items."""
+    """The proof's last leaf is the constraint's `Match`, the ones before are the batches of its items."""
 
     proof: BlockProof
     contents: tuple[Message | Withheld, ...]

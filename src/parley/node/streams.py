@@ -8,14 +8,13 @@ leaf covers it; a large piece is put together over several turns, so that nobody
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from parley.ledger.proofs import Anchor
 from parley.model.names import Position
 from parley.model.refusals import Invalid, NotFound, NotReady
-from parley.modules.subscriptions.receipts import closed_of, match_of
+from parley.modules.subscriptions.receipts import match_of
 from parley.modules.subscriptions.refusals import NotSubscribed
-from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS, OrderHead
 from parley.modules.topics.tables import TopicRecord
 from parley.net.messages import Head, OpenStream, PreparedBlock, PreparedDelivery
 from parley.node.access import Caller, require_readable
@@ -42,15 +41,6 @@ class _Order:
     partition: int
     incarnation: Position
     next_ps: int
-    closed: bool = False
-
-
-class _Subscription(Enum):
-    """Whether the reader itself subscribes with the constraint. If not, it gets a proof of that, and nothing of the order."""
-
-    NONE = "there is none"
-    LIVE = "its lease is not over"
-    ENDED = "it ended together with the order, the rest of which is shown"
 
 
 class Unfinished:
@@ -81,7 +71,8 @@ class Stream:
         self._head_interval = head_interval
         self._shelf = shelf
         self._credit = question.credit
-        self._subscription = _Subscription.NONE
+        # Whether the reader itself subscribes with the constraint. If not, it is shown a proof of that, and nothing of the order.
+        self._is_subscribed = False
         self._orders = [_Order(one.partition, one.incarnation, one.next_ps) for one in question.positions]
         self._judged: Anchor | None = None  # the header under which the reader's right was looked at last
         self._shown: Anchor | None = None  # the header of the last head
@@ -109,18 +100,18 @@ class Stream:
 
     def has_news(self, view: View, ticks: int) -> bool:
         """Whether there is anything to look at: mostly there is not, and this is cheap."""
-        if self._subscription is _Subscription.NONE:
+        if not self._is_subscribed:
             return view.anchor is not self._judged or self._owes_head(view, ticks)
         if self._unfinished is not None or self._owes_head(view, ticks):
             return True
-        return any(order.closed or not self._is_current(view, order) for order in self._orders)
+        return any(not self._is_current(view, order) for order in self._orders)
 
     def next(self, view: View, ticks: int) -> Pushed | Unfinished | None:
         is_new = view.anchor is not self._judged
         reading = self._reading(view)
         if is_new:
             self._judge_subscription(view)
-        if self._subscription is _Subscription.NONE:  # what the order does now concerns others only
+        if not self._is_subscribed:  # what the order does now concerns others only
             key = SUBSCRIPTIONS.key(self._topic, self._constraint, self._caller.key)
             return self._head(view, [key], ticks)
         try:
@@ -129,10 +120,6 @@ class Stream:
             raise NotReady("not_held") from None
         if delivery is not None:
             return delivery
-        if all(order.closed for order in self._orders):
-            raise NotSubscribed("ended")
-        if self._subscription is _Subscription.ENDED:
-            return None
         keys = [ORDER_HEADS.key(self._topic, order.partition, self._constraint) for order in self._orders]
         return self._head(view, keys, ticks)
 
@@ -209,7 +196,12 @@ class Stream:
         if (begun := self._resumed(reading)) is not None:
             return begun
         view = reading.view
-        if order.closed or self._is_current(view, order):
+        head = self._head_of(view, order)
+        if head is None:
+            # The reader's own subscription may have ended before the order did, while its stream was not looked at. It
+            # subscribes now, and reads by offset what lies between.
+            raise NotSubscribed("ended")
+        if head.next_ps == order.next_ps:
             return None
         place = view.archive.order_at(
             self._topic, order.partition, self._constraint, order.incarnation, order.next_ps
@@ -217,11 +209,8 @@ class Stream:
         if place is None or place.height > view.height:
             return None
         found = view.archive.block(place.height).leaf(place.position)
-        if closed_of(found) is not None:
-            order.closed = True
-            return Piece(place.height, place.position, None, reading)
         leaf = match_of(found)
-        assert leaf is not None, "an order's index names its own leaves"
+        assert leaf is not None, "an order that goes on has only such leaves"
         end = leaf.first_ps + len(leaf.items)
         # A block's messages go together, so the last ones may overdraw the credit.
         if order.next_ps >= end or self._credit <= 0:
@@ -240,8 +229,13 @@ class Stream:
 
     def _is_current(self, view: View, order: _Order) -> bool:
         """Whether the certified head of the order is what the stream has sent: nearly always, and cheaply found."""
+        head = self._head_of(view, order)
+        return head is not None and head.next_ps == order.next_ps
+
+    def _head_of(self, view: View, order: _Order) -> OrderHead | None:
+        """The certified head of the order; None if it has ended, whether or not another one has begun since."""
         head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
-        return head is not None and (head.incarnation, head.next_ps) == (order.incarnation, order.next_ps)
+        return head if head is not None and head.incarnation == order.incarnation else None
 
     def _require_this_life(self, topic: TopicRecord) -> None:
         """What was published under a name is not for those who may read what the name is used for now."""
@@ -251,27 +245,21 @@ class Stream:
     def _judge_subscription(self, view: View) -> None:
         """Note whether the reader subscribes with the constraint now.
 
-        Raises `Refused` if it does and one of the orders is not the present one.
+        Raises `Refused` if it begins to and one of the orders is not the present one.
         """
-        before = self._subscription
-        if view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key) is not None:
-            if before is not _Subscription.LIVE:
-                for order in self._orders:
-                    self._require_present(view, order)
-            self._subscription = _Subscription.LIVE
-        elif before is _Subscription.NONE or any(self._goes_on(view, order) for order in self._orders):
-            self._subscription, self._unfinished = _Subscription.NONE, None
-        else:
-            self._subscription = _Subscription.ENDED
-
-    def _goes_on(self, view: View, order: _Order) -> bool:
-        head = view.read(ORDER_HEADS, self._topic, order.partition, self._constraint)
-        return head is not None and head.incarnation == order.incarnation
+        before = self._is_subscribed
+        record = view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key)
+        self._is_subscribed = record is not None
+        if not self._is_subscribed:
+            self._unfinished = None
+        elif not before:
+            for order in self._orders:
+                self._require_present(view, order)
 
     def _require_present(self, view: View, order: _Order) -> None:
         """Raises `Refused` unless the order goes on. One that has ended may have been of others, and is not shown."""
         height, _ = order.incarnation
         if height > view.height:
             raise NotReady("order_ahead", height=view.height, began=height)
-        if not self._goes_on(view, order):
+        if self._head_of(view, order) is None:
             raise NotFound("order")
