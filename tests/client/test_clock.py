@@ -207,3 +207,22 @@ def test_old_headers_of_enough_brokers_do_not_take_the_clock_below_what_was_seen
         assert clock.now() == 2 * HOUR
 
     asyncio.run(compare())
+
+
+@on_stage
+async def test_one_header_that_no_quorum_certified_does_not_set_a_clock_that_is_behind(stage: Stage) -> None:
+    """Where other answers need no certificate, either."""
+    stage.ahead = -HOUR
+
+    def future(_: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, ShownHeader):
+            return answer
+        anchor = replace(answer.anchor, header=replace(answer.anchor.header, time=2**60))
+        return replace(answer, anchor=anchor)
+
+    stage[FIRST].lie = future
+    async with asyncio.timeout(SOON), stage.client(ADMIN, verify="quorum", first=FIRST) as client:
+        await client.certified_height()  # which shows that the clock is behind
+        assert await partitions(client) == 3
+        assert client.clock_behind < 2 * HOUR
+        assert [lie.broker for lie in client.misbehaviour] == [FIRST]

@@ -30,6 +30,8 @@ from parley.modules.topics.operations import AlterTopic
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Proven, Question
 
+LAST = "broker-insurer"
+
 
 @asynccontextmanager
 async def subscribed(stage: Stage, start: Any = "latest", **options: Any) -> AsyncIterator[Subscription]:  # noqa: ANN401
@@ -425,6 +427,62 @@ async def test_what_was_pruned_by_offset_is_told_once(stage: Stage) -> None:
             await take(after, 1)
         assert numbered(await take(after, 1)) == [("three", None)]
     assert stage.lies == ()
+
+
+def keeps_all(question: Question, answer: Answer) -> Answer:
+    """A broker that says of each partition that nothing was pruned there."""
+    if not (isinstance(question, Prove) and isinstance(answer, Proven)):
+        return answer
+    none, heads = encode_value(PartitionRecord(0, 0)), HEADS.prefix()
+    return replace(
+        answer,
+        entries=tuple(
+            replace(entry, value=none) if entry.key.startswith(heads) else entry for entry in answer.entries
+        ),
+    )
+
+
+@pytest.mark.parametrize("level", ["certified", "quorum"])
+def test_one_liar_keeps_no_reader_before_pruned_messages(level: Level, tmp_path: Path) -> None:
+    @on_stage
+    async def story(stage: Stage) -> None:
+        stage.registered("bob")
+        publish(stage, "one", "two", "three", "four")
+        async with subscribed(stage, "earliest") as before:
+            await take(before, 1)
+            position = saved(before)
+        stage.ledger.prune("notes", 0, 3)
+        stage[FIRST].lie = keeps_all
+        async with (
+            stage.client(actor("alice"), first=FIRST, verify=level) as client,
+            client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
+        ):
+            with pytest.raises(Pruned):
+                await take(after, 1)
+            assert texts(await take(after, 1)) == ["four"]
+        assert {lie.broker for lie in client.misbehaviour} <= {FIRST}
+
+    story(tmp_path)
+
+
+@on_stage
+async def test_one_liar_makes_no_liars_of_brokers_that_say_what_was_pruned(stage: Stage) -> None:
+    stage.registered("bob")
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two", "three", "four")
+        await take(before, 1)
+        position = saved(before)
+    stage.ledger.prune("notes", 0, 3)
+    stage[LAST].lie = keeps_all
+    stage[LAST].deaf = lambda question: isinstance(question, OpenStream)
+    async with (
+        stage.client(actor("alice"), first=LAST, verify="quorum") as client,
+        client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
+    ):
+        with pytest.raises(Pruned, match="partition 0 starts at offset 3"):
+            await take(after, 1)
+        assert texts(await take(after, 1)) == ["four"]
+    assert {lie.broker for lie in client.misbehaviour} <= {LAST}
 
 
 @on_stage

@@ -31,7 +31,7 @@ from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
-from parley.net.messages import MAX_KEYS, Answer, Failure, Listed, Prove, Proven, Question
+from parley.net.messages import MAX_KEYS, Answer, Failure, Listed, ListKeys, Prove, Proven, Question
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
 
@@ -171,6 +171,22 @@ async def test_brokers_that_are_behind_do_not_deny_a_topic(stage: Stage) -> None
         await client.operate(creation("wards"))
         stage[FIRST].lie = stage[SECOND].lie = lag
         assert await client.entry(TOPICS, "wards") is not None
+    assert client.misbehaviour == ()
+
+
+@on_stage
+async def test_brokers_that_are_behind_do_not_deny_the_list_of_a_topic(stage: Stage) -> None:
+    behind = stage.ledger.height
+
+    def lag(question: Question, answer: Answer) -> Answer:
+        if isinstance(question, ListKeys):
+            return Failure.of(question.id, UnknownTopic(topic="wards", judged=behind))
+        return answer
+
+    async with stage.client(ADMIN, first=FIRST) as client:
+        await client.operate(creation("wards"))
+        stage[FIRST].lie = stage[SECOND].lie = lag
+        assert [key for key, _ in await client.entries(HEADS, "wards")] == [("wards", 0), ("wards", 1)]
     assert client.misbehaviour == ()
 
 

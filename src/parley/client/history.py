@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
@@ -92,7 +92,18 @@ class History:
         what = f"asking where removed partitions of {topic} ended"
         return await quorum.ask(Request(what, Prove(0, keys), Proven, read, judge=Judge(quorum, topic)))
 
+    async def log_starts(self, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
+        """The first offsets that are kept. Where answers are compared, enough brokers agree on them."""
+        heads = await self._heads(topic, partitions, _of_one_start)
+        return tuple(head.log_start_offset for head in heads)
+
     async def heads(self, topic: str, partitions: Sequence[int]) -> tuple[PartitionRecord, ...]:
+        """What is kept in partitions. Where answers are compared, it may be less than there is."""
+        return await self._heads(topic, partitions, _lowest)
+
+    async def _heads(
+        self, topic: str, partitions: Sequence[int], combine: Callable[[Sequence[_Heads], int], _Heads | None]
+    ) -> tuple[PartitionRecord, ...]:
         quorum = self._quorum
         keys = tuple(HEADS.key(topic, partition) for partition in partitions)
         floor = quorum.height
@@ -108,7 +119,7 @@ class History:
                 Prove(0, keys),
                 Proven,
                 read,
-                _lowest,
+                combine,
                 Judge(quorum, topic),
             )
         )
@@ -166,6 +177,12 @@ def common_prefix(answers: Sequence[Sequence[Hashable]], needed: int) -> tuple[i
     if not length:
         backers = [one for one, parts in enumerate(answers) if not parts]
     return (backers[0], length) if length or len(backers) >= needed else None
+
+
+def _of_one_start(answers: Sequence[_Heads], needed: int) -> _Heads | None:
+    """An answer with whose log starts enough others agree: a liar's low one hides what is gone, a high one what is there."""
+    starts = [tuple(head and head.log_start_offset for head in heads) for heads in answers]
+    return next((answers[one] for one, said in enumerate(starts) if starts.count(said) >= needed), None)
 
 
 def _lowest(answers: Sequence[_Heads], needed: int) -> _Heads | None:

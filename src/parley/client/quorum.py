@@ -184,7 +184,7 @@ class QuorumClient:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 connection = await self.brokers.connection(name)
-                return self.view((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor).time
+                return self.certified((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor).time
         except FAILURES as error:
             self.brokers.note(name, error)
             return None

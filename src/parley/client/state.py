@@ -12,7 +12,7 @@ from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.connection import Declined, Gone
 from parley.client.errors import PermissionDenied, UnknownTopic, Unreachable
 from parley.client.proofs import EntryProof
-from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request
+from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request, is_old
 from parley.ledger.proofs import ProofError
 from parley.net.messages import MAX_KEYS, Listed, ListKeys, Prove, Proven
 
@@ -121,6 +121,7 @@ class StateReader:
         for name in self._quorum.candidates():
             if heard >= self._quorum.faults + 1:
                 break
+            floor = self._quorum.height
             try:
                 listed = await self._list_of(name, table, prefix)
                 found |= await self._prove_shown([key for key in listed if key not in found])
@@ -130,8 +131,8 @@ class StateReader:
                 self._quorum.brokers.doubt(name, problems[name])
             except Declined as said:
                 declined.append(said)
-                if said.kind.passing:
-                    continue  # it cannot answer now, which is no refusal
+                if said.kind.passing or is_old(said.refusal, floor):
+                    continue  # it cannot answer now, or not by what the client has seen, which is no refusal
                 refused[said.refusal.code] += 1
                 if refused[said.refusal.code] >= self._quorum.enough_to_refuse:
                     raise said.refusal.error() from None

@@ -244,9 +244,9 @@ class Subscription:
         try:
             page = await history.page(self.topic, bridge.partition, bridge.offset, wait=wait)
         except Pruned:
-            start = (await history.head(self.topic, bridge.partition)).log_start_offset
-            if start <= bridge.offset and quorum.reader.level == "certified":
-                # A broker says so without proof, and what is proved says otherwise: others have it.
+            start = (await history.log_starts(self.topic, [bridge.partition]))[0]
+            if start <= bridge.offset and quorum.reader.level != "trusted":
+                # What is proved, or what enough brokers say, is otherwise: others have it.
                 await asyncio.sleep(pause(0))
                 return
             # The reader has to know what it missed, and may go on with what is left, never with what it had before.
@@ -304,8 +304,8 @@ class Subscription:
 
     async def _skip_pruned(self, feed: Feed, suspect: str | None) -> None:
         """What the order has next is not kept any more: say so once, and go on by offset with what is left."""
-        heads = await self._subscribing.history.heads(self.topic, list(self._reading.places))
-        log_starts = dict(zip(self._reading.places, (head.log_start_offset for head in heads), strict=True))
+        starts_now = await self._subscribing.history.log_starts(self.topic, list(self._reading.places))
+        log_starts = dict(zip(self._reading.places, starts_now, strict=True))
         if suspect is not None and not any(log_starts.values()):
             feed.resume(suspect, "it says that messages were pruned, and none was")
             return
