@@ -45,7 +45,6 @@ from tests.application.codes import (
     keys_of_internals,
     keys_of_odd_topics,
     limited,
-    listed,
     prefix_of_advertisements,
     prefix_of_clients,
     prefix_of_constraints,
@@ -60,6 +59,7 @@ from tests.application.codes import (
 )
 from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Memory, Signed, actor, registration, tagged
 from tests.client.ledger import Ledger, note
+from tests.node.ledger_broker import listed
 
 from parley.applications import DATA_SHARD
 from parley.crypto.merkle import MountainRange

@@ -59,7 +59,7 @@ from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopi
 from parley.modules.topics.tables import ENDING, HEADS, TOPICS
 from parley.node import answers as answering
 from parley.node.access import Caller as Asker
-from parley.node.answers import block_name, fetched, listed, proven
+from parley.node.answers import block_name, fetched, proven
 from parley.node.blocks import audited
 from parley.node.streams import Stream
 
@@ -118,7 +118,6 @@ __all__ = [
     "keys_of_internals",
     "keys_of_odd_topics",
     "limited",
-    "listed",
     "prefix_of_advertisements",
     "prefix_of_clients",
     "prefix_of_constraints",

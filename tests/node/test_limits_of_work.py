@@ -13,6 +13,8 @@ from typing import cast
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.application.world import ADMIN
+from tests.node.ledger_broker import LedgerBroker, listed
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import (
     RawClient,
@@ -47,14 +49,16 @@ from parley.node.access import Caller
 from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.answers import (
     ENTRY_WORK,
+    EXAMINED_AT_ONCE,
+    JUDGED_WORK,
     LEAF_WORK,
     MAX_SHOWN_BYTES,
     MAX_SHOWN_MESSAGES,
     MESSAGE_WORK,
     PROOF_WORK,
     RULE_WORK,
+    Listing,
     fetched,
-    listed,
     work,
 )
 from parley.node.archive import Archive, StoredBatch
@@ -531,7 +535,8 @@ def test_a_list_is_charged_for_every_entry_that_it_looks_at() -> None:
     charged: list[int] = []
     found = listed(view, asker, net.ListKeys(1, NAMES.prefix("solo"), b""), charged.append)  # type: ignore[arg-type]
     assert (len(found.keys), found.more) == (256, True)
-    assert charged == [257 * ENTRY_WORK]
+    assert sum(charged) == 257 * ENTRY_WORK
+    assert max(charged) == EXAMINED_AT_ONCE * ENTRY_WORK
 
 
 class Shelf:
@@ -663,3 +668,20 @@ async def failure(client: RawClient, question: net.OpenStream) -> net.Failure:
 
 def contents(answer: net.Fetched) -> int:
     return sum(len(batch.contents) for block in answer.blocks for batch in block.batches)
+
+
+@pytest.mark.parametrize("ruled", [False, True])
+def test_a_list_of_topics_holds_the_loop_for_a_few_entries_at_a_time(*, ruled: bool) -> None:
+    """Each has rules of its own, which are read for the first time; a client that may know of none pays for all of them."""
+    broker = LedgerBroker()
+    alice, hidden = broker.ledger.client("alice"), "false" if ruled else ""
+    for number in range(3 * EXAMINED_AT_ONCE):
+        assert broker.ledger.do(ADMIN, CreateTopic(f"t{number}", 1, Policy(), hidden, hidden)).is_done
+    view = broker.certify()
+    charged: list[int] = []
+    listing = Listing(view, broker.caller(alice), net.ListKeys(1, TOPICS.prefix(), b""), charged.append)
+    first, second, page = (listing.step() for _ in range(3))
+    assert first is second is None
+    assert page is not None
+    assert len(page.keys) == (0 if ruled else 3 * EXAMINED_AT_ONCE)
+    assert charged == [EXAMINED_AT_ONCE * JUDGED_WORK] * 3

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, ORGANISATIONS, Actor, actor
 from tests.client.ledger import note
-from tests.node.ledger_broker import LedgerBroker
+from tests.node.ledger_broker import LedgerBroker, listed
 
 from parley.model.batches import Withheld
 from parley.model.credentials import Credential
@@ -37,7 +37,7 @@ from parley.net.messages import (
 )
 from parley.node import answers
 from parley.node.access import Caller, require_auditor
-from parley.node.answers import block_name, fetched, has_arrived, listed, proven
+from parley.node.answers import block_name, fetched, has_arrived, proven
 from parley.node.view import View
 
 OURS, THEIRS, *_ = ORGANISATIONS

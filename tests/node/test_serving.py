@@ -28,7 +28,7 @@ from parley.model.refusals import (
     PermissionDenied,
 )
 from parley.modules.registry.tables import CLIENTS
-from parley.modules.topics.operations import AlterTopic
+from parley.modules.topics.operations import AlterTopic, CreateTopic, Policy
 from parley.modules.topics.tables import TOPICS
 from parley.net.frames import FrameError
 from parley.net.messages import (
@@ -55,7 +55,7 @@ from parley.net.messages import (
     Submit,
 )
 from parley.node import sessions
-from parley.node.answers import ENTRY_WORK, KEY_WORK
+from parley.node.answers import ENTRY_WORK, EXAMINED_AT_ONCE, KEY_WORK
 from parley.node.config import Limits
 from parley.node.door import BAN_MS, STRIKES
 
@@ -374,6 +374,21 @@ async def test_questions_answers_and_what_they_took_are_paid_for(world: World, g
     before = world.desk.spent(world.alice)
     assert isinstance(await guest.ask(ListKeys(2, TOPICS.prefix(), b"")), Listed)
     assert world.desk.spent(world.alice) - before >= ENTRY_WORK
+
+
+@serving()
+async def test_a_list_that_takes_several_turns_is_answered_once(world: World, guest: Guest) -> None:
+    names = sorted(f"t{number}" for number in range(2 * EXAMINED_AT_ONCE))
+    for name in names:
+        assert world.desk.made.do(ADMIN, CreateTopic(name, 1, Policy(), "", "")).is_done
+    world.desk.certify()
+    page = await guest.ask(ListKeys(1, TOPICS.prefix(), b""))
+    assert isinstance(page, Listed)
+    assert [name for (name,) in map(TOPICS.unpack, page.keys) if name in names] == names
+    again = await guest.ask(ListKeys(2, TOPICS.prefix(), page.keys[-2]))
+    assert isinstance(again, Listed)
+    assert again.keys == page.keys[-1:]
+    assert [answer.id for answer in guest.said if isinstance(answer, Listed)] == [1, 2]
 
 
 @serving()

@@ -92,8 +92,8 @@ def require_provable(view: View, key: bytes, principal: Principal) -> None:
 
 def require_listable(
     view: View, prefix: bytes, after: bytes, principal: Principal
-) -> Callable[[bytes], bool]:
-    """Which of the keys under the prefix may be listed. Raises `Refused` if none may.
+) -> Callable[[bytes], bool] | None:
+    """Which of the keys under the prefix may be listed; None: all of them. Raises `Refused` if none may.
 
     A list begins where its prefix does or after an entry that it shows. Otherwise the cost of passing over hidden entries
     would show between which names they stand.
@@ -108,7 +108,7 @@ def require_listable(
     if len(bound) >= visible.parts:  # the same holds for all of them
         if (why := visible.check(view, principal, bound[: visible.parts])) is not None:
             raise _as_of(view, why)
-        return lambda _key: True
+        return None
     if principal.administers is None:
         principal.require_client()
 

@@ -50,6 +50,7 @@ MAX_SHOWN_BYTES = 1024 * 1024
 MAX_SHOWN_MESSAGES = 2_000  # of a stream
 MAX_SHOWN_WORK = 1024 * 1024  # of a fetch, as it is counted below: a few milliseconds
 MAX_EXAMINED = 20_000  # entries that one list may pass over
+EXAMINED_AT_ONCE = 32  # in one turn: each may have two rules that are read for the first time
 PROOF_COST = 6 * 1024  # bytes of a block's header and paths, about
 MESSAGE_COST = 64  # bytes of a message besides its parts, about
 RULE_COST = 16 * 1024  # bytes that take as long as a rule that is read for the first time
@@ -63,6 +64,7 @@ LEAF_WORK = 1024  # each of its receipts, shown or not: a proof needs the tree o
 RULE_WORK = 256 * 1024
 KEY_WORK = 128 * 1024  # a proof
 ENTRY_WORK = 16 * 1024  # an entry that a list passes over
+JUDGED_WORK = 64 * 1024  # one that it has to judge by rules
 
 
 @dataclass
@@ -128,24 +130,41 @@ def proven(view: View, caller: Caller, question: Prove) -> Proven:
     return Proven(question.id, view.anchor, tuple(map(view.entry, question.keys)))
 
 
-def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> Listed:
-    """Every entry that is looked at is charged, shown or not."""
-    is_shown = require_listable(view, question.prefix, question.after, caller.principal(view))
-    found: list[bytes] = []
-    examined = 0
-    try:
-        for key in view.archive.keys_after(question.prefix, question.after):
-            if examined >= MAX_EXAMINED:
-                raise LimitExceeded("examined", limit=MAX_EXAMINED)
-            examined += 1
-            if not is_shown(key):
-                continue
-            if len(found) == MAX_KEYS:
-                return Listed(question.id, tuple(found), more=True)
-            found.append(key)
-    finally:
-        charge(examined * ENTRY_WORK)
-    return Listed(question.id, tuple(found), more=False)
+class Listing:
+    """A page of a list, made in several turns, because others wait meanwhile.
+
+    Every entry that is looked at is charged, shown or not.
+    """
+
+    def __init__(self, view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> None:
+        """Raises `Refused` if the caller gets no such list."""
+        self._question = question
+        self._is_shown = require_listable(view, question.prefix, question.after, caller.principal(view))
+        self._work = ENTRY_WORK if self._is_shown is None else JUDGED_WORK
+        self._archive, self._charge = view.archive, charge
+        self._after = question.after
+        self._examined = 0
+        self._found: list[bytes] = []
+
+    def step(self) -> Listed | None:
+        """The page, or None if another turn is needed. Raises `Refused`."""
+        before = self._examined
+        try:
+            for key in self._archive.keys_after(self._question.prefix, self._after):
+                if self._examined == before + EXAMINED_AT_ONCE:
+                    return None
+                if self._examined >= MAX_EXAMINED:
+                    raise LimitExceeded("examined", limit=MAX_EXAMINED)
+                self._examined += 1
+                self._after = key
+                if self._is_shown is not None and not self._is_shown(key):
+                    continue
+                if len(self._found) == MAX_KEYS:
+                    return Listed(self._question.id, tuple(self._found), more=True)
+                self._found.append(key)
+        finally:
+            self._charge((self._examined - before) * self._work)
+        return Listed(self._question.id, tuple(self._found), more=False)
 
 
 def block_name(

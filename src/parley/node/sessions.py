@@ -159,6 +159,7 @@ class Session:
         )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}
+        self._listing: answers.Listing | None = None  # the question that is answered just now
 
     async def run(self) -> None:
         """Until the client goes, or is cut off."""
@@ -228,9 +229,13 @@ class Session:
         if isinstance(question, Submit):
             await self._registration()
             await self._services.driver.until_free()
-        self._services.holding.run(
-            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
-        )
+        while True:
+            self._services.holding.run(
+                QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
+            )
+            if self._listing is None:
+                return
+            await asyncio.sleep(0)  # others have their turns while a long list is made
 
     def _answer_or_refuse(self, question: Question) -> None:
         try:
@@ -285,7 +290,7 @@ class Session:
                 return self._show(question)
         return None
 
-    def _show(self, question: _AnsweredAtOnce) -> Answer:
+    def _show(self, question: _AnsweredAtOnce) -> Answer | None:
         ledger, advisories = self._services.ledger, self._services.advisories
         match question:
             case Prove():
@@ -297,7 +302,7 @@ class Session:
                 return answers.block_name(self._fresh_view(), self._caller, question, self._charge)
             case ListKeys():
                 with self._refusing_freshly():
-                    return answers.listed(ledger.view(), self._caller, question, self._charge)
+                    return self._list(question)
             case ReadBlocks() | ReadBodies() | ReadEvidence():
                 ledger.require_whole()
                 return blocks.audited(self._fresh_view(), self._caller, question)
@@ -309,6 +314,16 @@ class Session:
                 self._charge(ADVISORY_WORK)
                 advisories.take(self._fresh_view(), self._caller, question)
                 return Advised(question.id)
+
+    def _list(self, question: ListKeys) -> Answer | None:
+        """The next part of the work on a list; None: there is more to do."""
+        listing, self._listing = self._listing, None
+        if listing is None:
+            listing = answers.Listing(self._services.ledger.view(), self._caller, question, self._charge)
+        answer = listing.step()
+        if answer is None:
+            self._listing = listing
+        return answer
 
     def _require_room(self, id_: int) -> None:
         if id_ in self._submissions or id_ in self._polls or id_ in self._streams:
