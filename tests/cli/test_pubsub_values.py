@@ -1,5 +1,6 @@
 import asyncio
 import os
+import sys
 import threading
 
 import pytest
@@ -16,9 +17,11 @@ from parley.cli.pubsub_values import (
     parse_headers,
     parse_start,
     parse_tags,
+    require_stdin,
     stdin_lines,
 )
 from parley.cli.topics import parse_retention
+from parley.cli.verify import _read
 from parley.model.batches import MAX_BATCH_BYTES
 
 
@@ -154,3 +157,11 @@ def test_files_and_pipes_are_read_line_by_line(data: bytes, lines: list[bytes]) 
 def test_a_line_that_no_message_can_hold_is_refused_before_memory_is_full() -> None:
     with reading(b"x" * (MAX_BATCH_BYTES + 2 * CHUNK)), pytest.raises(typer.BadParameter, match="longer"):
         collected()
+
+
+def test_a_closed_stdin_is_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `<&-`: the descriptor 0 may be anything by now."""
+    monkeypatch.setattr(sys, "stdin", None)
+    for read in (lambda: _read("-"), lambda: require_stdin("VALUE")):
+        with pytest.raises(typer.BadParameter, match="stdin is closed"):
+            read()

@@ -15,7 +15,7 @@ from parley.cli import output
 from parley.cli.contexts import As, ContextName, Directory, find
 from parley.cli.network import call, write
 from parley.cli.pubsub_receipts import Receipts
-from parley.cli.pubsub_values import Topic, check_rule, parse_headers, parse_tags, stdin_lines
+from parley.cli.pubsub_values import Topic, check_rule, parse_headers, parse_tags, require_stdin, stdin_lines
 from parley.client.client import Client
 from parley.client.messages import Receipt
 from parley.client.publisher import Pending
@@ -80,10 +80,12 @@ def pub(
         partition,
         None if delimiter is None else os.fsencode(delimiter),
     )
+    given = [] if values is None or values == ["-"] else values
+    if not given:
+        require_stdin("VALUE")
     chosen = find(directory, context)
     receipts = Receipts(chosen, receipt)
     report = _Report(topic, receipts, as_json=json)
-    given = [] if values is None or values == ["-"] else values
     receipts.check(single=len(given) == 1)
     source = _each(given) if given else stdin_lines()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Literal
@@ -114,6 +115,12 @@ def check_constraint(text: str) -> str:
         return parse_constraint(text).text if text else ""
     except ExpressionError as error:
         raise typer.BadParameter(str(error), param_hint="--where") from None
+
+
+def require_stdin(hint: str) -> None:
+    """Raises `BadParameter` if stdin is closed, as after `<&-`."""
+    if sys.stdin is None:
+        raise typer.BadParameter("stdin is closed, so nothing can be read from it.", param_hint=hint)
 
 
 async def stdin_lines(delimiter: bytes = b"\n") -> AsyncIterator[bytes]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from parley.applications import application_of
 from parley.cli import output
 from parley.cli.contexts import ContextName, find_trust_root
+from parley.cli.pubsub_values import require_stdin
 from parley.client.contexts import read_genesis
 from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof, kind_of
 from parley.consensus.committee import faults
@@ -189,10 +190,7 @@ def _with_summary(verdict: Verdict, proof: Proof) -> Verdict:
 def _read(file: str) -> bytes:
     """At most one byte more than a proof may have: the decoder then says that it is too long."""
     if file == "-":
-        if sys.stdin is None:  # as after <&-
-            raise typer.BadParameter(
-                "stdin is closed, so there is no file to read from it.", param_hint="FILE"
-            )
+        require_stdin("FILE")
         return sys.stdin.buffer.read(MAX_PROOF + 1)
     with Path(file).open("rb") as stream:
         return stream.read(MAX_PROOF + 1)

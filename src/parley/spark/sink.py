@@ -289,7 +289,7 @@ class _Commit:
         said = (self._source, digests_hash(self._digests))
         if not is_repetition(said, (record.source, record.digests)):
             if not self._options.keep_first:
-                raise StageFailed(self._difference(record))
+                raise StageFailed(f"{self._difference(record)} {self._advice(record)}")
             log.warning("onRepeat=keepFirst drops rows. %s", self._difference(record))
         if self._options.keep_first:
             return
@@ -320,19 +320,34 @@ class _Commit:
             await asyncio.sleep(BEHIND_PAUSE_S)
 
     def _difference(self, record: StageRecord) -> str:
-        """What to tell of a commit that is no repetition of the first one."""
-        by_plan = self._source.plan is not None and record.source.plan is not None
+        """How the commit differs from the first one of its stage, which it does not repeat."""
         before = f"was committed at height {record.at[0]} of the network"
+        kept = "What was published stands, and these rows are not published."
+        if self._options.run is not None:
+            return f"The run {self._options.run!r} {before} with other rows for {self.topic}. {kept}"
+        return (
+            f"Batch {self._stage - 1} of this query {before} "
+            f"{'from other offsets' if self._knows_plan(record) else 'with other rows'} for {self.topic}, so this is no "
+            f"repetition of it. {kept}"
+        )
+
+    def _advice(self, record: StageRecord) -> str:
+        """What to do about that difference."""
         if self._options.run is not None:
             return (
-                f"The run {self._options.run!r} {before} with other rows for {self.topic}. What was published stands, and these "
-                f"rows are not published. If they are new, give them another runId; if the job gives other rows each time and "
-                f"the first are to stand, set the option onRepeat=keepFirst."
+                "If they are new, give them another runId; if the job gives other rows each time and the first are to stand, "
+                "set the option onRepeat=keepFirst."
             )
-        return (
-            f"Batch {self._stage - 1} of this query {before} {'from other offsets' if by_plan else 'with other rows'} for "
-            f"{self.topic}, so this is no repetition of it. What was published stands, and these rows are not published. If the "
-            f"checkpoint was restored from an older copy, begin with a new one. If the upstream gives other rows each time and "
-            f"the first are to stand, set the option onRepeat=keepFirst"
-            f"{'' if by_plan else ', or give the query its checkpointLocation as an option: the absolute path of a folder of the driver'}."
+        plan = (
+            ""
+            if self._knows_plan(record)
+            else ", or give the query its checkpointLocation as an option: the absolute path of a folder of the driver"
         )
+        return (
+            "If the checkpoint was restored from an older copy, begin with a new one. If the upstream gives other rows each "
+            f"time and the first are to stand, set the option onRepeat=keepFirst{plan}."
+        )
+
+    def _knows_plan(self, record: StageRecord) -> bool:
+        """Whether the plans of both commits are known."""
+        return self._source.plan is not None and record.source.plan is not None
