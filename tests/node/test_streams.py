@@ -25,7 +25,7 @@ from parley.modules.topics.refusals import UnknownPartition
 from parley.net.messages import Delivery, Head, OpenStream, StreamPosition, decode_answer, encode
 from parley.node import streams
 from parley.node.pieces import Shelf
-from parley.node.streams import MAX_CREDIT, Stream, Unfinished
+from parley.node.streams import MAX_CREDIT, Pushed, Stream, Unfinished
 from parley.node.view import View
 
 RULE = 'role == "doctor"'
@@ -163,6 +163,24 @@ def test_a_block_that_was_begun_is_begun_again_when_the_reader_has_lost_an_attri
     desk.ledger.do(ADMIN, AlterClient("dora", sorted_pairs({"role": "nurse"}), ()))
     desk.certify()
     assert desk.shown(stream) == ["?"] * 5
+
+
+def test_a_block_that_was_begun_is_begun_again_when_the_reader_subscribes_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease has lapsed for a moment, and others have kept the order."""
+    monkeypatch.setattr(streams, "MAX_SHOWN_MESSAGES", 2)
+    stream = desk.open(desk.doctor, credit=6)
+    desk.publish("one", "two", "three", "four", "five")
+    desk.certify()
+    assert isinstance(stream.next(desk.view, 0), Unfinished)
+    desk.ledger.do(desk.doctor, Unsubscribe("notes", parse_constraint("").text))
+    desk.certify()
+    assert isinstance(stream.next(desk.view, 0), Pushed)  # the proof that it does not subscribe
+    desk.ledger.subscribe(desk.doctor, "notes", "")
+    desk.publish("six")
+    desk.certify()
+    assert desk.shown(stream) == ["one", "two", "three", "four", "five", "six"]
 
 
 # -- what a stream may name --------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class Listing:
 
     def __init__(self, view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> None:
         """Raises `Refused` if the caller gets no such list."""
-        self._question = question
+        self.question = question
         self._is_shown = require_listable(view, question.prefix, question.after, caller.principal(view))
         self._work = ENTRY_WORK if self._is_shown is None else JUDGED_WORK
         self._archive, self._charge = view.archive, charge
@@ -150,7 +150,7 @@ class Listing:
         """The page, or None if another turn is needed. Raises `Refused`."""
         before = self._examined
         try:
-            for key in self._archive.keys_after(self._question.prefix, self._after):
+            for key in self._archive.keys_after(self.question.prefix, self._after):
                 if self._examined == before + EXAMINED_AT_ONCE:
                     return None
                 if self._examined >= MAX_EXAMINED:
@@ -160,11 +160,11 @@ class Listing:
                 if self._is_shown is not None and not self._is_shown(key):
                     continue
                 if len(self._found) == MAX_KEYS:
-                    return Listed(self._question.id, tuple(self._found), more=True)
+                    return Listed(self.question.id, tuple(self._found), more=True)
                 self._found.append(key)
         finally:
             self._charge((self._examined - before) * self._work)
-        return Listed(self._question.id, tuple(self._found), more=False)
+        return Listed(self.question.id, tuple(self._found), more=False)
 
 
 def block_name(

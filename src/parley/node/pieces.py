@@ -27,12 +27,9 @@ BATCH_SHARE = 4  # messages of a batch that take as long to decode as one to sho
 
 
 class Piece:
-    """The messages of one leaf as `reading` shows them; without one, for all readers, as long as no message has a rule.
+    """The messages of one leaf as `reading` shows them; without one, for all readers, as long as no message has a rule."""
 
-    `leaf` is None for the leaf that ends an order, which has no messages.
-    """
-
-    def __init__(self, height: int, position: int, leaf: Match | None, reading: Reading | None) -> None:
+    def __init__(self, height: int, position: int, leaf: Match, reading: Reading | None) -> None:
         self.height = height
         self.position = position
         self.leaf = leaf
@@ -45,7 +42,7 @@ class Piece:
 
     @property
     def count(self) -> int:
-        return 0 if self.leaf is None else len(self.leaf.items)
+        return len(self.leaf.items)
 
     @property
     def is_whole(self) -> bool:
@@ -72,7 +69,6 @@ class Piece:
 
     def look(self, archive: Archive, work: int) -> int:
         """At some more messages, about as many as `work` says; how many is left of it."""
-        assert self.leaf is not None, "an end has no messages"
         items, at = self.leaf.items, len(self.contents)
         known = 0 if self.reading is None else len(self.reading.verdicts)
         for first, place in archive.batches_from(self.leaf.topic, self.leaf.partition, items[at][0]):

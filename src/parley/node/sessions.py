@@ -159,7 +159,7 @@ class Session:
         )
         self._polls: dict[int, _Poll] = {}
         self._streams: dict[int, Stream] = {}
-        self._listing: answers.Listing | None = None  # the question that is answered just now
+        self._listing: answers.Listing | None = None  # the list that is being made
 
     async def run(self) -> None:
         """Until the client goes, or is cut off."""
@@ -204,6 +204,9 @@ class Session:
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)
+                while self._listing is not None:  # a long list takes several turns, each of which is paid for
+                    async with self._turn():
+                        self._look(self._listing.question)
 
     @asynccontextmanager
     async def _turn(self, *frames: bytes) -> AsyncIterator[None]:
@@ -229,13 +232,12 @@ class Session:
         if isinstance(question, Submit):
             await self._registration()
             await self._services.driver.until_free()
-        while True:
-            self._services.holding.run(
-                QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
-            )
-            if self._listing is None:
-                return
-            await asyncio.sleep(0)  # others have their turns while a long list is made
+        self._look(question)
+
+    def _look(self, question: Question) -> None:
+        self._services.holding.run(
+            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
+        )
 
     def _answer_or_refuse(self, question: Question) -> None:
         try:

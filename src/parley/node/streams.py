@@ -71,7 +71,8 @@ class Stream:
         self._head_interval = head_interval
         self._shelf = shelf
         self._credit = question.credit
-        # Whether the reader itself subscribes with the constraint. If not, it is shown a proof of that, and nothing of the order.
+        # Whether the reader itself subscribes with the constraint. If not, it is shown a proof of that, and nothing of the
+        # order.
         self._is_subscribed = False
         self._orders = [_Order(one.partition, one.incarnation, one.next_ps) for one in question.positions]
         self._judged: Anchor | None = None  # the header under which the reader's right was looked at last
@@ -227,6 +228,14 @@ class Stream:
             return Piece(piece.height, piece.position, piece.leaf, reading)
         return piece
 
+    def _give_back(self) -> None:
+        """Drop the piece that was begun, and stand before it again."""
+        piece, self._unfinished = self._unfinished, None
+        if piece is not None:
+            order = next(order for order in self._orders if order.partition == piece.leaf.partition)
+            order.next_ps = piece.leaf.first_ps
+            self.add_credit(piece.count)
+
     def _is_current(self, view: View, order: _Order) -> bool:
         """Whether the certified head of the order is what the stream has sent: nearly always, and cheaply found."""
         head = self._head_of(view, order)
@@ -251,7 +260,7 @@ class Stream:
         record = view.read(SUBSCRIPTIONS, self._topic, self._constraint, self._caller.key)
         self._is_subscribed = record is not None
         if not self._is_subscribed:
-            self._unfinished = None
+            self._give_back()
         elif not before:
             for order in self._orders:
                 self._require_present(view, order)
