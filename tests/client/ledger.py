@@ -30,7 +30,7 @@ from parley.model.receipts import BatchReceipt
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.subscriptions.operations import Subscribe
-from parley.modules.subscriptions.receipts import Closed, Match, PartitionStart, Subscribed
+from parley.modules.subscriptions.receipts import Match, PartitionStart, Subscribed
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS
 from parley.net.messages import (
@@ -195,14 +195,12 @@ class Ledger(World):
         blocks: list[DeliveredBlock] = []
         for height in range(1, self.height + 1):
             for position, leaf in enumerate(self.leaves(height)):
-                if not isinstance(leaf, Match | Closed):
+                if not isinstance(leaf, Match):
                     continue
                 ours = (topic, place.partition, constraint, place.incarnation)
                 if (leaf.topic, leaf.partition, leaf.constraint, leaf.incarnation) != ours:
                     continue
-                if isinstance(leaf, Closed):
-                    blocks.append(DeliveredBlock(self.proof(height, [position]), ()))
-                elif leaf.first_ps + len(leaf.items) > place.next_ps:
+                if leaf.first_ps + len(leaf.items) > place.next_ps:
                     blocks.append(self._delivered(contents, height, position, leaf))
         return Delivery(1, self.anchor(), contents.reader(), tuple(blocks)) if blocks else None
 

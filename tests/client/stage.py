@@ -251,25 +251,22 @@ class StagedBroker:
         while True:
             height = ledger.height
             where = self.stage.constraints[question.constraint]
-            closed = False
-            for partition, start in starts.items():
+            for start in starts.values():
                 self._require_this_life(question.topic, start)
-                delivery = ledger.delivery(reader, question.topic, where, place_of(start))
-                if delivery is not None:
-                    first = ledger.trust.certified(delivery.anchor).leaves(delivery.blocks[0].proof)[-1]
-                    if isinstance(first, Match):
-                        self._require_kept(question.topic, partition, first.items[0][0])
-                    yield _numbered(delivery, question.id)
-                head = ledger.record(ORDER_HEADS, question.topic, partition, question.constraint)
-                if head is None or head.incarnation != start.incarnation:
-                    closed = True
-                else:
-                    starts[partition] = PartitionStart(partition, start.incarnation, head.next_ps, 0)
-            if closed:
-                raise NotSubscribed("ended")
             if ledger.record(SUBSCRIPTIONS, question.topic, question.constraint, reader.key) is None:
                 shown = ledger.own_subscription(reader, question.topic, where)
             else:
+                for partition, start in starts.items():
+                    head = ledger.record(ORDER_HEADS, question.topic, partition, question.constraint)
+                    if head is None or head.incarnation != start.incarnation:
+                        raise NotSubscribed("ended")
+                    delivery = ledger.delivery(reader, question.topic, where, place_of(start))
+                    if delivery is not None:
+                        first = ledger.trust.certified(delivery.anchor).leaves(delivery.blocks[0].proof)[-1]
+                        if isinstance(first, Match):
+                            self._require_kept(question.topic, partition, first.items[0][0])
+                        yield _numbered(delivery, question.id)
+                    starts[partition] = PartitionStart(partition, start.incarnation, head.next_ps, 0)
                 shown = ledger.head(question.topic, where, len(starts))
             yield _numbered(shown, question.id)
             await self.stage.until(lambda height=height: ledger.height > height, HEARTBEAT)  # type: ignore[misc]

@@ -31,6 +31,7 @@ from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Proven, Question
 
 LAST = "broker-insurer"
+SOON = 20.0  # seconds, in which a test that waits in vain ends
 
 
 @asynccontextmanager
@@ -454,6 +455,7 @@ def test_one_liar_keeps_no_reader_before_pruned_messages(level: Level, tmp_path:
         stage.ledger.prune("notes", 0, 3)
         stage[FIRST].lie = keeps_all
         async with (
+            asyncio.timeout(SOON),
             stage.client(actor("alice"), first=FIRST, verify=level) as client,
             client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
         ):
@@ -476,6 +478,7 @@ async def test_one_liar_makes_no_liars_of_brokers_that_say_what_was_pruned(stage
     stage[LAST].lie = keeps_all
     stage[LAST].deaf = lambda question: isinstance(question, OpenStream)
     async with (
+        asyncio.timeout(SOON),
         stage.client(actor("alice"), first=LAST, verify="quorum") as client,
         client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
     ):

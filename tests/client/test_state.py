@@ -191,6 +191,26 @@ async def test_brokers_that_are_behind_do_not_deny_the_list_of_a_topic(stage: St
 
 
 @on_stage
+async def test_one_liar_makes_no_list_while_the_others_are_behind(stage: Stage) -> None:
+    behind = stage.ledger.height
+
+    def lag(question: Question, answer: Answer) -> Answer:
+        if isinstance(question, ListKeys):
+            return Failure.of(question.id, UnknownTopic(topic="wards", judged=behind))
+        return answer
+
+    async with stage.client(ADMIN, first=FIRST) as client:
+        await client.operate(creation("wards"))
+        for broker in stage.brokers:
+            broker.lie = lag
+        stage[FIRST].lie = lambda _, answer: (
+            replace(answer, keys=(), more=False) if isinstance(answer, Listed) else answer
+        )
+        with pytest.raises(UnknownTopic):
+            await client.entries(HEADS, "wards")
+
+
+@on_stage
 async def test_a_topic_is_denied_also_if_blocks_are_certified_while_the_answer_comes(stage: Stage) -> None:
     """With a slow connection and a busy network that is so each time."""
     ask = Connection.ask

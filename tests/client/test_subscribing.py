@@ -364,6 +364,18 @@ async def test_a_lapsed_subscriber_of_an_order_that_goes_on_misses_nothing_and_b
     stage: Stage,
 ) -> None:
     stage.ledger.subscribe(stage.registered("dora"), "notes", WHERE)
+    followed: set[str] = set()
+
+    def listen(name: str) -> Lie:
+        def lie(question: Question, answer: Answer) -> Answer:
+            if isinstance(question, OpenStream):
+                followed.add(name)
+            return answer
+
+        return lie
+
+    for broker in stage.brokers:
+        broker.lie = listen(broker.name)
     async with following(stage) as (subscription, alice):
         publish(stage, "one")
         first = await take(subscription, 1)
@@ -378,7 +390,7 @@ async def test_a_lapsed_subscriber_of_an_order_that_goes_on_misses_nothing_and_b
         assert [m.ps for m in first + second] == list(range(1 + len(second)))
         assert texts(first + second)[:2] == ["one", "two"]
         assert texts(second)[-1] == "last"
-    assert stage.lies == ()
+    assert (stage.lies, followed) == ((), {FIRST})
 
 
 @on_stage

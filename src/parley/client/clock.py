@@ -50,9 +50,9 @@ class Clock:
             )
         self.behind = ahead
 
-    def compared(self, newest: int) -> None:
-        """Set how far the clock is behind, by the newest header of f+1 brokers; 0 if it was set right meanwhile."""
-        ahead = max(newest, self.newest) - self._machine()
+    def compared(self) -> None:
+        """The newest headers of f+1 brokers were seen: by the newest of all, set how far the clock is behind, or that it is not."""
+        ahead = self.newest - self._machine()
         self.behind = ahead if ahead > CLOCK_TOLERANCE else 0
         self._compared = _loop_time()
 

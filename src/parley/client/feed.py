@@ -356,8 +356,8 @@ class _Source:
                 if state is Completeness.ENDED:
                     raise Declined(NotSubscribed("ended").data)
                 if state is Completeness.LAPSED and quorum.is_fresh(view, arrived):
-                    # Its proof holds, so the broker is not suspected. At the level `quorum` it is one broker's word, which
-                    # `_note` remembers.
+                    # A proof holds at the level `certified`, so the broker is not suspected. At other levels it is one
+                    # broker's word, which `_note` remembers.
                     raise Over
                 if state is Completeness.COMPLETE and quorum.is_fresh(view, arrived):
                     self._feed.show_fresh()

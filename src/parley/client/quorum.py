@@ -164,30 +164,30 @@ class QuorumClient:
         async with self.time.comparing:
             if self.time.is_settled():
                 return
-            asked = [asyncio.create_task(self._header_time(name)) for name in self.candidates()]
+            asked = [asyncio.create_task(self._sees_header(name)) for name in self.candidates()]
             for task in asked:
                 task.add_done_callback(swallow_result)
-            times: list[int] = []
+            seen = 0
             try:
                 for answer in asyncio.as_completed(asked):
-                    if (time := await answer) is not None:
-                        times.append(time)
-                    if len(times) > self.faults:
-                        self.time.compared(max(times))
+                    seen += await answer
+                    if seen > self.faults:
+                        self.time.compared()
                         break
             finally:
                 for task in asked:
                     task.cancel()
 
-    async def _header_time(self, name: str) -> int | None:
-        """Of the broker's newest header; None if it shows none."""
+    async def _sees_header(self, name: str) -> bool:
+        """Take note of the time of the broker's newest certified header; False if it shows none."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 connection = await self.brokers.connection(name)
-                return self.certified((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor).time
+                self.certified((await connection.ask(ReadHeader(0, 0), ShownHeader)).anchor)
         except FAILURES as error:
             self.brokers.note(name, error)
-            return None
+            return False
+        return True
 
     def post(self, batch: bytes, on_answer: Callable[[str, Answer | Exception], None]) -> str:
         """Hand a batch to the broker that comes first, without waiting: its name; empty if that is not enough or not

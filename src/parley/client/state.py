@@ -116,6 +116,7 @@ class StateReader:
         found: dict[bytes, bytes | None] = {}
         problems: dict[str, str] = {}
         declined: list[Declined] = []
+        later: Declined | None = None
         refused: Counter[str] = Counter()  # by code
         heard = 0
         for name in self._quorum.candidates():
@@ -132,14 +133,14 @@ class StateReader:
             except Declined as said:
                 declined.append(said)
                 if said.kind.passing or is_old(said.refusal, floor):
-                    continue  # it cannot answer now, or not by what the client has seen, which is no refusal
+                    later = later or said  # it cannot answer now, or not by what the client has seen
+                    continue
                 refused[said.refusal.code] += 1
                 if refused[said.refusal.code] >= self._quorum.enough_to_refuse:
                     raise said.refusal.error() from None
             except (Gone, TimeoutError, ProofError) as error:
                 problems[name] = self._quorum.brokers.note(name, error)
         # A list of too few brokers could be a liar's. Others may answer later.
-        later = next((said for said in declined if said.kind.passing), None)
         if later is not None and heard < self._quorum.enough_to_refuse:
             raise later.refusal.error()
         if not heard and declined:
