@@ -127,6 +127,10 @@ def test_rules_hide_what_they_say(network: Network) -> None:
     assert told.out == "for all\n"
     assert 'ruled 0@0: hidden from you by the rule org == "bravo"' in told.err
     assert network.run("fetch", topic, who="bravo/bob", code=0).out == "for bravo\nfor all\n"
+    assert network.run("sub", topic, "--from", "earliest", "-n", "1", code=0).out == "for all\n"
+    read = network.run("read", f"{topic}@0", code=0)
+    assert (read.out, 'hidden from you by the rule org == "bravo"' in read.err) == ("", True)
+    assert network.run("read", f"{topic}@0", "--json").json()["value"] is None
 
 
 def test_one_publication_is_read_with_its_proof(network: Network, tmp_path: Path) -> None:

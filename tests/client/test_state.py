@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN, actor, make_genesis
 from tests.client.ledger import Ledger, note
-from tests.client.stage import Stage, on_stage
+from tests.client.stage import Lie, Stage, on_stage
 
 from parley.application.application import Application
 from parley.application.keeping import RECEIPTS
@@ -174,15 +174,20 @@ async def test_brokers_that_are_behind_do_not_deny_a_topic(stage: Stage) -> None
     assert client.misbehaviour == ()
 
 
-@on_stage
-async def test_brokers_that_are_behind_do_not_deny_the_list_of_a_topic(stage: Stage) -> None:
-    behind = stage.ledger.height
+def denying_lists(behind: int) -> Lie:
+    """A broker that has come to that height, and knows of no topic there."""
 
     def lag(question: Question, answer: Answer) -> Answer:
         if isinstance(question, ListKeys):
             return Failure.of(question.id, UnknownTopic(topic="wards", judged=behind))
         return answer
 
+    return lag
+
+
+@on_stage
+async def test_brokers_that_are_behind_do_not_deny_the_list_of_a_topic(stage: Stage) -> None:
+    lag = denying_lists(stage.ledger.height)
     async with stage.client(ADMIN, first=FIRST) as client:
         await client.operate(creation("wards"))
         stage[FIRST].lie = stage[SECOND].lie = lag
@@ -192,13 +197,7 @@ async def test_brokers_that_are_behind_do_not_deny_the_list_of_a_topic(stage: St
 
 @on_stage
 async def test_one_liar_makes_no_list_while_the_others_are_behind(stage: Stage) -> None:
-    behind = stage.ledger.height
-
-    def lag(question: Question, answer: Answer) -> Answer:
-        if isinstance(question, ListKeys):
-            return Failure.of(question.id, UnknownTopic(topic="wards", judged=behind))
-        return answer
-
+    lag = denying_lists(stage.ledger.height)
     async with stage.client(ADMIN, first=FIRST) as client:
         await client.operate(creation("wards"))
         for broker in stage.brokers:
