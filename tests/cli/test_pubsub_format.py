@@ -17,12 +17,17 @@ from parley.model.names import Pairs
 
 
 def message(
-    value: bytes = b"hello", key: bytes | None = b"k1", *, empty: bool = False, level: str = "certified"
+    value: bytes = b"hello",
+    key: bytes | None = b"k1",
+    *,
+    empty: bool = False,
+    level: str = "certified",
+    publisher: str = "alpha/alice",
 ) -> Message:
     tags: Pairs = (("ward", "er"), ("level", 3), ("open", True))
     header = MessageHeader(key, tags, (("v", b"1"), ("raw", b"\xff")))
     rule = 'role == "nurse"'
-    origin = Origin("demo", 2, "alpha/alice", 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
+    origin = Origin("demo", 2, publisher, 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
     if empty:
         return Message(7, 3, b"", bytes(32), origin, MessageHeader(), Withheld(bytes(32), rule, bytes(32)))
     content = batches.Message(bytes(16), encode(header), rule, value)
@@ -150,3 +155,10 @@ def test_what_is_printed_on_a_terminal_is_shown_for_one(
     monkeypatch.setattr(sys, "stdout", _Terminal(held))
     _Printer(form, show_empty=False, json=False).print(message(b"x\x1b]0;y\x07"))
     assert b"x\\x1b]0;y\\x07\n" in held.getvalue()
+
+
+def test_a_broker_cannot_steer_a_terminal_by_the_name_of_a_publisher(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", _Terminal(held))
+    _Printer(None, show_empty=False, json=False).print(message(publisher="a\x1b[2J"))
+    assert b"a\\x1b[2J" in held.getvalue()

@@ -1,4 +1,5 @@
 import re
+import shlex
 
 import pytest
 from tests.cli.conftest import Network
@@ -34,6 +35,8 @@ def test_a_rule_that_trusts_the_word_of_all_organisations_is_warned_of(option: s
     warning = f"{option} {wide} can be true for clients of any organisation"
     assert warning in made.err
     assert f'org in ["NAME", ...] and ({wide})' in made.err
+    quoted = network.run("topic", "alter", topic, option, 'role == "o\'neil"', code=0).err
+    assert shlex.split(quoted.partition("only: ")[2])[5] == 'org in ["NAME", ...] and (role == "o\'neil")'
     altered = network.run("topic", "alter", topic, option, narrow, code=0)
     assert "organisations" not in altered.err
     assert warning in network.run("topic", "alter", topic, option, wide, code=0).err

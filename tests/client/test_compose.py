@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,7 @@ def test_every_message_has_a_salt_of_its_own() -> None:
         ({"a": 2**63}, r"Tag 'a' must be true or false, an integer from -2\*\*63 to 2\*\*63-1, or a text"),
         ({"a": 1.5}, "Tag 'a' must be"),
         ({"a": None}, "Tag 'a' must be"),
+        ({cast("str", 7): 1}, "7 cannot be the name of a tag"),
         ({"a": "x" * 257}, "Tag 'a' must be"),
         ({"a": "\udcff"}, "Tag 'a' must be .* characters that UTF-8 can write"),
         ({f"t{number}": 1 for number in range(65)}, "at most 64 tags, not 65"),
@@ -120,6 +122,16 @@ def test_a_tag_that_no_constraint_can_name_is_refused(name: str) -> None:
         parse_constraint(f"{name} == 1")
     with pytest.raises(InvalidMessage, match=f"'{name}' cannot be the name of a tag: .* choose another name"):
         made(tags={name: 1})
+
+
+def test_values_of_derived_types_are_sent_as_texts_and_integers() -> None:
+    class Word(str):
+        __slots__ = ()
+
+    class Count(int): ...
+
+    derived = made(tags={Word("a"): Word("x"), "b": Count(7), "c": True})
+    assert derived.header == made(tags={"a": "x", "b": 7, "c": True}).header
 
 
 @given(NAMES)

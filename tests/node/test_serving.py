@@ -339,6 +339,17 @@ async def test_a_long_fetch_is_answered_when_something_comes_and_not_before(
     assert len(answer.blocks) == 1
 
 
+@serving()
+async def test_a_long_fetch_is_refused_when_the_right_is_lost_and_does_not_wait_for_what_comes_later(
+    world: World, guest: Guest
+) -> None:
+    guest.send(world.fetch(5, wait=60_000))
+    assert await guest.settle() == []
+    world.desk.made.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))
+    world.desk.certify()
+    assert _code(await guest.receive()) == PermissionDenied.code
+
+
 def test_a_long_fetch_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "TICK_SECONDS", 0.01)
 

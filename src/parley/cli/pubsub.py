@@ -223,7 +223,7 @@ def _plain() -> Render:
     if not sys.stdout.isatty():
         return lambda message: message.value + b"\n"
     return lambda message: (
-        f"\x1b[2m{message.partition}@{message.offset} {message.publisher}\x1b[0m {visible(message.value)}\n"
+        f"\x1b[2m{message.partition}@{message.offset} {visible(message.publisher.encode())}\x1b[0m {visible(message.value)}\n"
     ).encode()
 
 

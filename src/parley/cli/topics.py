@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Annotated
 
 import typer
@@ -162,10 +163,11 @@ def _warn_of_wide_rules(topic: str, publish: str | None, subscribe: str | None) 
     """Warn of rules that name no organisations: each organisation grants its own clients any attribute."""
     for option, rule in (("--publish", publish), ("--subscribe", subscribe)):
         if rule and rule != "true" and required_values(rule, "org") is None:
+            wanted = f'org in ["NAME", ...] and ({rule})'
             output.note(
                 f"parley: {option} {rule} can be true for clients of any organisation, or of some that it does not name: "
                 "administrators give their own clients any attribute. To admit some organisations only: "
-                f"parley topic alter {topic} {option} 'org in [\"NAME\", ...] and ({rule})'"
+                f"parley topic alter {topic} {option} {shlex.quote(wanted)}"
             )
 
 

@@ -141,13 +141,13 @@ def checked_pairs(what: str, values: Mapping[str, Value]) -> dict[str, Value]:
                 f"{what.capitalize()} {name!r} must be true or false, an integer from -2**63 to 2**63-1, or a text of up "
                 f"to {MAX_TEXT} characters that UTF-8 can write."
             )
-    return dict(values)
+    return {str.__str__(name): _basic(value) for name, value in values.items()}
 
 
-def require_name(what: str, name: str) -> None:
+def require_name(what: str, name: object) -> None:
     """Raises `InvalidMessage` for a name that no constraint and no rule could use."""
     cannot = f"{name!r} cannot be the name of {'an' if what == 'attribute' else 'a'} {what}"
-    if not is_pair_name(name):
+    if not isinstance(name, str) or not is_pair_name(name):
         raise InvalidMessage(f"{cannot}: use up to 64 letters, digits, _ and ., not a digit or . first.")
     if is_word(name):
         raise InvalidMessage(
@@ -159,6 +159,13 @@ def _is_value(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= MAX_TEXT and not _SURROGATE.search(value)
     return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _basic(value: Value) -> Value:
+    """The value itself where its type is derived from that of texts or integers, as those of NumPy and enumerations."""
+    if isinstance(value, bool):
+        return value
+    return str.__str__(value) if isinstance(value, str) else int.__int__(value)
 
 
 def _headers(headers: Mapping[str, bytes | str]) -> tuple[tuple[str, bytes], ...]:

@@ -13,6 +13,7 @@ s/<key>      what the application writes: its state, the nodes of the state map,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 
@@ -127,6 +128,12 @@ def name(entry: bytes) -> str:
     if kind in {b"c/", b"r/", b"e/"} and len(rest) == 8:
         return f"{kind.decode()}{int.from_bytes(rest, 'big')}"
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in entry)
+
+
+def without_key(name: str) -> str:
+    """The name of an entry, but of the application only the table or index: a key tells who subscribes to what."""
+    found = re.match(r"s/(?:[ki][a-z0-9_-]*/|.)", name)
+    return name if found is None else f"{found[0]}..."
 
 
 encode = msgspec.msgpack.Encoder().encode

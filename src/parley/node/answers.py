@@ -10,7 +10,7 @@ from parley.ledger.proofs import StateEntry
 from parley.model.batches import Batch, Message, Withheld
 from parley.model.names import Position
 from parley.model.principals import Principal
-from parley.model.refusals import LimitExceeded
+from parley.model.refusals import LimitExceeded, Refused
 from parley.modules.publishing.tables import BatchPlace
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.retention.refusals import Pruned
@@ -170,7 +170,7 @@ class Listing:
 def block_name(
     view: View, caller: Caller, question: ReadHeader, charge: Callable[[int], None]
 ) -> ShownHeader:
-    """Live clients and administrators may know which block stands where: headers say nothing about clients (P22)."""
+    """Live clients and administrators may know which block stands where (P22). docs/privacy.md says what it tells of others."""
     if caller.administers is None:
         caller.principal(view).require_client()
     height = question.height or view.height
@@ -183,8 +183,15 @@ def block_name(
     )
 
 
-def has_arrived(view: View, question: Fetch) -> bool:
-    """Whether something stands at the asked-for offset now."""
+def has_news(view: View, caller: Caller, question: Fetch) -> bool:
+    """Whether something stands at the asked-for offset now, or is refused.
+
+    A reader that has lost its right is refused at once: when its answer comes must not tell what happens later.
+    """
+    try:
+        require_readable(view, caller.principal(view), question.topic, question.partition)
+    except Refused:
+        return True
     head = view.read(HEADS, question.topic, question.partition)
     return head is not None and question.offset < head.next_offset
 

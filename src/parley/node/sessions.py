@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from parley.application.admission import OpenedBatch
+from parley.ledger.proofs import Anchor
 from parley.model.refusals import (
     Busy,
     Invalid,
@@ -118,10 +119,11 @@ class _Expired(Exception):  # noqa: N818 - it names what happened to the credent
     """The client is not anymore who it was when it came."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Poll:
     question: Fetch
     until: int
+    judged: Anchor | None = None  # the header under which it was looked at last
 
 
 class Session:
@@ -415,7 +417,7 @@ class Session:
 
     async def _answer_polls(self) -> None:
         for poll in list(self._polls.values()):
-            if self._services.ticks() >= poll.until or self._has_arrived(poll.question):
+            if self._services.ticks() >= poll.until or self._has_answer(poll):
                 del self._polls[poll.question.id]
                 async with self._turn():
                     try:
@@ -423,11 +425,16 @@ class Session:
                     except Refused as refused:
                         self._refuse(poll.question.id, refused)
 
-    def _has_arrived(self, question: Fetch) -> bool:
+    def _has_answer(self, poll: _Poll) -> bool:
+        """Whether a header that came since says that there is something to answer."""
         try:
-            return answers.has_arrived(self._fresh_view(), question)
+            view = self._fresh_view()
         except Refused:  # there is nothing to show now
             return False
+        if view.anchor is poll.judged:
+            return False
+        poll.judged = view.anchor
+        return answers.has_news(view, self._caller, poll.question)
 
     def _fetched(self, question: Fetch) -> SplicedFetched:
         return answers.fetched(self._fresh_view(), self._caller, question, self._charge)

@@ -19,6 +19,7 @@ from parley.node.feed import Feed
 from parley.node.peers import Peers
 from parley.node.room import Room
 from parley.replica import evidence
+from parley.replica.ports import Found
 from parley.replica.replica import Replica
 
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
@@ -69,10 +70,7 @@ class StatusReport:
                 if index != self.config.index
             ),
             misbehaviour=self.misbehaviour(),
-            damage=tuple(
-                f"{found.entry} {found.what}{'; mended' if found.mended else ''}"[:MAX_WORDS]
-                for found in self.driver.found
-            ),
+            damage=tuple(map(_damage, self.driver.found)),
             blocks=replica.votes.blocks if isinstance(replica, Replica) else 0,
             votes=tuple(replica.votes.counts) if isinstance(replica, Replica) else (),
             failed_views=tuple(replica.failed_views) if isinstance(replica, Replica) else (),
@@ -152,3 +150,8 @@ class StatusReport:
         """Why this broker signs nothing; empty if it takes part."""
         replica = self.driver.replica
         return replica.abstaining if isinstance(replica, Replica) else ""
+
+
+def _damage(found: Found) -> str:
+    """Everybody who may connect can read it, so the keys of entries stay in the log."""
+    return f"{layout.without_key(found.entry)} {found.what}{'; mended' if found.mended else ''}"[:MAX_WORDS]
