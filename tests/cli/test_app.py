@@ -39,7 +39,7 @@ def test_every_level_explains_itself(words: list[str]) -> None:
         ([], "1 a checked property does not hold or the network refused"),
         (["pub"], "a line for each message or entry"),
         (["pub"], "goes to receipts/ in the network's folder"),
-        (["pub"], "if not said, the key decides"),
+        (["pub"], "by default the key decides"),
         (["pub"], "constraints do not see it"),
         (["sub"], "%t topic, %p partition, %o offset"),
         (["logs"], "a line for each message or entry"),

@@ -1,4 +1,4 @@
-"""An open stream: what it shows is judged anew under every certified header, and stays within credit, order and certainty."""
+"""An open stream: what it shows is judged again under every certified header, and stays within credit, order and certainty."""
 
 from __future__ import annotations
 

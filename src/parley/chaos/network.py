@@ -1,4 +1,4 @@
-"""A real network to be tormented: brokers as processes, and a proxy on every link between them and from every client."""
+"""A real network to be put under faults: brokers as processes, and a proxy on every link between them and from every client."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def verify(
     *,
     broker: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A broker of the folder; if not said, its only one."),
+        typer.Option(metavar="NAME", help="A broker of the folder; by default its only one."),
     ] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A store, for example a copy of a broker's data.")

@@ -46,7 +46,7 @@ def pub(
         typer.Option(
             min=1,
             max=10_000,
-            help="Batches of all clients that wait for their receipt; if not said, as many as keep brokers busy.",
+            help="Batches of all clients that wait for their receipt; by default as many as keep brokers busy.",
         ),
     ] = None,
     solo: Annotated[bool, typer.Option("--solo", help="One broker and no replication.")] = False,

@@ -51,7 +51,7 @@ def init(
         typer.Option(metavar="HOST:PORT", help="Where the others reach your broker; one per broker."),
     ],
     broker: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Your broker, ORG-1 if not said; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Your broker, by default ORG-1; repeatable.")
     ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where it listens, if not at its address.")
@@ -161,7 +161,7 @@ def combine(
 def node(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG", help="A broker.toml; if not said, the folder's only one."),
+        typer.Argument(metavar="CONFIG", help="A broker.toml; by default the folder's only one."),
     ] = None,
     directory: contexts.Directory = None,
     context: contexts.ContextName = None,

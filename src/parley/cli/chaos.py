@@ -55,7 +55,7 @@ def chaos(
         str,
         typer.Option(
             metavar="KINDS",
-            help=f"Which kinds, with commas between them; if not said: {', '.join(KINDS)}. One that comes only if it is "
+            help=f"Which kinds, with commas between them; by default {', '.join(KINDS)}. One that comes only if it is "
             "said: expensive. A single way of a kind: partition:ring.",
             show_default=False,
         ),
@@ -76,7 +76,7 @@ def chaos(
     ] = None,
     json: output.Json = False,
 ) -> None:
-    """Torment a network of real brokers, and check what its clients saw.
+    """Run a network of real brokers under faults, and check what its clients saw.
 
     Brokers are killed, paused, cut off, left without room on their disks, and, at most f of them at a time, made to lie,
     while clients publish, subscribe, read and administrate. Then everything heals, and every property is checked:

@@ -133,7 +133,7 @@ def _described(context: ContextFile) -> dict[str, str | None]:
 
 def _table(found: list[dict[str, str | bool | None]]) -> Table | str:
     if not found:
-        return "no context is saved; `parley up` saves one, as does `parley context add`"
+        return "no context is saved; `parley up` saves one (in another folder than .parley only with --context), as does `parley context add`"
     return output.table(
         ("", "name", "identity", "genesis"),
         (

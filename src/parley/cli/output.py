@@ -92,7 +92,7 @@ def _real_width() -> int:
 def _folded(line: str, width: int) -> str:
     parts, used = [""], 0
     for letter in line:
-        cells = 1 if letter.isascii() else 2  # terminals differ, and none takes more
+        cells = 1 if letter.isascii() else 2  # no terminal uses more than 2
         if used + cells > width:
             parts.append(_INDENT)
             used = len(_INDENT)

@@ -49,7 +49,7 @@ _NO_CONTENT: dict[str, object] = {"tags": {}, "value": None, "encoding": "utf-8"
 
 
 def _content(message: Message) -> dict[str, object]:
-    value, encoding = _text(message.value)
+    value, encoding = text_of(message.value)
     return {
         "tags": message.tags,
         "value": value,
@@ -122,7 +122,8 @@ _RENDER: dict[str, Render] = {
 }
 
 
-def _text(data: bytes) -> tuple[str, str]:
+def text_of(data: bytes) -> tuple[str, str]:
+    """Bytes as a text and its encoding: UTF-8, or Base64 if they are not UTF-8."""
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:
@@ -130,5 +131,5 @@ def _text(data: bytes) -> tuple[str, str]:
 
 
 def _inline(data: bytes) -> str | dict[str, str]:
-    text, encoding = _text(data)
+    text, encoding = text_of(data)
     return text if encoding == "utf-8" else {encoding: text}

@@ -53,7 +53,7 @@ def pub(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="Where to publish; if not said, the key decides."),
+        typer.Option("--partition", "-p", min=0, help="Where to publish; by default the key decides."),
     ] = None,
     receipt: Annotated[
         str | None,

@@ -45,7 +45,7 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callba
 def parse_tags(texts: Sequence[str], option: str = "--tag") -> dict[str, Value]:
     """`name=value`: integers, true and false get their type, anything in double quotes stays a text.
 
-    Ends the command at what no tag, or no attribute, can be.
+    Raises `BadParameter` for a name or value that no tag, or no attribute, can have.
     """
     found: dict[str, Value] = {}
     for text in texts:
@@ -165,7 +165,10 @@ def _shortened(digits: str) -> str:
 
 
 def _integer(text: str, lowest: int, highest: int) -> int | None:
-    """The integer that decimal digits say, or None if it is not within these limits. Python refuses to read very many."""
+    """The integer that decimal digits say, or None if it is not within these limits.
+
+    Python refuses to read very many digits, so long texts are not tried.
+    """
     digits = text.lstrip("+-0") or "0"
     if len(digits) > DIGITS:
         return None

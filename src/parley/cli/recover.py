@@ -20,7 +20,7 @@ BrokerName = Annotated[
     str | None,
     typer.Argument(
         metavar="BROKER",
-        help="Its name in the folder, or its broker.toml; if not said, the folder's only one.",
+        help="Its name in the folder, or its broker.toml; by default the folder's only one.",
     ),
 ]
 

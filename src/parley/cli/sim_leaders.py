@@ -41,7 +41,7 @@ def leaders(
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=16, help="Processes; one per core if not said.")
+        int | None, typer.Option(min=1, max=16, help="Processes; by default one per core.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result into this PNG file.")] = None,
     json: Json = False,

@@ -88,7 +88,7 @@ def twins(
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Only every N-th scenario, from the I-th: 0/4, 1/4, 2/4, 3/4.")
     ] = "0/1",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not said.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
     mutant: Annotated[
         str | None, typer.Option(help="Break a rule on purpose and see that it is caught.")
     ] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from msgspec import Struct
 from parley.applications import application_of
 from parley.cli import output
 from parley.cli.contexts import ContextName, find_trust_root
+from parley.cli.pubsub_format import text_of
 from parley.cli.pubsub_values import require_stdin
 from parley.client.contexts import read_genesis
 from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof, kind_of
@@ -296,10 +296,7 @@ def _cut(line: str, limit: int = MAX_LINE) -> str:
 
 def _content_of(message: Message) -> Content:
     header = decode_message_header(message.header)
-    try:
-        value, encoding = message.payload.decode(), "utf-8"
-    except UnicodeDecodeError:
-        value, encoding = base64.b64encode(message.payload).decode(), "base64"
+    value, encoding = text_of(message.payload)
     return Content(value, encoding, dict(header.tags), message.rule, header.key, list(header.headers))
 
 

@@ -9,7 +9,7 @@ CLOCK_TOLERANCE = 2_000  # ms by which clocks may differ: brokers allow each oth
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Who of `brokers` has answered and who was asked in vain; `needed` of them have to take part to order anything.
+    """Which of `brokers` have answered and which were asked in vain; `needed` of them have to take part to order anything.
 
     `header_age` is in ms, of the newest certified header that was shown; None: none was. `clock_ahead` is by how many ms
     this machine's clock is ahead of those of f+1 brokers. It is negative if the clock is behind them, or behind a

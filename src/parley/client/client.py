@@ -329,7 +329,7 @@ class Client(
     # -- staging: for jobs that publish all of a stage, once, or nothing (P23) -----------------------------------------
 
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """How many a topic has, as of not long ago, or as of now. They only grow, unless the topic is made again."""
+        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
         return await self._records.partitions(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:

@@ -97,7 +97,7 @@ class ClientClosed(ParleyError):  # noqa: N818 - it names the condition
 
 
 class InvalidMessage(ParleyError, ValueError):  # noqa: N818 - it names the condition
-    """A message that no broker would take, or a client's attribute: a tag, a key or a header is outside its limits."""
+    """A message or attribute that is not sent: a part is outside its limits, or no expression could name it."""
 
 
 class Redacted(ParleyError):  # noqa: N818 - it names the condition

@@ -120,7 +120,7 @@ class Feed:
         if suspect is not None:
             self._subject.quorum.brokers.distrust(suspect, lie)
             self._failed[suspect] = lie
-        self.floor = max(self.floor, self._subject.quorum.height)  # what ended before has begun again
+        self.floor = max(self.floor, self._subject.quorum.height)  # only a newer header may end it now
         self._over = None
 
     async def close(self) -> None:
@@ -253,7 +253,7 @@ class Feed:
         self._round += 1
         self._failed.clear()
         self._stale.clear()  # no broker was any better
-        self._denials.clear()  # what was so in one round need not be so in the next
+        self._denials.clear()  # refusals count within one round only
         await asyncio.sleep(pause(self._round))
 
     def _require_time(self) -> None:

@@ -254,7 +254,7 @@ class Subscription:
             self._reading.crossed()
             raise
         except UnknownPartition:
-            # The topic was made again with fewer partitions: what is gone is told before more is read.
+            # The topic was made again with fewer partitions: report what is gone before reading on.
             starts = await self._subscribe()
             if not self._reading.changes(starts):
                 raise

@@ -259,7 +259,7 @@ class Order:
             return self._lapsed(view, entries[own])
         found = {self._head(view, entries, place) for place in self._places.values()}
         self.floor = max(self.floor, view.height)
-        if view.height < self.floor:  # what it shows was so once
+        if view.height < self.floor:  # an earlier state than one seen before
             found.add(Completeness.BEHIND)
         worst_first = (Completeness.MISSING, Completeness.BEHIND, Completeness.ENDED)
         return next((one for one in worst_first if one in found), Completeness.COMPLETE)

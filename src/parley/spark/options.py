@@ -157,7 +157,7 @@ class ReadOptions:
 class WriteOptions:
     """`topic` is where all rows go. `run` names a job's one run, so that its repetition is not a second one.
 
-    `keep_first`: a repetition that differs from what was committed is done all the same, and what was committed stands.
+    `keep_first`: a repetition that differs from what was committed is accepted, its rows are dropped, and what was committed stands.
     """
 
     network: Network

@@ -280,7 +280,7 @@ class _Commit:
             )
         if record.stage > self._stage:
             # Spark repeats its last batch and none before it. A query that is further back has planned other rows under this
-            # number, which would be lost without a word.
+            # number, which would be lost without an error.
             raise StageFailed(
                 f"Another run of this query has committed up to batch {record.stage - 1}, while this one is at batch "
                 f"{self._stage - 1} of {self.topic}. Two queries must not share a checkpoint: stop one of them. If the "

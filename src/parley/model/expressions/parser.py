@@ -29,7 +29,7 @@ def _measure(text: str) -> None:
         size = len(head.encode())
     except UnicodeEncodeError as error:
         raise ExpressionError(
-            error.start, "expected text in UTF-8, found a byte that is none, or half of a surrogate pair"
+            error.start, "expected text in UTF-8, found a byte that is not UTF-8, or half of a surrogate pair"
         ) from None
     if size > MAX_TEXT:
         fitting = len(head.encode()[:MAX_TEXT].decode(errors="ignore"))

@@ -61,7 +61,7 @@ def authorise(
 
 
 def rule_of(topic: TopicRecord, action: Action) -> str | None:
-    """The rule of the topic for this, empty if all live clients may; None: it is no matter of rules."""
+    """The rule of the topic for this, empty if all live clients may; None: no rule decides it."""
     match action:
         case Action.PUBLISH:
             return topic.publish
