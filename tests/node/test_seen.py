@@ -205,6 +205,8 @@ def test_a_stranger_is_told_nothing(world: World) -> None:
         world.page(stranger, f"{OURS}/open")
     with pytest.raises(UnknownClient):
         block_name(world.view, world.broker.caller(stranger), ReadHeader(1, 1), lambda _: None)
+    newest = block_name(world.view, world.broker.caller(stranger), ReadHeader(1, 0), lambda _: None)
+    assert (newest.anchor, newest.block) == (world.view.anchor, None), "it tells what time it is, and no more"
     assert world.why_hidden(stranger, HEADS.key(f"{OURS}/open", 0)) is not None
 
 
