@@ -159,6 +159,24 @@ async def test_the_source_of_a_stage_tells_nobody_what_its_rows_are(stage: Stage
 
 
 @on_stage
+async def test_each_stage_of_a_writer_has_a_secret_key_for_its_rows_that_a_restart_does_not_change(
+    stage: Stage,
+) -> None:
+    alice, writer, another = stage.registered("alice"), b"w" * 16, b"v" * 16
+    async with stage.client(alice) as client, stage.client(stage.registered("bob")) as bob:
+        key = client.stage_row_key(writer, 1)
+        others = [
+            bob.stage_row_key(writer, 1),
+            client.stage_row_key(writer, 2),
+            client.stage_row_key(another, 1),
+        ]
+        assert len({key, *others}) == 4
+        assert {len(one) for one in (key, *others)} == {32}
+    async with stage.client(alice) as restarted:
+        assert restarted.stage_row_key(writer, 1) == key
+
+
+@on_stage
 async def test_a_lost_connection_leads_to_another_broker_with_the_same_bytes(stage: Stage) -> None:
     def die(question: Question, answer: Answer) -> Answer | None:
         if isinstance(question, Submit):

@@ -30,6 +30,7 @@ from tests.node.network import LocalNetwork
 from tests.spark.sinks import add_partitions, create_topic, held, options, rows, texts, topic_options
 
 from parley.client.compose import partition_of
+from parley.client.errors import LimitExceeded
 from parley.model.batches import decode_message_header
 from parley.modules.staging.tables import STAGES
 from parley.net.messages import Answer, Prove, Question
@@ -55,7 +56,7 @@ from parley.spark.sink import (
     stage_of,
     stream_writer,
 )
-from parley.spark.writing import TaskMessage, TopicPart, write_rows
+from parley.spark.writing import TaskMessage, TopicPart, limit_text, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -399,6 +400,35 @@ def test_rows_that_go_to_other_topics_when_they_are_repeated_are_neither_lost_no
     assert (texts(network, one), texts(network, two)) == (["a"], [])
 
 
+@pytest.mark.parametrize("staged_first", [False, True])
+def test_rows_that_are_dropped_because_the_first_ones_are_kept_are_told_of_in_the_log(
+    network: LocalNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, staged_first: bool
+) -> None:
+    """Also if the plan is equal: the row that was to go to the first topic now is lost, the other is there twice."""
+    one = create_topic(network, f"sink/kept-one-{staged_first}")
+    two = create_topic(network, f"sink/kept-two-{staged_first}")
+    folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
+    chosen = write_options(options(network, checkpointLocation=folder, onRepeat="keepFirst"))
+    early = attempt(chosen, run, 0, "a", "b", topic=[two, one])
+    first = attempt(chosen, run, 0, "a", "b", topic=[one, two])
+    with caplog.at_level("WARNING", logger="parley.spark"):
+        StreamWriter(chosen).commit(
+            [TaskMessage(0, run, first.parts[:1])], 0
+        )  # and then the driver was killed
+        assert caplog.text == ""
+        again = early if staged_first else attempt(chosen, run, 0, "a", "b", topic=[two, one])
+        StreamWriter(chosen).commit([again], 0)
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 1
+        assert f"keepFirst drops rows. Batch 0 of this query was committed for {one} and" in told[0]
+        assert "set the option" not in told[0]
+        StreamWriter(chosen).commit(
+            [attempt(chosen, run, 0, "a", topic=[one])], 0
+        )  # the same rows: no reason to warn
+        assert len(caplog.records) == 1
+    assert (texts(network, one), texts(network, two)) == (["a"], ["a"])
+
+
 def test_a_row_that_was_a_letter_at_first_is_not_lost(network: LocalNetwork, tmp_path: Path) -> None:
     topic, letters = create_topic(network, "sink/drawn"), create_topic(network, "sink/written-off")
     folder, run = checkpoint(tmp_path / "mine", "id", "offsets 0"), query_run("id")
@@ -524,13 +554,13 @@ async def test_a_broker_that_is_a_little_behind_makes_no_error_of_a_repetition(s
         assert next(behind, None) is None
 
 
-def row_sum(*batches: pa.RecordBatch, rule: str = "") -> bytes:
+def row_sum(*batches: pa.RecordBatch, rule: str = "", key: bytes = b"k" * 32) -> bytes:
     """Of the rows of some tasks."""
     sums = []
     for batch in batches:
         sums.append(RowSum())
         for row in made(*Rows("notes", rule).of(batch)):
-            sums[-1].add(row)
+            sums[-1].add(row, key)
     return rows_digest(sums)
 
 
@@ -564,6 +594,34 @@ def test_the_digest_of_rows_depends_on_all_that_is_published_and_not_on_order_ta
         row_sum(rows("x", "y", **tagged), rule='role == "nurse"'),
     ]
     assert len(set(different)) == len(different)
+
+
+def test_equal_rows_have_another_digest_under_another_key() -> None:
+    """A sum of hashes that everybody can compute can be forged: many rows are found that have the sum of others."""
+    mine, other = b"k" * 32, b"l" * 32
+    assert row_sum(rows("x", "y"), key=mine) != row_sum(rows("x", "y"), key=other)
+    alone, without = (
+        [int.from_bytes(row_sum(one, key=key)[8:], "big") for key in (mine, other)]
+        for one in (rows("x"), rows())
+    )
+    assert alone[0] != alone[1]
+    assert without == [0, 0]  # the key is in the hash of each row, not added to their sum
+
+
+def test_tasks_count_rows_under_the_key_of_their_stage_and_do_not_tell_it(network: LocalNetwork) -> None:
+    topic = create_topic(network, "sink/keyed")
+    chosen = topic_options(network, topic)
+    client = gateway(chosen.network).client
+    writer = client.writer(topic, "q")
+    sums = set()
+    for batch in (0, 1):
+        message, again = attempt(chosen, "q", batch, "a", "b"), attempt(chosen, "q", batch, "b", "a")
+        key = client.stage_row_key(writer, stage_of(batch))
+        digests = {rows_digest(part.rows for part in one.parts) for one in (message, again)}
+        assert digests == {row_sum(rows("a", "b"), key=key)}
+        assert key not in dumps(message)  # type: ignore[no-untyped-call]
+        sums |= digests
+    assert len(sums) == 2
 
 
 def test_a_plan_is_read_from_local_folders_only(tmp_path: Path) -> None:
@@ -734,6 +792,36 @@ def test_a_stage_that_has_expired_says_what_to_do(network: LocalNetwork) -> None
         StreamWriter(chosen).commit([message], 0)
     StreamWriter(chosen).commit([attempt(topic_options(network, topic), "q", 0, "in time")], 0)
     assert texts(network, topic) == ["in time"]
+
+
+@on_stage
+async def test_a_commit_of_too_many_batches_is_told_to_have_larger_ones(stage: Stage) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        many = TopicPart("notes", client.writer("notes", "query"), 1, (b"d" * 32,) * 16_385, RowSum())
+        with pytest.raises(
+            StageFailed, match=r"takes 16384 batches, and 16385 were.*more rows: options batchSize"
+        ):
+            await _Commit(client, WriteOptions(Network(), "notes"), [many], None).commit()
+
+
+def test_a_limit_of_what_is_staged_is_told_with_what_helps() -> None:
+    """The batch is planned, so fewer offsets for later ones do not help it."""
+    chosen = write_options({**NETWORK, "topic": "notes", "stageBlocks": "70"})
+    full = LimitExceeded("staged_of_network", limit=9)
+    told = limit_text(full, "notes", chosen)
+    assert full.detail in told
+    assert "Nothing of this stage was published to notes" in told
+    assert "stageBlocks heights at the latest (70 in this attempt): run the query again then" in told
+    assert "maxOffsetsPerTrigger applies to batches that are not planned yet" in told
+    assert "batchSize" not in told
+
+
+def test_a_batch_that_is_refused_for_itself_is_told_to_be_made_smaller() -> None:
+    costly = LimitExceeded("comparisons", limit=9)
+    told = limit_text(costly, "notes", write_options({**NETWORK, "topic": "notes", "batchSize": "12"}))
+    assert costly.detail in told
+    assert "the option batchSize is 12 now" in told
+    assert "maxOffsetsPerTrigger" not in told
 
 
 # -- with Spark ----------------------------------------------------------------------------------------------------------

@@ -361,6 +361,10 @@ class Client(
         """What this stage was made of, for its commit. `plan` names the input it takes, `rows` all that it publishes."""
         return self._staging.source(writer, stage, plan=plan, rows=rows)
 
+    def stage_row_key(self, writer: bytes, stage: int) -> bytes:
+        """A secret that belongs into the hash of each row if `rows` of a source are a sum of hashes: else it can be forged."""
+        return self._staging.row_key(writer, stage)
+
     async def commit_stage(
         self, topic: str, writer: bytes, stage: int, digests: Sequence[bytes], source: Source = UNNAMED
     ) -> int:

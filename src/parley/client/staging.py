@@ -61,12 +61,24 @@ class Staging:
         The same holds for these hashes, as rows may be few and short: a secret of this client, the writer and the stage
         go into them.
         """
-        secret = self._author.key.sign(digest("stage/secret", self._author.chain))
+        secret = self._secret()
         place = writer + stage.to_bytes(8, "big")
         return Source(
             None if plan is None else digest("stage/plan", secret, place, plan),
             None if rows is None else digest("stage/rows", secret, place, rows),
         )
+
+    def row_key(self, writer: bytes, stage: int) -> bytes:
+        """A secret key of this client for hashes of single rows of this stage, which are added up to one of all rows.
+
+        A sum of hashes that everybody can compute does not tell rows apart: for many rows of somebody's choice, lattice
+        reduction finds others with the same sum. With this key, nobody else can compute one of the hashes.
+        """
+        return digest("stage/row-key", self._secret(), writer, stage.to_bytes(8, "big"))
+
+    def _secret(self) -> bytes:
+        """What only the key of this client can compute, and always to the same value. It never leaves the process."""
+        return self._author.key.sign(digest("stage/secret", self._author.chain))
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""

@@ -56,16 +56,24 @@ def _local(checkpoint: str) -> Path | None:
 
 @dataclass(slots=True)
 class RowSum:
-    """A digest of rows in any order, which tasks can add up. Its hashes are summed: with XOR, equal rows would cancel."""
+    """A digest of rows in any order, which tasks can add up: the number of rows, and the sum of their hashes.
+
+    With XOR instead of a sum, equal rows would cancel. Each hash contains a secret key: if others could compute the hashes,
+    they could look for rows with the sum of other rows, which lattice reduction finds. Who has the identity
+    of the publisher has the key, too. The sum travels from the tasks to the driver, and the key does not.
+    """
 
     count: int = 0
     total: int = 0
 
-    def add(self, row: Publication) -> None:
-        """What is published of a row, without the salt, which is drawn at every attempt, and the partition of its key."""
+    def add(self, row: Publication, key: bytes) -> None:
+        """Count what is published of a row, without the salt, which is drawn at every attempt, and the partition of its key.
+
+        `key` is `Client.stage_row_key` of the stage.
+        """
         message = row.message
         place = b"" if row.partition is None else str(row.partition).encode()
-        hashed = digest("stage/row", place, message.header, message.rule.encode(), message.payload)
+        hashed = digest("stage/row", key, place, message.header, message.rule.encode(), message.payload)
         self.count += 1
         self.total = (self.total + int.from_bytes(hashed, "big")) % _MODULUS
 

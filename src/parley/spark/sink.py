@@ -232,8 +232,10 @@ class _Commit:
         if len(self._digests) > MAX_STAGED_BATCHES:
             raise StageFailed(
                 f"One commit takes {MAX_STAGED_BATCHES} batches, and {len(self._digests)} were staged for {self.topic}. "
-                f"Nothing was published to it. Give a stream a lower maxOffsetsPerTrigger, or batches of more rows: options "
-                f"batchSize, batchBytes."
+                f"Nothing was published to it. Run the query again with batches of more rows: options batchSize and "
+                f"batchBytes. What this attempt staged takes room until it expires after {self._options.stage_blocks} heights "
+                f"(option stageBlocks). maxOffsetsPerTrigger applies to batches that are not planned yet; it does not change "
+                f"the one that is repeated."
             )
         try:
             await self._client.commit_stage(
@@ -267,7 +269,10 @@ class _Commit:
 
         If an earlier attempt committed it, its rows stand, and those of this attempt are dropped.
         """
-        record = await self._record()
+        self._require_same_source(self._require_last(await self._record()))
+
+    def _require_last(self, record: StageRecord | None) -> StageRecord:
+        """The record of the writer, if this stage is the last one that it committed. Raises `StageFailed`."""
         if record is None or record.stage < self._stage:
             raise StageFailed(
                 f"The network says that stage {self._stage} of {self.topic} is over, and that it was never committed. Nothing "
@@ -286,22 +291,30 @@ class _Commit:
                 f"{self._stage - 1} of {self.topic}. Two queries must not share a checkpoint: stop one of them. If the "
                 f"checkpoint was restored from an older copy, begin with a new one."
             )
+        return record
+
+    def _require_same_source(self, record: StageRecord) -> None:
+        """Raises `StageFailed` if this stage was committed with something else. With keepFirst, the log warns instead."""
         said = (self._source, digests_hash(self._digests))
         if not is_repetition(said, (record.source, record.digests)):
-            if not self._options.keep_first:
-                raise StageFailed(f"{self._difference(record)} {self._advice(record)}")
-            log.warning("onRepeat=keepFirst drops rows. %s", self._difference(record))
-        if self._options.keep_first:
-            return
-        # The first attempt may have been killed before it committed its other topics. If a row goes to another topic now
-        # than it went then, it is lost or published twice.
-        if self._has_several_topics() and record.source.rows not in {None, self._source.rows}:
-            raise StageFailed(
+            difference, advice = self._difference(record), self._advice(record)
+        elif self._has_several_topics() and record.source.rows not in {None, self._source.rows}:
+            # The first attempt may have been killed before it committed its other topics. If a row goes to another topic
+            # now than it went then, it is lost or published twice.
+            difference = (
                 f"Batch {self._stage - 1} of this query was committed for {self.topic} and is repeated with other rows. Its "
                 f"rows may go to several topics, and the first attempt may not have committed all of them, so rows could be "
-                f"lost or published twice. Nothing more of the batch is published. To publish what the other topics get now, "
-                f"set the option onRepeat=keepFirst."
+                f"lost or published twice."
             )
+            advice = (
+                "Nothing more of the batch is published. To publish what the other topics get now, set the option "
+                "onRepeat=keepFirst."
+            )
+        else:
+            return
+        if not self._options.keep_first:
+            raise StageFailed(f"{difference} {advice}")
+        log.warning("onRepeat=keepFirst drops rows. %s", difference)
 
     def _has_several_topics(self) -> bool:
         return self._options.topic is None or self._options.dead_letters is not None

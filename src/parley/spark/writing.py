@@ -23,6 +23,7 @@ from parley.spark.repeating import RowSum
 from parley.spark.rows import Faulty, Publication, Rows
 
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
+_ROOM = "staged_"  # how the reasons of `LimitExceeded` begin if too much is staged and not committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class _Task:
         if self._options.dead_letters is not None:
             self._add(row.letter(self._options.dead_letters))
         elif known is not None and known.over:
-            known.rows.add(row.letter(row.topic))  # the attempt that stands had no such row
+            known.count(row.letter(row.topic))  # the attempt that stands had no such row
         else:
             raise row.error()
 
@@ -138,6 +139,7 @@ class _Topic:
         self._open: dict[int, _Open] = {}
         self._turn = int.from_bytes(os.urandom(2), "big")
         self.rows = RowSum()
+        self._row_key = client.stage_row_key(self._writer, stage)
         self._by_key = False
         record = network.run(client.stage_record(topic, self._writer))
         self.over = record is not None and record.stage >= stage
@@ -152,7 +154,7 @@ class _Topic:
 
     def add(self, row: Publication) -> int:
         """By how many bytes there is more to be sent."""
-        self.rows.add(row)
+        self.count(row)
         if self.over:
             return 0
         partition = self._partition(row)
@@ -169,6 +171,10 @@ class _Topic:
         if len(batch.messages) >= self._options.batch_size:
             sent += self._send(partition)
         return row.size - sent
+
+    def count(self, row: Publication) -> None:
+        """Put a row into the digest by which a repetition is known, without staging it."""
+        self.rows.add(row, self._row_key)
 
     def flush(self) -> int:
         """Send all that is open: nothing is left of it."""
@@ -210,7 +216,7 @@ class _Topic:
     def _run(self, work: Awaitable[T]) -> T | None:
         """None if another attempt of this batch was committed meanwhile."""
         try:
-            return self._network.run(_told(work))
+            return self._network.run(_told(work, self._topic, self._options))
         except _Over:
             self.over = True
             return None
@@ -220,13 +226,26 @@ class _Over(Exception):  # noqa: N818 - it names the condition, and never leaves
     pass
 
 
-async def _told(work: Awaitable[T]) -> T:
+async def _told(work: Awaitable[T], topic: str, options: WriteOptions) -> T:
     try:
         return await work
     except StageOver:
         raise _Over from None
     except LimitExceeded as error:
-        raise StageFailed(
-            f"The network takes no more that is not committed: {error.detail}. Nothing of this stage was published. Give a "
-            f"stream a lower maxOffsetsPerTrigger, and write a large table in parts."
-        ) from None
+        raise StageFailed(limit_text(error, topic, options)) from None
+
+
+def limit_text(error: LimitExceeded, topic: str, options: WriteOptions) -> str:
+    """What to do if the network refuses a batch because of a limit: of all that is staged, or of a single batch."""
+    nothing = f"Nothing of this stage was published to {topic}."
+    if not error.reason.startswith(_ROOM):
+        return (
+            f"The network refuses a batch: {error.detail}. {nothing} Run the query again with smaller batches: the option "
+            f"batchSize is {options.batch_size} now."
+        )
+    return (
+        f"The network takes no more that is not committed: {error.detail}. {nothing} What earlier attempts staged is "
+        f"gone after stageBlocks heights at the latest ({options.stage_blocks} in this attempt): run the query again then. A "
+        f"lower stageBlocks makes this time shorter for later attempts. maxOffsetsPerTrigger applies to batches that are not "
+        f"planned yet; it does not change the one that is repeated. Write a large table in parts."
+    )
