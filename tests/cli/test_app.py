@@ -16,6 +16,7 @@ from parley.applications import ApplicationError
 from parley.cli import app as cli
 from parley.cli import output
 from parley.cli.output import ExitCode
+from parley.client.errors import ContextError
 
 runner = CliRunner()
 
@@ -202,3 +203,33 @@ def test_progress_shows_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class Full(io.StringIO):
+    """A disk without room."""
+
+    def write(self, _: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_an_error_that_cannot_be_written_keeps_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "app", raiser(ContextError("no context is chosen")))
+    monkeypatch.setattr(sys, "stderr", Full())
+    with pytest.raises(SystemExit) as ended:
+        cli.run_command()
+    assert ended.value.code == ExitCode.WRONG_USE
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_result_that_nothing_takes_is_no_success(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        output.emit({}, "valid", as_json=as_json)
+
+
+def test_a_terminal_without_columns_shows_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "0")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    output.emit({}, lambda: output.folded("valid"), as_json=False)
+    assert "valid" in terminal.getvalue()

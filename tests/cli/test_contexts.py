@@ -227,6 +227,22 @@ def test_up_does_not_take_a_context_from_another_network(
     assert contexts.find(None, "mine").directory == Path(".parley").absolute()
 
 
+def test_up_does_not_change_whom_verify_trusts(
+    networks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of the network may have come with a proof that is to be checked."""
+    save("hospital", networks / "one")
+    contexts.set_current("hospital")
+    shutil.copytree(networks / "two", ".parley")
+    assert local._save_context(Path(".parley"), None) == "local"
+    assert current_context() == "hospital"
+    assert "your current context stays hospital" in capsys.readouterr().err
+    assert contexts.find(None, "local").directory == Path(".parley").absolute()
+    contexts.remove("hospital")
+    assert local._save_context(Path(".parley"), None) == "local"
+    assert current_context() == "local"
+
+
 def test_up_takes_over_a_context_whose_network_is_gone(
     networks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,6 +291,18 @@ def _entry(topic: str) -> tuple[Ledger, bytes]:
     return ledger, encode_proof(EntryProof.of(TOPICS, entry, ledger.anchor()))
 
 
+def test_a_name_that_liars_certify_cannot_imitate_other_lines() -> None:
+    lines = _read_out(
+        *_published(note("hello"), forged={"client": "x\nFingerprint of the chain: 00" + "y" * 9_999})
+    )
+    assert sum(line.startswith("Fingerprint of the chain") for line in lines) == 1
+    assert lines[0].startswith("Valid: x\\nFingerprint")
+    assert len(lines[0]) < 1_000
+    assert _read_out(*_published(note("hello"), forged={"client": ""}))[0].startswith(
+        "Valid: a key without a name published message 2 of topic demo, partition 0."
+    )
+
+
 def test_neither_place_nor_size_of_history_and_receipts_can_be_altered() -> None:
     """Merkle paths do not bind them: many other pairs lead to the same roots."""
     ledger, data = _published(note("hello"), others=14)

@@ -21,7 +21,9 @@ from parley.client.contexts import Context
 from parley.client.errors import ContextError, Malformed, TopicExists, UnknownTopic
 from parley.client.messages import OperationReceipt
 from parley.client.proofs import EntryProof, OperationProof, decode_proof, encode_proof
-from parley.ledger.proofs import ProofError, Trust
+from parley.ledger import state_map
+from parley.ledger.proofs import ProofError, StateEntry, Trust
+from parley.ledger.state_map import StateProof
 from parley.model.batches import leaves_of
 from parley.model.receipts import Done
 from parley.modules.publishing.proof import MAX_PROOF, PublicationProof, check_publication
@@ -30,7 +32,7 @@ from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
 from parley.modules.topics.operations import CreateTopic, Policy
-from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
+from parley.modules.topics.tables import GROWING, HEADS, TOPICS, TopicRecord
 from parley.net.messages import MAX_KEYS, Answer, Failure, Listed, ListKeys, Prove, Proven, Question
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -383,6 +385,22 @@ def test_an_entry_of_no_table_proves_nothing(ledger: Ledger) -> None:
     proof = replace(entry_proof(ledger), entry=ledger.entry(b"topic/cut"), found=False)
     with pytest.raises(ProofError, match="cannot be read"):
         proof.check(ledger.trust, DATA_SHARD)
+
+
+def test_a_count_of_another_length_proves_nothing(ledger: Ledger) -> None:
+    """Only liars certify one; a number of thousands of digits could not be shown either."""
+
+    def counted(value: bytes) -> EntryProof:
+        """In a state with this entry alone."""
+        key = GROWING.key("hospital-a", "notes")
+        header = replace(ledger.anchor().header, state_root=state_map.update({}, {key: value})[0])
+        entry = StateEntry(key, value, StateProof((), None))
+        return EntryProof.of(GROWING, entry, ledger.certify(header))
+
+    assert counted(bytes([0] * 7 + [3])).check(ledger.trust, DATA_SHARD) == 3
+    for size in (0, 7, 9, 2_000):
+        with pytest.raises(ProofError, match="cannot be read: it is not as long"):
+            counted(b"\x01" * size).check(ledger.trust, DATA_SHARD)
 
 
 def test_that_an_index_is_not_in_the_state_proves_nothing(ledger: Ledger) -> None:

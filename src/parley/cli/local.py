@@ -14,7 +14,13 @@ import typer
 from parley.cli import contexts, local_one, local_setup, output
 from parley.cli.local_folder import locked, require_node_extra, require_own
 from parley.cli.network import observing, run, states
-from parley.client.contexts import context_names, context_path, read_context, read_genesis
+from parley.client.contexts import (
+    context_names,
+    context_path,
+    current_context,
+    read_context,
+    read_genesis,
+)
 from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
@@ -234,7 +240,11 @@ def _save_context(home: Path, asked: str | None) -> str | None:
                 return None
             output.note(f"your context {name} named {other}, which is gone; it now names {home}")
     contexts.save(name, file.genesis, file.identity, file.admin, file.brokers)
-    contexts.set_current(name)
+    current = current_context()
+    if current in {None, name} or not context_path(str(current)).exists():
+        contexts.set_current(name)
+    else:  # `parley verify` trusts the current context, and the folder may have come from somebody else
+        output.note(f"your current context stays {current}; `parley context use {name}` chooses this network")
     return name
 
 
@@ -248,7 +258,8 @@ def _wipe(home: Path) -> None:
 
 
 def _greeting(home: Path, genesis: Genesis, started: int, name: str | None, topic: str | None) -> str:
-    here = "" if name is not None else f" --dir {home}"
+    is_found = home.resolve() == contexts.DEFAULT_DIRECTORY.resolve() or name == current_context()
+    here = "" if name is not None and is_found else f" --dir {home}"
     running = "started" if started else "running already"
     hints = (f"sub {topic}{here} --from earliest", f"pub {topic}{here} hello")
     if topic is None:

@@ -1,9 +1,10 @@
 """What every command shares: exit codes, the result on stdout for people or scripts, all else on stderr."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Annotated, NoReturn, Protocol
 
@@ -18,6 +19,7 @@ from rich.table import Table
 from parley.model.text import unsteering, unsteering_json
 
 _INDENT = "    "
+USUAL_WIDTH = 80  # of a terminal that does not tell
 PIPE_WIDTH = 120  # of tables that nobody looks at in a terminal
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
@@ -54,6 +56,8 @@ def emit(
 
     `result` is a mapping, dataclass or msgspec struct. `text` may be a function: it is called only if shown.
     """
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     if as_json:
         sys.stdout.write(json_line(result).decode())
         sys.stdout.flush()
@@ -120,8 +124,9 @@ def table(
 
 
 def note(message: str) -> None:
-    """Tell a person something that is not part of the result."""
-    stderr().print(message)
+    """Tell a person something that is not part of the result. If nothing takes it, the command ends as it would have."""
+    with suppress(OSError):
+        stderr().print(message)
 
 
 def fail(message: str, code: ExitCode = ExitCode.DOES_NOT_HOLD) -> NoReturn:
@@ -190,6 +195,8 @@ class _Console(Console):
 
 def _console(*, to_stderr: bool) -> Console:
     console = _Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    if console.width < 1:  # COLUMNS=0: it would show nothing
+        console.width = USUAL_WIDTH
     if not console.is_terminal:
         console.soft_wrap = True
         console.width = max(console.width, PIPE_WIDTH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -191,9 +192,11 @@ def _read(file: str) -> bytes:
     """At most one byte more than a proof may have: the decoder then says that it is too long."""
     if file == "-":
         require_stdin("FILE")
-        return sys.stdin.buffer.read(MAX_PROOF + 1)
-    with Path(file).open("rb") as stream:
-        return stream.read(MAX_PROOF + 1)
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            return stream.read(MAX_PROOF + 1)
+    except OSError as error:
+        output.fail(f"{file}: {error.strerror}", output.ExitCode.WRONG_USE)
 
 
 def _on_screen(verdict: Verdict, proof: Proof | None, source: str) -> str:
@@ -229,15 +232,16 @@ def _said(proof: Proof) -> list[str]:
         case PublicationProof():
             last = proof.offset + proof.count - 1
             what = f"message {proof.offset}" if proof.count == 1 else f"messages {proof.offset} to {last}"
+            who, topic = _line(proof.publisher) or "a key without a name", _line(proof.topic)
             return [
-                f"Valid: {proof.publisher} published {what} of topic {proof.topic}, partition {proof.partition}.",
+                f"Valid: {who} published {what} of topic {topic}, partition {proof.partition}.",
                 f"It stands in block {proof.height} of {moment}, signed by its publisher.",
             ]
         case OperationProof():
             # A key that is no client's is an administrator's or a stranger's: the receipt does not say which.
-            who = proof.client or f"key {proof.batch.publisher.hex()[:16]}"
+            who = _line(proof.client) or f"key {proof.batch.publisher.hex()[:16]}"
             said = [
-                f"Valid: {who} asked for {proof.operation}, and the outcome was {proof.code}.",
+                f"Valid: {who} asked for {_line(proof.operation)}, and the outcome was {_line(proof.code)}.",
                 f"It stands in block {proof.height} of {moment}, signed by the key that asked for it.",
             ]
             if proof.code == DUPLICATE or not is_final(proof.code):
@@ -287,6 +291,11 @@ def _held(verdict: Verdict) -> list[str]:
 
 def _short(text: str) -> str:
     return _cut(_one_line(text.rstrip("\n")[: MAX_HELD + 1]), MAX_HELD)
+
+
+def _line(text: str) -> str:
+    """Text of others on one line, and no more of it than fits."""
+    return _cut(_one_line(text[: MAX_LINE + 1]))
 
 
 def _cut(line: str, limit: int = MAX_LINE) -> str:

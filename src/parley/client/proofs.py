@@ -139,6 +139,8 @@ class EntryProof(
             record: object = None if value is None else table.decode(value)
         except (*DECODE_ERRORS, ValueError) as error:
             raise ProofError(f"the entry cannot be read: {error}") from None
+        if value is not None and not table.is_sound(self.entry.key, value):
+            raise ProofError("the entry cannot be read: it is not as long as a count is")
         if self != shown:
             raise ProofError(DISAGREES)
         return record
