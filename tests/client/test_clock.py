@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from parley.client.circumstances import CLOCK_TOLERANCE
 from parley.client.client import Client
 from parley.client.clock import Clock
 from parley.client.errors import PermissionDenied, Stalled
+from parley.client.messages import Level
 from parley.modules.topics.operations import AlterTopic
 from parley.net.messages import Answer, Delivery, Failure, Fetch, Head, Prove, Question, ShownHeader
 
@@ -55,6 +57,18 @@ async def test_old_heads_are_not_complete_because_the_clock_is_behind(stage: Sta
         publish(stage, "one")
         assert texts(await waiting) == ["one"]
     assert stage.lies == ()
+
+
+@pytest.mark.parametrize("level", ["certified", "quorum", "trusted"])
+def test_a_clock_that_is_behind_is_noticed_however_answers_are_checked(level: Level, tmp_path: Path) -> None:
+    @on_stage
+    async def story(stage: Stage) -> None:
+        stage.ahead = -HOUR
+        async with stage.client(stage.registered("alice"), first=FIRST, verify=level) as client:
+            await partitions(client)
+            assert client.clock_behind == HOUR
+
+    story(tmp_path)
 
 
 @hasty

@@ -39,7 +39,7 @@ from parley.client.messages import Level
 from parley.client.quorum import QuorumClient
 from parley.model.batches import MAX_RULES, Batch
 from parley.model.names import sorted_pairs
-from parley.model.receipts import encode_leaf, receipt_of
+from parley.model.receipts import Duplicate, encode_leaf, receipt_of
 from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
@@ -521,6 +521,67 @@ async def test_an_old_receipt_that_decided_nothing_keeps_no_expired_batch_from_b
             patch.setattr(kept_sequences, "MAX_SESSIONS", 1_000)
             patch.setattr(sequences, "VALID", 1_000)
             assert (await waiting).offset == 0
+    assert published(stage) == [b"one"]
+
+
+@on_stage
+async def test_one_unproven_answer_keeps_no_expired_batch_from_being_signed_again(stage: Stage) -> None:
+    """With `verify="quorum"` receipts are not checked: a liar makes one of its own, which decides."""
+
+    def order_once(body: bytes) -> bytes:  # all brokers show what was ordered first
+        name = stage.ledger.machine.admit(body).digest
+        if stage.ledger.place(name) is None:
+            stage.apply(Signed(name, body))
+        return name
+
+    def forge(question: Question, answer: Answer) -> Answer:
+        if not isinstance(answer, Receipted):
+            return answer
+        receipt = receipt_of(DATA_SHARD.decode_leaf(answer.proof.leaves[0]))
+        assert receipt is not None
+        leaf = encode_leaf(replace(receipt, outcome=Duplicate((1, 0))))
+        return replace(answer, proof=replace(answer.proof, leaves=(leaf,)))
+
+    stage.order = order_once  # type: ignore[method-assign]
+    alice = stage.registered("alice")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "VALID", 3)
+        async with asyncio.timeout(20), stage.client(alice, first=FIRST, verify="quorum") as client:
+            stage.ledger.wait(10)
+            stage[FIRST].lie = forge
+            await client.publish("notes", "one", partition=0)
+    assert published(stage) == [b"one"]
+
+
+@on_stage
+async def test_a_refusal_of_a_later_batch_signs_none_before_it_again(stage: Stage) -> None:
+    """A liar has it refused before the client is registered, and the batch before it applied afterwards."""
+    withheld: list[bytes] = []
+    applied: list[bytes] = []
+
+    def withhold(question: Question) -> bool:
+        if isinstance(question, Submit) and not withheld:
+            withheld.append(question.batch)
+            return True
+        return False
+
+    def apply(question: Question, answer: Answer) -> Answer:
+        if isinstance(question, Submit) and not applied:
+            stage.registered("mallory")
+            applied.extend(withheld)
+            stage.apply(*(Signed(stage.ledger.machine.admit(body).digest, body) for body in applied))
+        return answer
+
+    stage.registered("alice")
+    async with asyncio.timeout(20), stage.client(stage.known(actor("mallory")), first=FIRST) as client:
+        stage[FIRST].deaf, stage[FIRST].lie = withhold, apply
+        one, two = await asyncio.gather(
+            client.publish("notes", "one", partition=0),
+            client.publish("notes", "two", partition=0),
+            return_exceptions=True,
+        )
+    assert not isinstance(one, BaseException)
+    assert isinstance(two, UnknownClient)
     assert published(stage) == [b"one"]
 
 

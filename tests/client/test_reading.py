@@ -81,6 +81,25 @@ async def test_following_waits_for_what_comes(stage: Stage) -> None:
 
 
 @on_stage
+async def test_a_broker_that_does_not_wait_is_not_asked_without_end(stage: Stage) -> None:
+    """Each answer is true: nothing was published since. Answers take no time here, and pauses grow."""
+    alice = publish(stage, "a")
+
+    async def at_once(*_: object) -> None: ...
+
+    stage.until = at_once  # type: ignore[method-assign,assignment]
+    async with stage.client(alice) as client:
+        messages = client.fetch("notes", start=1, follow=True)
+        waiting = asyncio.create_task(_next(messages))
+        await asyncio.wait([waiting], timeout=1)
+        asked = stage.asked("Fetch")
+        publish(stage, "b")
+        assert (await waiting).text() == "b"
+        assert asked < 20
+        await messages.aclose()
+
+
+@on_stage
 async def test_one_publication_comes_with_its_proof(stage: Stage) -> None:
     alice = publish(stage, "a", "b")
     async with stage.client(alice) as client:

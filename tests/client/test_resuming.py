@@ -332,6 +332,25 @@ async def test_a_partition_that_exists_again_has_no_end(stage: Stage) -> None:
 
 
 @on_stage
+async def test_a_loss_is_reported_after_a_position_was_saved_before_the_report(stage: Stage) -> None:
+    """As `parley sub --resume` saves it when it begins, before it is killed."""
+    async with subscribed(stage) as before:
+        publish(stage, "one", "two", partition=2)
+        await take(before, 1)
+        position = saved(before)
+    stage.remake(2)
+    async with subscribed(stage, position) as killed:
+        position = saved(killed)
+    async with asyncio.timeout(20), subscribed(stage, position) as after:
+        publish(stage, "three")
+        with pytest.raises(Pruned, match="partition 2 from offset 1 to 1"):
+            await take(after, 1)
+        position = saved(after)
+    async with asyncio.timeout(20), subscribed(stage, position) as again:
+        assert texts(await take(again, 1)) == ["three"]
+
+
+@on_stage
 async def test_of_partitions_that_were_gone_before_nothing_is_told_as_lost(stage: Stage) -> None:
     stage.registered("bob")
     publish(stage, "of another life", partition=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import UnknownPartition
 from parley.client.messages import Message, Withholding
-from parley.client.quorum import QuorumClient, Request
+from parley.client.quorum import QuorumClient, Request, pause
 from parley.client.verification import Page, Question, check_fetched
 from parley.model.names import MAX_PARTITIONS
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
@@ -140,11 +141,20 @@ class History:
     ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
         wait = self._quorum.timeouts.freshness if follow else 0
+        clock = asyncio.get_running_loop().time
         left = limit
+        early = 0  # empty pages in a row that came before their time
         while left is None or left > 0:
+            asked = clock()
             page = await self.page(topic, partition, start, wait=wait)
-            if not page.messages and not follow:
-                return
+            if not page.messages:
+                if not follow:
+                    return
+                early = early + 1 if clock() - asked < wait / 2_000 else 0
+                if early:  # a broker that does not wait would be asked without end
+                    await asyncio.sleep(pause(early))
+                continue
+            early = 0
             shown = [one for one in page.messages if withheld == "yield" or not one.empty][:left]
             for message in shown:
                 yield message

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -142,9 +143,9 @@ class QuorumClient:
     def require_fresh(self, view: VerifiedView) -> None:
         """Raises `Stale` for what may not be so any more."""
         if not self.time.is_settled():
-            enough = self.faults + 1
             raise Stale(
-                f"this machine's clock is behind (set it), and fewer than {enough} brokers show headers to compare"
+                f"this machine's clock is behind (set it), and fewer than {self.enough_to_refuse} brokers show headers to "
+                "compare"
             )
         if not self.is_fresh(view):
             age = self.time.now() - view.time
@@ -157,7 +158,7 @@ class QuorumClient:
     async def settle_time(self) -> None:
         """If this machine's clock is behind, compare the headers of f+1 brokers, one of which is honest (P7).
 
-        If fewer answer, no header counts as new.
+        If fewer answer, no header counts as new. A reader that trusts its own brokers takes the header of one.
         """
         if self.time.is_settled():
             return
@@ -171,7 +172,7 @@ class QuorumClient:
             try:
                 for answer in asyncio.as_completed(asked):
                     seen += await answer
-                    if seen > self.faults:
+                    if seen >= self.enough_to_refuse:
                         self.time.compared()
                         break
             finally:
@@ -228,7 +229,11 @@ class QuorumClient:
 
     def view(self, anchor: Anchor) -> VerifiedView:
         """What an answer with this header shows. Raises `ProofError`."""
-        return self.certified(anchor) if self.reader.level == "certified" else self.reader.view(anchor)
+        if self.reader.level == "certified":
+            return self.certified(anchor)
+        with suppress(ProofError):  # such an answer is not checked; its header still tells of the clock
+            self.certified(anchor)
+        return self.reader.view(anchor)
 
     def certified(self, anchor: Anchor) -> Certified:
         """What a quorum certified, whatever the level. Raises `ProofError`."""

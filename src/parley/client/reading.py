@@ -96,6 +96,7 @@ class ReadingState:
         for partition, place in self.places.items():
             if partition not in exist:
                 self.removed[partition] = place.next_offset
+                self.unsettled = True  # also if the position was saved before the loss was reported
         for bridge in reversed(self.bridges):
             if bridge.partition not in exist:
                 self.removed[bridge.partition] = bridge.offset

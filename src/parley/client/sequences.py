@@ -28,7 +28,7 @@ from parley.client.errors import (
 )
 from parley.client.messages import Evidence
 from parley.client.proofs import OperationProof, narrowed
-from parley.client.quorum import PATIENCE, QuorumClient, Request, pause, submission
+from parley.client.quorum import PATIENCE, QuorumClient, Request, agreed, pause, submission
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.ledger.proofs import ProofError, Trust
 from parley.model.batches import FORMAT, BatchHeader, Message, leaves_of, sign_batch
@@ -305,6 +305,7 @@ class ProducerSequence:
             await self._until_final(entry, ordered, skip, ask)
         except Refused as refusal:  # before order, by brokers of which one is honest
             if refusal.stateless:  # the batch was never ordered and never will be
+                await self._until_first(entry)
                 self._settle(entry, refusal)
                 self._renew()
             else:
@@ -322,17 +323,23 @@ class ProducerSequence:
                 return
             rejected = ordered.receipt.rejected
             if rejected is not None and is_final(rejected.code):
+                if _leaves_a_gap(entry, rejected):
+                    await self._until_first(entry)
                 self._refuse(entry, ordered.height, rejected)
                 return
             if rejected is not None:
                 _put_off(entry, ordered.height, rejected)
-            while self._entries[0] is not entry:  # nothing before it may be open
-                await self._entries[0].settled.wait()
+            await self._until_first(entry)
             if rejected is not None and await self._is_void(entry, ordered, rejected):
                 self._renew()
                 return
             await asyncio.sleep(pause(number))
             ordered = None
+
+    async def _until_first(self, entry: _Entry) -> None:
+        """Until nothing before it is open: what is signed again must not be applied as it was signed first."""
+        while self._entries[0] is not entry:
+            await self._entries[0].settled.wait()
 
     def _leave(self, entry: _Entry) -> None:
         """Leave a broker that is silent about a batch which others had ordered: send them all that it was sent."""
@@ -364,7 +371,7 @@ class ProducerSequence:
         """A refusal is final and, where the network has the sequence, uses the entry's numbers up."""
         self._reached = max(self._reached, height)
         self._settle(entry, rejected.refusal.error())
-        if rejected.next_sequence <= entry.header.sequence:
+        if _leaves_a_gap(entry, rejected):
             self._renew()
 
     async def _is_void(self, entry: _Entry, ordered: Ordered, rejected: Rejected) -> bool:
@@ -385,8 +392,10 @@ class ProducerSequence:
 
     async def _was_never_applied(self, entry: _Entry) -> bool:
         def combine(answers: Sequence[Ordered], needed: int) -> Ordered | None:
-            # Receipts that decided nothing then decide nothing now, and a liar may show an old one.
-            decided = next(filter(_is_decided, answers), None)
+            # Receipts that decided nothing then decide nothing now, and a liar may show an old one. What is not proved
+            # has to be said by as many as any other answer.
+            enough = 1 if self._quorum.reader.level == "certified" else self._quorum.needed
+            decided = agreed([one for one in answers if _is_decided(one)], enough)
             expired = [one for one in answers if one.receipt.code == Expired.code]
             return decided or (expired[0] if len(expired) >= needed else None)
 
@@ -462,6 +471,11 @@ class ProducerSequence:
                 entry.done.set_exception(problem)
 
         return note
+
+
+def _leaves_a_gap(entry: _Entry, rejected: Rejected) -> bool:
+    """Whether the refused batch did not use up its numbers, so that those behind it never come to their turn."""
+    return rejected.next_sequence <= entry.header.sequence
 
 
 def _is_applied(entry: _Entry, ordered: Ordered) -> bool:
