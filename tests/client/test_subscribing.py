@@ -28,7 +28,7 @@ from parley.client.errors import (
     UnknownTopic,
 )
 from parley.client.messages import Message
-from parley.client.subscription import Subscription
+from parley.client.subscription import Subscription, log
 from parley.model.batches import Withheld
 from parley.model.expressions import parse_constraint
 from parley.modules.registry.tables import CLIENTS
@@ -627,6 +627,23 @@ async def test_the_lease_is_renewed_in_the_background(stage: Stage) -> None:
         await stage[FIRST].sent(4)
         publish(stage, "one")
         assert texts(await take(subscription, 1)) == ["one"]
+
+
+@on_stage_with(replace(TIMEOUTS, lease=9_000))
+async def test_renewals_do_not_pile_up_while_nothing_is_ordered(stage: Stage) -> None:
+    """The first goes on being sent, so another one waits for its usual time."""
+    warned = asyncio.Event()
+    alice = stage.registered("alice")
+    async with (
+        stage.client(alice, first=FIRST, patience=0.1) as client,
+        client.subscribe("notes", WHERE, keep=True) as subscription,
+    ):
+        for broker in stage.brokers:
+            broker.deaf = lambda question: isinstance(question, Submit)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log, "warning", lambda *_: warned.set())
+            await warned.wait()
+        assert subscription._lease == 9
 
 
 @on_stage_with(SHORT)

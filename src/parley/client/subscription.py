@@ -40,7 +40,6 @@ __all__ = ["Batches", "Start", "Subscribing", "Subscription"]
 Start = Literal["latest", "earliest"] | int | Mapping[int, int] | Position
 
 UNSUBSCRIBE_SECONDS = 2.0
-RETRY_SECONDS = 3.0  # thrice the time after which a failed renewal is tried again
 EVERYTHING = "true"  # the constraint that matches all
 
 log = logging.getLogger("parley.client")
@@ -349,8 +348,8 @@ class Subscription:
                 self._interrupt()
                 return
             except (Unreachable, Stalled) as error:
-                log.warning("The lease of a subscription to %s was not renewed: %s", self.topic, error)
-                self._lease = min(self._lease, RETRY_SECONDS)
+                # The client goes on sending this one. To order another one now would pile them up while nothing is ordered.
+                log.warning("The lease of a subscription to %s is not renewed yet: %s", self.topic, error)
             else:
                 if self._reading.changes(starts):
                     self._news = starts
