@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from parley.cli import contexts, contexts_commands, local
 from parley.cli.output import ExitCode
-from parley.client.contexts import context_names, current_context
+from parley.client.contexts import config_home, context_names, current_context
 from parley.node.provision import provision_network
 
 runner = CliRunner()
@@ -239,6 +239,16 @@ def test_up_does_not_change_whom_verify_trusts(
     assert "your current context stays hospital" in capsys.readouterr().err
     assert contexts.find(None, "local").directory == Path(".parley").absolute()
     contexts.remove("hospital")
+    assert local._save_context(Path(".parley"), None) == "local"
+    assert current_context() == "local"
+
+
+@pytest.mark.parametrize("broken", [b"\xff\xfe", b"../x", b"gone"])
+def test_up_chooses_its_network_if_the_choice_before_cannot_be_used(broken: bytes, networks: Path) -> None:
+    shutil.copytree(networks / "one", ".parley")
+    save("other", networks / "two")
+    contexts.set_current("other")
+    (config_home() / "current").write_bytes(broken)
     assert local._save_context(Path(".parley"), None) == "local"
     assert current_context() == "local"
 

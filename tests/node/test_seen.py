@@ -37,7 +37,7 @@ from parley.net.messages import (
 )
 from parley.node import answers
 from parley.node.access import Caller, require_auditor
-from parley.node.answers import block_name, fetched, has_news, proven
+from parley.node.answers import block_name, fetched, has_arrived, proven
 from parley.node.view import View
 
 OURS, THEIRS, *_ = ORGANISATIONS
@@ -309,9 +309,8 @@ def test_a_page_ends_where_the_certified_state_ends(world: World) -> None:
     world.broker.execute()  # and that is not certified yet
     assert len(world.page(world.alice, topic).blocks) == 1
     assert world.page(world.alice, topic, 1).blocks == ()
-    alice = world.broker.caller(world.alice)
-    news = [has_news(world.view, alice, Fetch(1, topic, 0, offset, 9, 0)) for offset in (0, 1, 2)]
-    assert news == [True, False, False]
+    arrived = [has_arrived(world.view, Fetch(1, topic, 0, offset, 9, 0)) for offset in (0, 1, 2)]
+    assert arrived == [True, False, False]
     world.certify()
     assert len(world.page(world.alice, topic).blocks) == 2
 

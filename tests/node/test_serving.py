@@ -18,6 +18,7 @@ from parley.ledger.application import Receipt
 from parley.mempool.pool import Intake
 from parley.model.batches import Message
 from parley.model.expressions import parse_constraint
+from parley.model.principals import Principal
 from parley.model.refusals import (
     OK,
     Busy,
@@ -27,9 +28,10 @@ from parley.model.refusals import (
     NotReady,
     PermissionDenied,
 )
+from parley.modules.registry.operations import AlterClient
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, Policy
-from parley.modules.topics.tables import TOPICS
+from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net.frames import FrameError
 from parley.net.messages import (
     Advise,
@@ -54,10 +56,12 @@ from parley.net.messages import (
     StreamPosition,
     Submit,
 )
-from parley.node import sessions
+from parley.node import answers, sessions
+from parley.node.access import require_readable
 from parley.node.answers import ENTRY_WORK, EXAMINED_AT_ONCE, KEY_WORK
 from parley.node.config import Limits
 from parley.node.door import BAN_MS, STRIKES
+from parley.node.view import View
 
 CONSTRAINT = parse_constraint("").id
 
@@ -348,6 +352,39 @@ async def test_a_long_fetch_is_refused_when_the_right_is_lost_and_does_not_wait_
     world.desk.made.do(ADMIN, AlterTopic("notes", None, None, None, 'role == "doctor"'))
     world.desk.certify()
     assert _code(await guest.receive()) == PermissionDenied.code
+
+
+@serving()
+async def test_a_long_fetch_judges_its_right_again_only_when_a_record_changes(
+    world: World, guest: Guest
+) -> None:
+    """Rules cost what a liar writes into them, and headers come many times a second."""
+    judged: list[str] = []
+
+    def counted(view: View, principal: Principal, name: str, partition: int = 0) -> TopicRecord:
+        judged.append(name)
+        return require_readable(view, principal, name, partition)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "require_readable", counted)
+        guest.send(world.fetch(5, wait=60_000))
+        for _ in range(5):
+            world.desk.made.wait(1)
+            world.desk.certify()
+            assert await guest.settle() == []
+        assert judged == ["notes"]
+        for number, change in enumerate(
+            (AlterTopic("notes", None, None, "false", None), AlterClient("alice", (("role", "nurse"),), ()))
+        ):
+            guest.send(world.fetch(6 + number, wait=60_000))
+            await guest.settle()
+            judged.clear()
+            assert world.desk.made.do(ADMIN, change).is_done
+            world.desk.certify()
+            answer = await guest.receive()
+            assert isinstance(answer, Fetched)
+            assert answer.blocks == ()
+            assert judged
 
 
 def test_a_long_fetch_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from parley.client.contexts import (
     read_context,
     read_genesis,
 )
+from parley.client.errors import ContextError
 from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
@@ -240,12 +241,21 @@ def _save_context(home: Path, asked: str | None) -> str | None:
                 return None
             output.note(f"your context {name} named {other}, which is gone; it now names {home}")
     contexts.save(name, file.genesis, file.identity, file.admin, file.brokers)
-    current = current_context()
-    if current in {None, name} or not context_path(str(current)).exists():
+    current = _chosen_context()
+    if current in {None, name}:
         contexts.set_current(name)
     else:  # `parley verify` trusts the current context, and the folder may have come from somebody else
         output.note(f"your current context stays {current}; `parley context use {name}` chooses this network")
     return name
+
+
+def _chosen_context() -> str | None:
+    """The current context; None if there is none that can be used."""
+    try:
+        current = current_context()
+        return current if current is not None and context_path(current).exists() else None
+    except ContextError:
+        return None
 
 
 def _wipe(home: Path) -> None:
@@ -258,7 +268,7 @@ def _wipe(home: Path) -> None:
 
 
 def _greeting(home: Path, genesis: Genesis, started: int, name: str | None, topic: str | None) -> str:
-    is_found = home.resolve() == contexts.DEFAULT_DIRECTORY.resolve() or name == current_context()
+    is_found = home.resolve() == contexts.DEFAULT_DIRECTORY.resolve() or name == _chosen_context()
     here = "" if name is not None and is_found else f" --dir {home}"
     running = "started" if started else "running already"
     hints = (f"sub {topic}{here} --from earliest", f"pub {topic}{here} hello")

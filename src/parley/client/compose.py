@@ -162,7 +162,7 @@ def _is_value(value: object) -> bool:
 
 
 def _basic(value: Value) -> Value:
-    """The value itself where its type is derived from that of texts or integers, as those of NumPy and enumerations."""
+    """The value itself where its type is derived from that of texts or integers, as in enumerations and texts of NumPy."""
     if isinstance(value, bool):
         return value
     return str.__str__(value) if isinstance(value, str) else int.__int__(value)

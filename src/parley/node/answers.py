@@ -9,13 +9,13 @@ from itertools import groupby, takewhile
 from parley.ledger.proofs import StateEntry
 from parley.model.batches import Batch, Message, Withheld
 from parley.model.names import Position
-from parley.model.principals import Principal
+from parley.model.principals import ClientRecord, Principal
 from parley.model.refusals import LimitExceeded, Refused
 from parley.modules.publishing.tables import BatchPlace
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.retention.refusals import Pruned
 from parley.modules.topics.access import allows
-from parley.modules.topics.tables import HEADS
+from parley.modules.topics.tables import HEADS, TOPICS, TopicRecord
 from parley.net.messages import (
     MAX_KEYS,
     MAX_RECEIPTS,
@@ -44,6 +44,8 @@ from parley.net.messages import (
 from parley.node.access import Caller, require_listable, require_provable, require_readable
 from parley.node.blocks import BLOCK_COST, BODY_COST
 from parley.node.view import View
+
+Judged = tuple[ClientRecord | None, TopicRecord | None]
 
 # Everybody else waits while an answer is built; only what cannot be divided may go above these.
 MAX_SHOWN_BYTES = 1024 * 1024
@@ -189,15 +191,13 @@ def block_name(
     )
 
 
-def has_news(view: View, caller: Caller, question: Fetch) -> bool:
-    """Whether something stands at the asked-for offset now, or is refused.
+def judged_by(view: View, caller: Caller, question: Fetch) -> Judged:
+    """The records that decide whether the reader may read. While they stay, its right need not be judged again."""
+    return view.read(CLIENTS, caller.key), view.read(TOPICS, question.topic)
 
-    A reader that has lost its right is refused at once: when its answer comes must not tell what happens later.
-    """
-    try:
-        require_readable(view, caller.principal(view), question.topic, question.partition)
-    except Refused:
-        return True
+
+def has_arrived(view: View, question: Fetch) -> bool:
+    """Whether something stands at the asked-for offset now."""
     head = view.read(HEADS, question.topic, question.partition)
     return head is not None and question.offset < head.next_offset
 

@@ -123,7 +123,8 @@ class _Expired(Exception):  # noqa: N818 - it names what happened to the credent
 class _Poll:
     question: Fetch
     until: int
-    judged: Anchor | None = None  # the header under which it was looked at last
+    judged_by: answers.Judged
+    seen: Anchor | None = None  # the header under which it was looked at last
 
 
 class Session:
@@ -340,7 +341,8 @@ class Session:
         answer = self._fetched(question)
         if answer.blocks or not question.wait:
             return answer
-        self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait)
+        judged_by = answers.judged_by(self._fresh_view(), self._caller, question)
+        self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait, judged_by)
         self._wake.set()
         return None
 
@@ -426,15 +428,21 @@ class Session:
                         self._refuse(poll.question.id, refused)
 
     def _has_answer(self, poll: _Poll) -> bool:
-        """Whether a header that came since says that there is something to answer."""
+        """Whether a header that came since says that there is something to answer.
+
+        That is also so when the reader's right has to be judged again: if it is lost, the moment of the refusal must not
+        tell what is published later.
+        """
         try:
             view = self._fresh_view()
+            if view.anchor is poll.seen:
+                return False
+            poll.seen = view.anchor
+            if answers.judged_by(view, self._caller, poll.question) != poll.judged_by:
+                return True
+            return answers.has_arrived(view, poll.question)
         except Refused:  # there is nothing to show now
             return False
-        if view.anchor is poll.judged:
-            return False
-        poll.judged = view.anchor
-        return answers.has_news(view, self._caller, poll.question)
 
     def _fetched(self, question: Fetch) -> SplicedFetched:
         return answers.fetched(self._fresh_view(), self._caller, question, self._charge)
