@@ -52,6 +52,13 @@ def test_an_integer_that_no_tag_can_hold_does_not_become_a_text_silently(text: s
     assert parse_tags([f"least={-(2**63)}", f"most={2**63 - 1}"]) == {"least": -(2**63), "most": 2**63 - 1}
 
 
+@pytest.mark.parametrize("text", ["True", "FALSE"])
+def test_a_truth_value_in_another_case_does_not_become_a_text_silently(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=f"write {text.lower()} in lower case"):
+        parse_tags([f"urgent={text}"])
+    assert parse_tags([f'urgent="{text}"']) == {"urgent": text}
+
+
 def test_any_number_of_leading_zeros_changes_no_number() -> None:
     zeros = "0" * 5_000  # Python reads at most 4300 digits
     tags = [f"a={zeros}5", f"b=-{zeros}5", f"c={zeros}", "d=+7"]
@@ -73,6 +80,8 @@ def test_headers_are_bytes_up_to_the_first_equals_sign() -> None:
     assert parse_headers(["v=1", "e==", "raw=\udcff"]) == {"v": b"1", "e": b"=", "raw": b"\xff"}
     with pytest.raises(typer.BadParameter, match="name=value"):
         parse_headers(["nothing"])
+    with pytest.raises(typer.BadParameter, match="v is given twice"):
+        parse_headers(["v=1", "v=2"])
 
 
 @given(st.integers(min_value=0, max_value=2**62 - 1))

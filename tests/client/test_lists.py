@@ -15,7 +15,7 @@ from tests.client.stage import Lie, Stage, on_stage
 
 from parley.client import state
 from parley.client.client import Client
-from parley.client.errors import Busy, ParleyError, PermissionDenied
+from parley.client.errors import Busy, ParleyError, PermissionDenied, Stalled
 from parley.client.history import common_prefix
 from parley.modules.advertisements.tables import ADVERTISEMENTS
 from parley.modules.topics.tables import HEADS, TOPICS
@@ -57,6 +57,16 @@ async def topics(stage: Stage) -> tuple[list[str], list[str]]:
     async with stage.client(stage.known(ADMIN), first=FIRST) as client, asyncio.timeout(SOON):
         found = await client.entries(TOPICS)
         return [name for (name,), _ in found], liars(client)
+
+
+@on_stage
+async def test_a_list_that_nobody_proves_as_new_ends_as_soon_as_any_other_question(stage: Stage) -> None:
+    """It is not asked of every broker in turn, each of which would take the whole patience."""
+    stage.ahead = 3_600_000
+    async with stage.client(stage.known(ADMIN), first=FIRST, patience=0.5) as client:
+        with pytest.raises(Stalled, match="ahead of the brokers' clocks"):
+            await client.entries(TOPICS)
+    assert stage.asked("ListKeys") == 1
 
 
 @on_stage

@@ -67,6 +67,8 @@ def parse_headers(texts: Sequence[str]) -> dict[str, bytes]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not name=value.", param_hint="--header")
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice.", param_hint="--header")
         found[name] = value.encode(errors="surrogateescape")
     return found
 
@@ -179,6 +181,12 @@ def _integer(text: str, lowest: int, highest: int) -> int | None:
 def _typed(text: str, option: str) -> Value:
     if text in {"true", "false"}:
         return text == "true"
+    if text.lower() in {"true", "false"}:
+        raise typer.BadParameter(
+            f"write {text.lower()} in lower case; to have {text} as a text, put it in double quotes that the shell keeps: "
+            f"'NAME=\"{text}\"'.",
+            param_hint=option,
+        )
     if re.fullmatch(r"[+-]?[0-9]+", text):
         if (found := _integer(text, -(2**63), 2**63 - 1)) is None:
             raise typer.BadParameter(

@@ -90,7 +90,7 @@ class History:
             }
             return ends, None not in heads
 
-        what = f"asking where removed partitions of {topic} ended"
+        what = f"asking where partitions of {topic} end"
         return await quorum.ask(Request(what, Prove(0, keys), Proven, read, judge=Judge(quorum, topic)))
 
     async def log_starts(self, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from parley.application.tables import K, R, Table
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.connection import Declined, Gone
-from parley.client.errors import PermissionDenied, UnknownTopic, Unreachable
+from parley.client.errors import PermissionDenied, Stalled, UnknownTopic, Unreachable
 from parley.client.proofs import EntryProof
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient, Request, is_old
 from parley.ledger.proofs import ProofError
@@ -138,6 +138,8 @@ class StateReader:
                 refused[said.refusal.code] += 1
                 if refused[said.refusal.code] >= self._quorum.enough_to_refuse:
                     raise said.refusal.error() from None
+            except Stalled:  # while proving what it listed: all brokers were asked for that
+                raise
             except (Gone, TimeoutError, ProofError) as error:
                 problems[name] = self._quorum.brokers.note(name, error)
         # A list of too few brokers could be a liar's. Others may answer later.

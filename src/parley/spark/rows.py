@@ -127,7 +127,7 @@ class Faulty:
     def error(self) -> BadRow:
         now = f": {self.now}" if self.now else ""
         return BadRow(
-            f"{self._subject()} cannot be published: {self.reason}{now}. Nothing that was staged with it is published. "
+            f"{self._subject()} cannot be published: {self.reason.removesuffix('.')}{now}. Nothing that was staged with it is published. "
             f"Filter such rows out before the sink, or name a topic for what is said of them: option `deadLetterTopic`."
         )
 
