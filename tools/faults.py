@@ -8,6 +8,7 @@ copy of `src/`, which stands first on the path of the tests and of the processes
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import enum
 import os
@@ -80,6 +81,30 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             if ast.dump(changed) == ast.dump(ast.parse(source)):
                 yield "it changes nothing"
+            if unknown := sorted(_undefined(changed)):  # a crash would be noticed, not the fault
+                yield f"it uses names that do not exist: {', '.join(unknown)}"
+
+
+def _undefined(tree: ast.Module) -> set[str]:
+    """Names that are read and bound nowhere in the module."""
+    used, bound = set[str](), set(dir(builtins)) | {"__file__", "__name__"}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.AsyncFunctionDef(name=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                bound.add(other or name.split(".")[0])
+            case (
+                ast.ExceptHandler(name=str() as name)
+                | ast.MatchAs(name=str() as name)
+                | ast.MatchStar(name=str() as name)
+            ):
+                bound.add(name)
+    return used - bound
 
 
 def read(folder: Path) -> list[Fault]:

@@ -71,6 +71,7 @@ def test_every_fault_can_be_put_into_the_code_of_today() -> None:
             "src/sample.py does not compile: '(' was never closed",
         ),
         (fault("f", "((size - 1)) // 3", "one_member_needs_itself"), "it changes nothing"),
+        (fault("f", "(size - one) // 3", "one_member_needs_itself"), "it uses names that do not exist: one"),
         (fault("f", "1"), "no tests are named"),
         (fault("f", "1", "nothing"), "tests/test_sample.py::test_nothing does not exist"),
         (faults.Fault("f", "src/gone.py", "1", "2", ("tests",)), "`was` occurs 0 times in src/gone.py"),
