@@ -123,7 +123,7 @@ def test_tests_that_fail_without_a_fault_notice_nothing(tree: Path) -> None:
 
 
 def test_code_that_cannot_be_imported_is_not_a_fault_that_was_noticed(tree: Path) -> None:
-    unusable = fault("f", "gone()\ndef", "one_member_needs_itself", was="def")
+    unusable = fault("f", "int('')\ndef", "one_member_needs_itself", was="def")
     (found,) = faults.replay([unusable], tree, jobs=1)
     assert found.startswith("No answer (NOT_RUN): f\n")
 
