@@ -104,6 +104,8 @@ def _undefined(tree: ast.Module) -> set[str]:
                 | ast.MatchStar(name=str() as name)
             ):
                 bound.add(name)
+            case _:
+                pass
     return used - bound
 
 
