@@ -244,7 +244,7 @@ def _save_context(home: Path, asked: str | None) -> str | None:
     current = _chosen_context()
     if current in {None, name}:
         contexts.set_current(name)
-    else:  # `parley verify` trusts the current context, and the folder may have come from somebody else
+    else:  # `parley verify` trusts the current context, and others may have made this folder
         output.note(f"your current context stays {current}; `parley context use {name}` chooses this network")
     return name
 

@@ -231,9 +231,8 @@ class QuorumClient:
         """What an answer with this header shows. Raises `ProofError`."""
         if self.reader.level == "certified":
             return self.certified(anchor)
-        if (
-            anchor.header.time > self.time.newest
-        ):  # it may tell that the clock is behind, though nothing is checked
+        # Such an answer is not checked. Its header may still tell that the clock is behind.
+        if anchor.header.time > self.time.newest:
             with suppress(ProofError):
                 self.certified(anchor)
         return self.reader.view(anchor)

@@ -179,7 +179,8 @@ def block_name(
         except Refused:
             if question.height:
                 raise
-            # What time it is may everybody know: a proven refusal is believed only by who can tell that it is new.
+            # Everybody may know what time it is. Without it, a client whose clock is behind could not tell that a proven
+            # refusal is new, and would ask for ever.
             return ShownHeader(question.id, view.anchor, None)
     height = question.height or view.height
     if height > view.height:
