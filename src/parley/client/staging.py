@@ -71,8 +71,8 @@ class Staging:
     def row_key(self, writer: bytes, stage: int) -> bytes:
         """A secret key of this client for hashes of single rows of this stage, which are added up to one of all rows.
 
-        A sum of hashes that everybody can compute does not tell rows apart: for many rows of somebody's choice, lattice
-        reduction finds others with the same sum. With this key, nobody else can compute one of the hashes.
+        A sum of hashes without a key does not tell rows apart: an attacker that chooses many rows finds other rows with
+        the same sum by lattice reduction. With this key, only this client can compute the hashes.
         """
         return digest("stage/row-key", self._secret(), writer, stage.to_bytes(8, "big"))
 
