@@ -31,7 +31,8 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import prove_registration
-from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.genesis import FORMAT as GENESIS_FORMAT
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts, one_shard
 from parley.model.names import Pairs, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.model.refusals import DUPLICATE, OK
@@ -82,8 +83,11 @@ ADMIN = ADMINS[ORGANISATIONS[0]]
 
 
 def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None) -> Genesis:
+    brokers = tuple(
+        Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
+    )
     return Genesis(
-        format=1,
+        format=GENESIS_FORMAT,
         application=VERSION,
         network="health",
         start_time=START,
@@ -96,9 +100,8 @@ def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None)
             Organisation(name, actor("anchor", name).key, b"ca", (ADMINS[name].key,))
             for name in ORGANISATIONS
         ),
-        brokers=tuple(
-            Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
-        ),
+        brokers=brokers,
+        shards=one_shard(brokers),
     )
 
 

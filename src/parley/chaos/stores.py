@@ -13,6 +13,7 @@ import msgspec
 
 from parley.applications import application_of
 from parley.chaos.history import Audited, Chain
+from parley.consensus.committee import committee_of
 from parley.consensus.types import Roots
 from parley.ledger import layout
 from parley.ledger.audit import verify_store
@@ -57,8 +58,9 @@ def _examine(genesis: Genesis, at: float, one: _Store) -> list[Chain | Audited]:
         blocks = tuple(_block(store, height) for height in range(one.height + 1))
         found: list[Chain | Audited] = [Chain(at, one.broker, blocks, one.common, *_roots(store, one.common))]
         if one.height <= MAX_AUDITED:
-            mounted = application_of(genesis).mount(genesis)
-            verdict = verify_store(store, genesis, mounted, replay=one.replay)
+            shard = committee_of(genesis, None).shard  # networks of chaos have one
+            mounted = application_of(genesis).mount(genesis, shard)
+            verdict = verify_store(store, genesis, mounted, shard=shard, replay=one.replay)
             found.append(Audited(at, one.broker, verdict.heights, verdict.first_fault or ""))
     return found
 

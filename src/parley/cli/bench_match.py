@@ -19,7 +19,8 @@ from parley.applications import VERSION, data_shard
 from parley.bench.figures import Case, spread
 from parley.cli import output
 from parley.cli.bench_memory import Memory
-from parley.consensus.types import Block, Instance, genesis_block
+from parley.consensus.committee import committees_of
+from parley.consensus.types import Block
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.model.batches import (
@@ -33,7 +34,8 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import prove_registration
-from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.genesis import FORMAT as GENESIS_FORMAT
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Shard, Timeouts
 from parley.model.refusals import OK
 from parley.modules.registry.operations import RegisterClient
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES
@@ -108,7 +110,7 @@ class _Chain:
         self._chain = genesis.chain
         self._machine = SHARD.mount(genesis).machine
         self._store = Memory(4)
-        self._first = genesis_block(Instance(self._chain, 0, 0, 1, VERSION), bytes(32), 0).header
+        self._first = committees_of(genesis)[0].first_block(bytes(32), 0).header
         self._height = 0
         self._controls = defaultdict[bytes, Iterator[int]](count)
         self._published = 0
@@ -172,7 +174,7 @@ class _Chain:
 
 def _genesis(admin: bytes, subscriptions: int) -> Genesis:
     return Genesis(
-        format=1,
+        format=GENESIS_FORMAT,
         application=VERSION,
         network="bench",
         start_time=0,
@@ -183,6 +185,7 @@ def _genesis(admin: bytes, subscriptions: int) -> Genesis:
         limits=Limits(subscriptions_per_client=subscriptions),
         organisations=(Organisation("bench", bytes(32), b"none", (admin,)),),
         brokers=(Broker("broker", "bench", bytes(32), "127.0.0.1:0"),),
+        shards=(Shard(("broker",)),),
     )
 
 

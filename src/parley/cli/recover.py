@@ -90,7 +90,7 @@ def broker_config(
 def _explained(config: Config, loss: Loss) -> str:
     from parley.node.storage import holds_something  # noqa: PLC0415 - an extra
 
-    size = len(config.genesis.brokers)
+    size = config.committee.size
     lines = []
     if loss.record:
         lines.append(

@@ -58,6 +58,7 @@ def connect_blocking(
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
+    shard: int | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
     return BlockingClient(
@@ -72,6 +73,7 @@ def connect_blocking(
             timeout=timeout,
             on_stalled=on_stalled,
             application=application,
+            shard=shard,
         )
     )
 

@@ -68,7 +68,7 @@ from parley.client.sequences import Applied, Author, ProducerSequence
 from parley.client.staging import VALID, StagedBatch, Stager, Staging, writer_id
 from parley.client.state import StateReader
 from parley.client.subscription import Start, Subscribing, Subscription
-from parley.consensus.committee import faults
+from parley.consensus.committee import Committee, UnknownShardError, all_brokers, committee_of
 from parley.ledger.proofs import Trust
 from parley.model.advisories import Advisory, Standpoint
 from parley.model.batches import CONTROL, PUBLISH
@@ -108,16 +108,20 @@ def connect(
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
+    shard: int | None = None,
 ) -> Client:
     """A client of the network that a context, a directory or files name: use it with `async with`.
 
     `brokers` changes addresses (a mapping) or says which brokers to use (names, in order of preference). `verify` is
     what it takes to believe an answer: `certified` checks every proof, `quorum` compares f+1 answers, `trusted` compares
     `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
-    hears of it. `application` is what the network's brokers run, if it is not the one that this package brings.
+    hears of it. `application` is what the network's brokers run, if it is not the one that this package brings. `shard` has to
+    be named only where the network has several: a client speaks with one of them.
     """
     return Client(
-        resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers),
+        resolve(
+            context, directory=directory, genesis=genesis, identity=identity, brokers=brokers, shard=shard
+        ),
         verify=verify,
         trusted=trusted,
         timeout=timeout,
@@ -159,11 +163,12 @@ class Client(
         self._identity = partial(renewed, context.identity, context.file)
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
         self._sequences: dict[tuple[str, int], ProducerSequence] = {}
-        preference = _preference(context, self.organisation, rng)
+        self.committee = _committee(context.genesis, context.shard)
+        preference = _preference(context, self.committee, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
-        f = faults(len(self.genesis.brokers))
-        dialler = Dialler(self.genesis, context.identity, clock, context.file)
-        trust = Trust(self.genesis, self.application.decode_leaf)
+        f = self.committee.faults
+        dialler = Dialler(self.genesis, self.committee.shard, context.identity, clock, context.file)
+        trust = Trust(self.genesis, self.application.decode_leaf, self.committee.shard)
         self._quorum = QuorumClient(
             Brokers(dialler, context.brokers, preference),
             Reader(trust, self.key, verify, self.organisation, self.name),
@@ -644,12 +649,27 @@ def _application(genesis: Genesis, given: Application | None) -> Application:
 
 
 def _organisation(genesis: Genesis, broker: str) -> str:
-    return next(one.organisation for one in genesis.brokers if one.name == broker)
+    return next(one.organisation for one in all_brokers(genesis) if one.name == broker)
 
 
-def _preference(context: Context, organisation: str, rng: Callable[[int], bytes]) -> list[str]:
+def _committee(genesis: Genesis, shard: int | None) -> Committee:
+    """The members of the shard that is asked for. Raises `ContextError` if it has to be named, or does not exist."""
+    try:
+        return committee_of(genesis, shard)
+    except UnknownShardError as error:
+        raise ContextError(f"{error}; say shard= or `shard` in the context.".capitalize()) from None
+
+
+def _preference(
+    context: Context, committee: Committee, organisation: str, rng: Callable[[int], bytes]
+) -> list[str]:
     """As given, or one's own organisation's brokers first and the others from a random one on, to spread the load."""
-    names = list(context.brokers)
+    names = [name for name in context.brokers if name in committee.names]
+    if not names:
+        raise ParleyError(
+            f"None of the brokers in use ({', '.join(context.brokers)}) is a member of shard {committee.shard}; its members are "
+            f"{', '.join(committee.names)}."
+        )
     if context.chosen:
         return names
     own = [name for name in names if _organisation(context.genesis, name) == organisation]

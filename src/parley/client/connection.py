@@ -120,9 +120,10 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Dialler:
-    """What it takes to reach the brokers of one network as one client."""
+    """What it takes to reach the brokers of one shard as one client."""
 
     genesis: Genesis
+    shard: int
     identity: Identity
     clock: Callable[[], int]
     file: Path | None = None  # of the identity, where its credential may be renewed
@@ -167,7 +168,7 @@ class Dialler:
         # Over the broker's own certificate, so that the answer is of no use to a machine in between (P4).
         identity = renewed(self.identity, self.file)
         signature = identity.key().sign(possession(chain, challenge.nonce, certificate))
-        stream.write(encode(Authenticate(identity.credential, signature)))
+        stream.write(encode(Authenticate(identity.credential, signature, self.shard)))
         welcome = await _opening(stream)
         if not isinstance(welcome, Welcome) or welcome.broker != name:
             raise Gone("it answers under another broker's name")

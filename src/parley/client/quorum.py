@@ -32,7 +32,6 @@ from parley.client.clock import Clock
 from parley.client.connection import ClientQuestion, Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
 from parley.client.pace import Pace
-from parley.consensus.committee import quorum
 from parley.ledger.proofs import Anchor, Certified, ProofError
 from parley.model.genesis import Timeouts
 from parley.model.refusals import Refusal
@@ -245,10 +244,10 @@ class QuorumClient:
 
     def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:
         """What is known of the brokers when these have answered, and those were asked in vain."""
-        size = len(self.reader.trust.genesis.brokers)
+        committee = self.reader.trust.committee
         age = max(0, self.time.now() - self.time.newest) if self.time.newest else None
         ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1) or -self.time.behind
-        return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
+        return Circumstances(tuple(answered), tuple(silent), committee.size, committee.quorum, age, ahead)
 
     def saw(self, height: int) -> None:
         """A broker has shown this certified height."""

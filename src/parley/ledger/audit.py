@@ -38,10 +38,11 @@ def verify_store(
     mounted: Mounted,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
+    shard: int,
     replay: bool = True,
 ) -> Verdict:
-    """Check everything that a broker stores; `progress` is told heights done and heights in all."""
-    audit = Audit(store, genesis, mounted, replay=replay)
+    """Check everything that a broker stores of a shard; `progress` is told heights done and heights in all."""
+    audit = Audit(store, genesis, mounted, shard=shard, replay=replay)
     fault: str | None = None
     try:
         for height in audit.run():

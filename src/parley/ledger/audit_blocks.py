@@ -12,6 +12,7 @@ from typing import ParamSpec
 
 import msgspec
 
+from parley.consensus.committee import committees_of
 from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
@@ -31,7 +32,7 @@ from parley.ledger.audit_entries import (
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.proofs import committee_of, history_leaf_of
+from parley.ledger.proofs import history_leaf_of, verifier_of
 from parley.ledger.replay import Replay
 from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
@@ -72,6 +73,7 @@ class Audit:
         genesis: Genesis,
         mounted: Mounted,
         *,
+        shard: int,
         replay: bool = False,
         shown: bool = False,
         found: Callable[[Fault], None] = stop,
@@ -79,7 +81,10 @@ class Audit:
         self._store = store
         self._state = layout.StateView(store)
         self._chain = genesis.chain
-        self._instance, self._genesis, self._verifier = committee_of(genesis)
+        committee = committees_of(genesis)[shard]
+        self._instance = committee.instance
+        self._genesis = committee.first_block(state_map.EMPTY_ROOT, genesis.start_time)
+        self._verifier = verifier_of(committee, genesis.start_time)
         self._keeper = mounted.keeper
         # What is shown proves nothing of the indices.
         self._derived = None if shown else Derived(mounted.keeper, store, self._state)

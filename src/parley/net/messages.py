@@ -70,10 +70,11 @@ class Challenge(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class Authenticate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """The credential, and its key's signature over nonce and the broker's certificate (P4)."""
+    """The credential, its key's signature over nonce and the broker's certificate (P4), and the shard that is asked for."""
 
     credential: Credential
     signature: Signature
+    shard: U32
 
 
 class Welcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
@@ -104,6 +105,14 @@ class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag
 
     number: U32
     time: U64
+
+
+class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=52):
+    """A message of a replica, and the committee to which it is addressed (P28)."""
+
+    shard: U32
+    epoch: U64
+    message: bytes
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
@@ -429,11 +438,11 @@ class SignedAdvisory(Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Status(_Numbered, frozen=True, tag=37):
-    """A broker's own word on how it is; `state` is ready, starting, waiting, lagging, recovering, rebuilding or halted.
+    """A broker's own word on how it is in a shard; `state` is ready, starting, waiting, lagging, recovering, rebuilding or halted.
 
     A broker is waiting while nothing is certified because too few others take part, and lagging if it is behind them.
     `damage` are the newest damaged entries of its store that it found, and what became of them. `readers` are the
-    advisories that concern the one who asks. `votes` and `failed_views` are by member, in the order of the genesis file:
+    advisories that concern the one who asks. `votes` and `failed_views` are by member of its committee, in their order:
     votes in the certificates of the last `blocks` blocks, and views since its start that ended without one of theirs.
     """
 
@@ -443,6 +452,7 @@ class Status(_Numbered, frozen=True, tag=37):
     version: _Words
     state: _Words
     note: _Words
+    shard: U32
     epoch: U64
     view: U64
     height: U64
@@ -533,6 +543,7 @@ _contents: msgpack.Decoder[tuple[Content, ...]] = msgpack.Decoder(
 )
 # Each raises `WireError`.
 decode_opening: Callable[[bytes], Opening] = partial(_decode, msgpack.Decoder(Opening))
+decode_envelope: Callable[[bytes], Envelope] = partial(_decode, msgpack.Decoder(Envelope))
 decode_ping: Callable[[bytes], Ping] = partial(_decode, msgpack.Decoder(Ping))
 # What a broker hears from another one that it has dialled.
 decode_reply: Callable[[bytes], Pong | Failure] = partial(_decode, msgpack.Decoder(Pong | Failure))
@@ -542,4 +553,6 @@ decode_answer: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unp
 decode_packed: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | PackedFetched))
 # How every ping begins, and nothing else that a broker may say.
 PING = encode(Ping(0))[:2]
+# By how much an envelope is larger than its message, at most.
+ENVELOPE_BYTES = len(encode(Envelope(2**32 - 1, 2**62 - 1, b""))) + 4
 add_texts(TEXTS)

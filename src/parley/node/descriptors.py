@@ -14,10 +14,10 @@ OTHERS = 64  # the log, the safety record, the loop's own, names that are looked
 
 def needed(config: Config) -> int:
     """Descriptors that this broker may have open at once."""
-    count = len(config.genesis.brokers)
+    count = len(config.brokers)
     peers = places_for_brokers(count) + handshakes(count)
     watchers = 0 if config.metrics_listen is None else MAX_CONNECTIONS
-    return config.limits.connections + peers + watchers + OPEN_FILES + OTHERS
+    return config.limits.connections + peers + watchers + OPEN_FILES * len(config.shards) + OTHERS
 
 
 def require_descriptors(config: Config) -> None:

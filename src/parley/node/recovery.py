@@ -84,7 +84,9 @@ def recover_storage(config: Config, *, stale_record: bool = False) -> Recovered:
 
 def _recovered(config: Config, loss: Loss) -> Recovered:
     records, genesis = provision(
-        replica_config(config), network_application(config).mount(config.genesis).machine, abstaining=True
+        replica_config(config),
+        network_application(config).mount(config.genesis, config.shard).machine,
+        abstaining=True,
     )
     # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
     moved = _moved_aside(config.safety) if loss.record else []
@@ -159,7 +161,7 @@ def _require_stopped(config: Config) -> None:
 
 
 def _require_others(config: Config, *, store: str, record: str) -> None:
-    size = len(config.genesis.brokers)
+    size = config.committee.size
     if record and not Recovery.is_possible(size):
         raise StorageError(
             f"The safety record {config.safety} {record}, and in a network of {size} there are not enough other brokers to tell "
@@ -180,9 +182,15 @@ def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
         _, state = recover_record(slots, str(config.safety))
     except SafetyRecordError:
         return "is damaged", False
-    if (state.chain, state.signer) != (config.genesis.chain, config.index):
+    own = config.committee
+    if (state.chain, state.shard, state.epoch, state.signer) != (
+        config.genesis.chain,
+        own.shard,
+        own.epoch,
+        config.index,
+    ):
         raise StorageError(
-            f"{config.safety} is the safety record of another broker or network. Point {config.path} at this broker's own one."
+            f"{config.safety} is the safety record of another broker, shard or network. Point {config.path} at this broker's own one."
         )
     return "", state.abstains
 
@@ -207,9 +215,9 @@ def _chain_loss(config: Config, store: Store) -> str:
     genesis = found.block(0)
     if genesis is None:
         return "is damaged"
-    if genesis.header.chain != config.genesis.chain:
+    if (genesis.header.chain, genesis.header.shard) != (config.genesis.chain, config.shard):
         raise StorageError(
-            f"{config.data} is the store of another network. Point {config.path} at this broker's own one."
+            f"{config.data} is the store of another network or shard. Point {config.path} at this broker's own one."
         )
     return ""
 

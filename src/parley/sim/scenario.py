@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from parley.consensus.committee import faults
+from parley.consensus.committee import faults, instance_of
 from parley.consensus.record import SafetyState, recover_record
-from parley.consensus.types import Instance
 from parley.crypto.qc import QCScheme, Signer
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.participants import awaken
@@ -195,7 +194,7 @@ class Simulation:
     def _hosts(self) -> list[Host]:
         """Machines with new disks; nothing runs yet."""
         signers, scheme = committee_keys(self.seed, self.nodes, self.crypto)
-        instance = Instance(self.setting.chain, 0, 0, self.nodes, self.setting.version)
+        instance = instance_of(self.setting.chain, self.nodes, version=self.setting.version)
         hosts = []
         for index, signer in enumerate(signers):
             config = ReplicaConfig(

@@ -29,12 +29,12 @@ from parley.spark.shown_store import ShownStore
 CACHE_BYTES = 32 * 1024 * 1024  # of RocksDB, for each task
 RESULTS = "piece long, result binary"
 
-MakeApplication = Callable[[Genesis], Mounted]
+MakeApplication = Callable[[Genesis, int], Mounted]
 
 
-def mounted(genesis: Genesis) -> Mounted:
-    """The application of the network, made where it is needed: only this function's name travels to tasks."""
-    return application_of(genesis).mount(genesis)
+def mounted(genesis: Genesis, shard: int) -> Mounted:
+    """The application of a shard, made where it is needed: only this function's name travels to tasks."""
+    return application_of(genesis).mount(genesis, shard)
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +52,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     """Where the ledger is: in a store, under the same path for every task, or with the brokers of a network."""
 
     genesis: Genesis
+    shard: int
     highest: int
     store: str | None
     network: Network | None
@@ -139,7 +140,8 @@ class _Work:
         self._audit = Audit(
             store,
             job.genesis,
-            application(job.genesis),
+            application(job.genesis, job.shard),
+            shard=job.shard,
             replay=piece.kind == "executed",
             shown=job.network is not None,
             found=self._found,

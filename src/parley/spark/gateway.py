@@ -21,6 +21,7 @@ from parley.client import errors as client_errors
 from parley.client.client import Client, connect
 from parley.client.contexts import resolve
 from parley.client.messages import Level
+from parley.consensus.committee import all_brokers
 from parley.spark.errors import (
     BadIdentity,
     BadOption,
@@ -98,6 +99,7 @@ class Gateway:
                 brokers=self._order(rank),
                 verify=level,
                 timeout=float(network.timeout),
+                shard=network.shard,
             )
             try:
                 return await self._watched(client, client.__aenter__())
@@ -178,7 +180,7 @@ def _names(network: Network) -> list[str]:
         )
     except client_errors.ContextError as error:
         raise translated(error) from None
-    return [broker.name for broker in found.genesis.brokers]
+    return [broker.name for broker in all_brokers(found.genesis)]
 
 
 @atexit.register

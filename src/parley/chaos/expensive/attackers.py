@@ -19,6 +19,7 @@ from parley.client import Client, connect
 from parley.client.compose import EMPTY_HEADER, SALT_SIZE
 from parley.client.connection import Connection, Dialler, Gone
 from parley.client.sequences import SESSION_SIZE, Author
+from parley.consensus.committee import all_brokers
 from parley.model.batches import PUBLISH, Message, MessageHeader, encode, sign_batch
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
@@ -137,8 +138,8 @@ class Attackers:
 
     async def sender(self, identity: Identity) -> Sender:
         """A connection to the organisation's own broker, for batches made by hand."""
-        own = next(one for one in self._genesis.brokers if one.organisation == self._organisation)
-        dialler = Dialler(self._genesis, identity, _clock)
+        own = next(one for one in all_brokers(self._genesis) if one.organisation == self._organisation)
+        dialler = Dialler(self._genesis, self.admin.committee.shard, identity, _clock)
         connection = await dialler.connect(own, Address.parse(self._brokers[own.name]))
         author = Author(self._genesis.chain, identity.key(), os.urandom)
         return Sender(connection, author, lambda: self.admin.height)

@@ -18,10 +18,10 @@ from parley.replica.commit_times import BOUNDS, Durations
 from parley.replica.evidence import Kind
 
 Value = int | float | Durations
-Sample = tuple[tuple[str, ...], Value]  # the values of the labels, then the number
-Reading = tuple[str, tuple[str, ...], Value]  # the name, then the same
+Labels = tuple[str, ...]  # their values
+Sample = tuple[Labels, Value]
+Reading = tuple[str, Labels, Value]  # the name, then the same
 
-SHARD = ("0",)  # there is one so far
 KINDS: tuple[str, ...] = get_args(Kind)  # of misbehaviour
 
 
@@ -141,6 +141,7 @@ CATALOGUE = (
         _SHARD,
     ),
     # -- consensus
+    Entry("parley_epoch", "gauge", "The epoch of the shard's committee.", _SHARD),
     Entry("parley_view", "gauge", "The view that consensus is in.", _SHARD),
     Entry(
         "parley_view_changes_total", "counter", "Views that ended with a timeout instead of a block.", _SHARD
@@ -181,7 +182,7 @@ CATALOGUE = (
     Entry(
         "parley_quorum_size", "gauge", "Brokers that a quorum needs, this one included.", _SHARD, public=True
     ),
-    Entry("parley_committee_size", "gauge", "Brokers that the network has.", _SHARD, public=True),
+    Entry("parley_committee_size", "gauge", "Brokers that the shard has.", _SHARD, public=True),
     Entry(
         "parley_peers_connected",
         "gauge",
