@@ -141,7 +141,7 @@ class StagedBroker:
     async def _serve(self, stream: FrameStream) -> None:
         ledger = self.stage.ledger
         own = certificate_hash(load_certificate(self.certificate))
-        asker = await Authenticator(ledger.genesis, self.name, own).welcome(
+        asker, _ = await Authenticator(ledger.genesis, self.name, (0,), own).welcome(
             stream, self.stage.ledger.time + self.stage.late
         )
         stream.limit = 2 * 1024 * 1024

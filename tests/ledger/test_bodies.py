@@ -7,9 +7,10 @@ from tests.application.world import Memory
 from tests.ledger.shard import GENESIS
 
 from parley.applications import DATA_SHARD
+from parley.consensus.committee import committees_of
 from parley.consensus.types import Block
 from parley.ledger.bodies import Judgement, judge
-from parley.ledger.proofs import committee_of
+from parley.ledger.state_map import EMPTY_ROOT
 from parley.ledger.steps import at_once
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, PermissionDenied, Refused, SequenceReused
@@ -24,7 +25,7 @@ MATCH = Match("wards", 0, bytes(32), (1, 0), 0, ((1, bytes(32)),))
 
 
 def judged(*leaves: bytes) -> Judgement:
-    block: Block = committee_of(GENESIS)[1]
+    block: Block = committees_of(GENESIS)[0].first_block(EMPTY_ROOT, GENESIS.start_time)
     return at_once(judge(block, leaves, KEEPER, Memory(), highest=9))
 
 

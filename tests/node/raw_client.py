@@ -214,7 +214,7 @@ def prove(network: LocalNetwork, stream: FrameStream, identity: Identity, challe
     assert isinstance(challenge, net.Challenge)
     assert stream.peer_certificate is not None
     signed = possession(network.genesis.chain, challenge.nonce, certificate_hash(stream.peer_certificate))
-    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed)))
+    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed), 0))
 
 
 async def opening(stream: FrameStream) -> net.Opening:

@@ -25,7 +25,7 @@ from parley.net.frames import FrameStream
 from parley.net.listener import Visit
 from parley.net.messages import Answer, Authenticate, Challenge, Question, Status, StatusRequest, Welcome
 from parley.node.advisories import Advisories
-from parley.node.allowances import Account, Unsent
+from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.authentication import Authenticator
 from parley.node.clients import Clients
 from parley.node.config import Limits
@@ -36,6 +36,7 @@ from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.room import Room
 from parley.node.sessions import Services
+from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger
 
 FRESHNESS = 2_000
@@ -120,6 +121,7 @@ class Desk:
         self.ledger = Ledger(self.broker.archive, self.broker.recent, self.feed)
         genesis = self.made.genesis
         door = Door(structlog.get_logger(), lambda: self.ticks)
+        tally = Tally()
         self._services = Services(
             driver=cast("Driver", self.intake),
             feed=self.feed,
@@ -133,9 +135,19 @@ class Desk:
             advisories=Advisories(genesis, lambda: self.now, lambda: self.ticks),
             now=lambda: self.now,
             ticks=lambda: self.ticks,
+            tally=tally,
         )
-        organisations = len(genesis.organisations)
-        self._clients = Clients(self._services, organisations, self.limits, door, structlog.get_logger())
+        self._clients = Clients(
+            {0: self._services},
+            len(genesis.organisations),
+            self.limits,
+            accounts=Accounts(self.limits, self.limits.connections_per_client),
+            door=door,
+            tally=tally,
+            now=lambda: self.now,
+            ticks=lambda: self.ticks,
+            log=structlog.get_logger(),
+        )
         self._door = door
         self._address: tuple[str, int] = ("", 0)
         self._serving: set[asyncio.Task[None]] = set()
@@ -188,7 +200,7 @@ class Desk:
                 chain, who.organisation, who.name, who.key, not_after=not_after, anchor=anchor
             )
             signature = who.secret.sign(possession(chain, challenge.nonce, CERTIFICATE))
-            stream.write(net.encode(Authenticate(credential, signature)))
+            stream.write(net.encode(Authenticate(credential, signature, 0)))
             assert isinstance(await _opening(stream), Welcome)
             yield Guest(stream, who)
         finally:
@@ -203,7 +215,7 @@ class Desk:
             visit = Visit("127.0.0.1", connection)
         self._door.enter(visit)
         name = self.made.genesis.brokers[0].name
-        await self._clients.serve(stream, visit, Authenticator(self.made.genesis, name, CERTIFICATE))
+        await self._clients.serve(stream, visit, Authenticator(self.made.genesis, name, (0,), CERTIFICATE))
         self._door.leave(visit)
         await stream.wait_closed()
 
@@ -216,6 +228,7 @@ class Desk:
             "1",
             "ready",
             "",
+            0,
             0,
             1,
             1,

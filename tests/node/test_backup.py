@@ -449,7 +449,7 @@ def test_a_lost_record_is_replaced_by_one_that_abstains(config: Config, backup: 
 def test_an_old_record_does_not_come_back_even_if_it_is_kept_inside_the_store(
     config: Config, tmp_path: Path
 ) -> None:
-    inside = replace(config, safety=config.data / "safety.record")
+    inside = replace(config, safety_of_first=config.data / "safety.record")
     config.safety.rename(inside.safety)
     old = inside.safety.read_bytes()
     manifest = make_backup(inside, tmp_path / "backup.tar")

@@ -46,7 +46,8 @@ async def _meet(*answers: Answers) -> tuple[list[Caller | Refused], list[Challen
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = FrameStream(reader, writer)
         try:
-            found.put_nowait(await Authenticator(GENESIS, "b", CERTIFICATE).welcome(stream, NOW))
+            caller, _ = await Authenticator(GENESIS, "b", (0,), CERTIFICATE).welcome(stream, NOW)
+            found.put_nowait(caller)
         except Refused as refused:
             found.put_nowait(refused)
         await stream.wait_closed()
@@ -76,11 +77,11 @@ def meet(answer: Answers) -> Caller | Refused:
 
 
 def test_who_proves_the_key_of_a_good_credential_is_let_in() -> None:
-    met = meet(lambda challenge: Authenticate(credential(), proof(challenge)))
+    met = meet(lambda challenge: Authenticate(credential(), proof(challenge), 0))
     assert isinstance(met, Caller)
     assert (met.title, met.key, met.administers, met.auditor) == ("hospital-a/alice", ALICE.key, None, False)
     assert met.not_after == NOW
-    met = meet(lambda challenge: Authenticate(credential(ADMIN), proof(challenge, ADMIN)))
+    met = meet(lambda challenge: Authenticate(credential(ADMIN), proof(challenge, ADMIN), 0))
     assert isinstance(met, Caller)
     assert met.administers == ADMIN.organisation
 
@@ -88,16 +89,16 @@ def test_who_proves_the_key_of_a_good_credential_is_let_in() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda _: Authenticate(credential(), bytes(64)),
-        lambda challenge: Authenticate(credential(), proof(challenge, BOB)),
-        lambda challenge: Authenticate(credential(), proof(challenge, certificate=OTHER)),
-        lambda challenge: Authenticate(credential(), proof(challenge, chain=bytes(32))),
-        lambda challenge: Authenticate(credential(), proof(replace(challenge, nonce=bytes(32)))),
-        lambda challenge: Authenticate(credential(not_after=NOW - 1), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), not_after=NOW + 1), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), name="bob"), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), key=BOB.key), proof(challenge, BOB)),
-        lambda challenge: Authenticate(replace(credential(), organisation="hospital-b"), proof(challenge)),
+        lambda _: Authenticate(credential(), bytes(64), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, BOB), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, certificate=OTHER), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, chain=bytes(32)), 0),
+        lambda challenge: Authenticate(credential(), proof(replace(challenge, nonce=bytes(32))), 0),
+        lambda challenge: Authenticate(credential(not_after=NOW - 1), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), not_after=NOW + 1), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), name="bob"), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), key=BOB.key), proof(challenge, BOB), 0),
+        lambda challenge: Authenticate(replace(credential(), organisation="hospital-b"), proof(challenge), 0),
     ],
     ids=[
         "nothing",
@@ -122,7 +123,7 @@ def test_what_was_proved_to_a_connection_proves_nothing_to_another() -> None:
     heard: list[Authenticate] = []
 
     def first(challenge: Challenge) -> Authenticate:
-        heard.append(Authenticate(credential(), proof(challenge)))
+        heard.append(Authenticate(credential(), proof(challenge), 0))
         return heard[0]
 
     met, challenges = asyncio.run(_meet(first, lambda _: heard[0]))

@@ -43,7 +43,7 @@ def test_bodies_go_with_salts_and_rules_and_saved_proofs_hold(tmp_path: Path) ->
                 remains = store.get(layout.erased(name)) or b""
                 check_remains(remains, name, network.genesis.chain)
                 assert not any(secret in remains for secret in (SECRET, proof.message.message.salt, b"role"))
-                assert verify_store(store, network.genesis, mounted).first_fault is None
+                assert verify_store(store, network.genesis, mounted, shard=0).first_fault is None
 
 
 async def publish_and_wait(network: LocalNetwork, receipt: Path) -> None:

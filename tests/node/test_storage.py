@@ -109,7 +109,7 @@ def test_a_mark_that_names_no_network_speaks_of_all(config: Config) -> None:
     shutil.rmtree(config.data)
     config.safety.unlink()
     mark_provisioned(config)
-    assert not served_another(config.directory, bytes(32))
+    assert not served_another(config.directory / "provisioned", bytes(32))
     with pytest.raises(StorageError, match="it could sign again what it has signed"):
         provision_storage(config)
 

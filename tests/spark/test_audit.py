@@ -64,10 +64,10 @@ def copy() -> MemoryStore:
 def in_pieces(store: MemoryStore, *, replay: bool = False) -> Report:
     """As `audit_store` does it, with a loop in the place of Spark."""
     try:
-        highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
+        highest = Audit(store, GENESIS, mounted(GENESIS, 0), shard=0).begin().height
     except Fault as fault:
         return unreadable(fault.what, fault.entry)
-    job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=replay))
+    job = Job(GENESIS, 0, highest, "memory", None, pieces_of(highest, replay=replay))
     return examined(job, partial(_each, store), 0.0)
 
 
@@ -76,7 +76,7 @@ def _each(store: MemoryStore, job: Job) -> list[Result]:
 
 
 def alone(store: MemoryStore, *, replay: bool = False) -> Verdict:
-    return verify_store(store, GENESIS, mounted(GENESIS), replay=replay)
+    return verify_store(store, GENESIS, mounted(GENESIS, 0), replay=replay, shard=0)
 
 
 def same(report: Report, verdict: Verdict) -> bool:
@@ -193,8 +193,8 @@ def test_a_damaged_node_above_many_blocks_accuses_nothing_else() -> None:
         asked.append(len(job.pieces))
         return _each(store, job)
 
-    highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
-    job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=False))
+    highest = Audit(store, GENESIS, mounted(GENESIS, 0), shard=0).begin().height
+    job = Job(GENESIS, 0, highest, "memory", None, pieces_of(highest, replay=False))
     report = examined(job, run_all, 0.0)
     assert [finding.entry for finding in report.findings] == [key]
     assert len(asked) == 2
@@ -278,7 +278,7 @@ def shown(blocks: list[VerifiedBlock], *, replay: bool = False) -> Report:
     highest = blocks[-1].height
     network = Network(directory="nowhere")
     pieces = [piece for piece in pieces_of(highest, replay=replay) if piece.kind in {"blocks", "executed"}]
-    job = Job(GENESIS, highest, None, network, tuple(pieces))
+    job = Job(GENESIS, 0, highest, None, network, tuple(pieces))
     ledger = cast("Ledger", Told(blocks))
 
     def run_all(job: Job) -> list[Result]:

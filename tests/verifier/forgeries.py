@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from parley.consensus.committee import committees_of
 from parley.consensus.types import genesis_qc
 from parley.crypto.hashing import digest
-from parley.ledger.proofs import Anchor, committee_of
+from parley.ledger.proofs import Anchor
+from parley.ledger.state_map import EMPTY_ROOT
 from parley.model.genesis import Genesis
 
 GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -375,8 +377,9 @@ def in_presence(data: bytes) -> Forged:
 
 def _uncertified(data: bytes, genesis: Genesis) -> bytes:
     """The absence as of block 0, in whose empty state it is true, under the certificate that nobody signed."""
-    instance, first, _ = committee_of(genesis)
-    anchor = as_json(Anchor(first.header, genesis_qc(instance, first)))
+    (committee,) = committees_of(genesis)
+    first = committee.first_block(EMPTY_ROOT, genesis.start_time)
+    anchor = as_json(Anchor(first.header, genesis_qc(committee.instance, first)))
     for path, value in (
         (("anchor",), anchor),
         (("entry", 2), [[], None]),

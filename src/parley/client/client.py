@@ -170,7 +170,11 @@ class Client(
         dialler = Dialler(self.genesis, self.committee.shard, context.identity, clock, context.file)
         trust = Trust(self.genesis, self.application.decode_leaf, self.committee.shard)
         self._quorum = QuorumClient(
-            Brokers(dialler, context.brokers, preference),
+            Brokers(
+                dialler,
+                {name: context.brokers[name] for name in context.brokers if name in preference},
+                preference,
+            ),
             Reader(trust, self.key, verify, self.organisation, self.name),
             self.genesis.timeouts,
             clock,
@@ -666,7 +670,7 @@ def _preference(
     """As given, or one's own organisation's brokers first and the others from a random one on, to spread the load."""
     names = [name for name in context.brokers if name in committee.names]
     if not names:
-        raise ParleyError(
+        raise ContextError(
             f"None of the brokers in use ({', '.join(context.brokers)}) is a member of shard {committee.shard}; its members are "
             f"{', '.join(committee.names)}."
         )

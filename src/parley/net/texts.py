@@ -41,6 +41,7 @@ TEXTS: Texts = {
     "WrongChain.version": (
         "{broker} speaks version {version} of the protocol, this broker {own}: update the older one"
     ),
+    "WrongChain.shard": "{broker} is no member of shard {shard}; ask a broker that the genesis file lists there",
     # questions
     "Busy.questions": "{waiting} questions of this connection wait for an answer",
     "Invalid.number": "question {number} has not been answered yet; ask under another number",

@@ -126,6 +126,7 @@ class _Node:
             door=self._door,
             tally=tally,
             now=process.now,
+            ticks=monotonic,
             log=process.log,
         )
         self.life = Life(

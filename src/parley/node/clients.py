@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from parley.model.refusals import Busy, Refused
@@ -12,7 +12,6 @@ from parley.net.listener import Visit
 from parley.node.access import Caller
 from parley.node.allowances import Accounts
 from parley.node.authentication import Authenticator, refusal_of, say_failure
-from parley.node.clock import WallClock, monotonic
 from parley.node.config import Limits
 from parley.node.door import Door
 from parley.node.logs import Log, Throttled
@@ -35,16 +34,18 @@ class Clients:
         accounts: Accounts,
         door: Door,
         tally: Tally,
-        now: WallClock,
+        now: Callable[[], int],
+        ticks: Callable[[], int],
         log: Log,
     ) -> None:
-        """`services` by the number of the shard; `accounts` are those of the clients."""
+        """`services` by the number of the shard; `accounts` are those of the clients. `now` and `ticks` are as in `Services`."""
         self._places = Quota(-(-limits.connections // organisations), limits.connections)
         self._services = services
         self._limits = limits
         self._door = door
         self._tally = tally
         self._now = now
+        self._ticks = ticks
         self._log = log
         self._throttled = Throttled()
         self._by_client = accounts
@@ -54,7 +55,7 @@ class Clients:
         """Until the connection is of no more use; the caller closes it."""
         try:
             caller, shard = await authenticator.welcome(stream, self._now())
-            if wait := self._door.strikes.wait_ms(caller.key.hex(), monotonic()):
+            if wait := self._door.strikes.wait_ms(caller.key.hex(), self._ticks()):
                 raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
             with self._door.known(visit), self._place(caller):
                 await self._admitted(stream, caller, self._services[shard])
@@ -103,7 +104,7 @@ class Clients:
     def strike(self, caller: Caller, why: str) -> bool:
         """A client has sent garbage; whether it is cut off for it."""
         self._say("client_garbage", caller.title, client=caller.title, why=why)
-        return self._door.strikes.strike(caller.key.hex(), monotonic())
+        return self._door.strikes.strike(caller.key.hex(), self._ticks())
 
     def slow(self, caller: Caller) -> None:
         self._say("client_slow", caller.title, client=caller.title)
@@ -113,5 +114,5 @@ class Clients:
         self._log.error("session_failed", client=caller.title, why=str(error), exc_info=error)
 
     def _say(self, event: str, subject: object, **values: object) -> None:
-        if count := self._throttled.count(event, subject, monotonic()):
+        if count := self._throttled.count(event, subject, self._ticks()):
             self._log.warning(event, count=count, **values)
