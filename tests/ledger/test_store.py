@@ -624,12 +624,13 @@ def test_a_copy_is_whole_while_another_thread_writes(path: Path, tmp_path: Path)
     """Each write is a row of equal values, so a copy that had a part of one would show it."""
     copies = [tmp_path / f"copy {number}" for number in range(3)]
     with opened(path) as store, ThreadPoolExecutor(1) as other:
-        copying = other.submit(lambda: [store.copy_to(copy) for copy in copies])
+        copying = [other.submit(store.copy_to, copy) for copy in copies]
         rounds = 0
-        while not copying.done() or rounds < 3:
+        while not all(one.done() for one in copying) or rounds < 3:
             store.write([(b"%d" % key, b"%08d" % rounds * 500) for key in range(20)], sync=True)
             rounds += 1
-        copying.result()
+        for one in copying:
+            one.result()
     seen = [held(copy) for copy in copies]
     assert all(len(set(found.values())) <= 1 and len(found) in {0, 20} for found in seen)
     last = [max(found.values(), default=b"") for found in seen]
