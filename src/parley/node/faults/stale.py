@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor, BlockProof
-from parley.ledger.recent import KeyValueReader, RecentStates
+from parley.ledger.recent import RecentStates
 from parley.model.refusals import NotReady, Refused
 from parley.node.archive import Archive
 from parley.node.faults.switches import STALE, Switches
 from parley.node.feed import Feed
 from parley.node.view import Ledger, View
+from parley.store.interface import Lookup
 
 
 class StaleLedger(Ledger):
@@ -24,7 +25,7 @@ class StaleLedger(Ledger):
         feed: Feed,
         *,
         switches: Switches,
-        freeze: Callable[[], KeyValueReader],
+        freeze: Callable[[], Lookup],
         now: Callable[[], int],
     ) -> None:
         super().__init__(archive, states, feed)
@@ -81,7 +82,7 @@ class _OldView(View):
 class _Over:
     """Old values laid over a store."""
 
-    store: KeyValueReader
+    store: Lookup
     values: Mapping[bytes, bytes | None]
 
     def get(self, key: bytes, /) -> bytes | None:

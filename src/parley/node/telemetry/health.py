@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from parley.application.machine import Machine
 from parley.consensus.committee import quorum
-from parley.ledger.store import Store
 from parley.node.holding import Holding
 from parley.node.status import FAR_BEHIND, StatusReport
+from parley.store.interface import Store
 
 BEAT_MS = 100
 BEATS = 600  # that are remembered, a minute

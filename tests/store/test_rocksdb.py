@@ -15,17 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict, WriteBatch
 
-from parley.ledger.store import (
-    BLOB_BYTES,
-    COMPACTED_FILES,
-    FILE_BYTES,
-    GATHERED_BYTES,
-    LEVEL_BYTES,
-    MOVED_BLOBS,
-    Store,
-    StoreError,
-    StoreFailed,
-)
+from parley.store.disk import open_store
+from parley.store.errors import StoreError, StoreFailed
+from parley.store.rocksdb.options import BLOB_BYTES, COMPACTED_FILES, FILE_BYTES, LEVEL_BYTES, MOVED_BLOBS
+from parley.store.rocksdb.store import GATHERED_BYTES, RocksStore
 
 SMALL = 1024 * 1024
 keys = st.lists(st.sampled_from([b"\1", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
@@ -37,8 +30,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def opened(path: Path, *, create: bool = True) -> Store:
-    return Store.open(path, create=create, cache_bytes=SMALL)
+def opened(path: Path, *, create: bool = True) -> RocksStore:
+    return open_store(path, create=create, cache_bytes=SMALL)
 
 
 @settings(derandomize=True, max_examples=25, deadline=None)
@@ -61,7 +54,7 @@ def test_the_store_reads_as_a_sorted_map_also_after_it_was_opened_again(
                 found = [(key, there[key]) for key in sorted(there) if key.startswith(prefix)]
                 assert list(store.scan(prefix)) == found
                 for key in (b"\0", b"a", b"ab", b"b\1", b"\xff\xff\xff\xff\xff"):
-                    assert list(store.scan_from(prefix, key)) == [entry for entry in found if entry[0] >= key]
+                    assert list(store.scan(prefix, key)) == [entry for entry in found if entry[0] >= key]
                     below = [entry for entry in found if entry[0] <= prefix + key]
                     last = below[-1] if below else None
                     assert store.last_at_or_before(prefix, prefix + key) == last
@@ -86,8 +79,8 @@ def test_the_last_of_several_values_for_one_key_counts(path: Path) -> None:
 def test_what_was_written_survives_the_death_of_the_process(path: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
-        "from parley.ledger.store import Store\n"
-        "store = Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "from parley.store.disk import open_store\n"
+        "store = open_store(pathlib.Path(sys.argv[1]), create=True)\n"
         "store.write([(b'a', b'1'), (b'b', b'2')], sync=True)\n"
         "os._exit(7)\n"
     )
@@ -129,9 +122,10 @@ def test_a_store_has_one_user(path: Path) -> None:
 def test_a_store_has_one_process(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from parley.ledger.store import Store, StoreError\n"
+        "from parley.store.disk import open_store\n"
+        "from parley.store.errors import StoreError\n"
         "try:\n"
-        "    Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "    open_store(pathlib.Path(sys.argv[1]), create=True)\n"
         "except StoreError as error:\n"
         "    print(error)\n"
     )
@@ -218,12 +212,12 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-HANDED_ON: dict[str, Callable[[Store], object]] = {
-    "sync": Store.sync,
+HANDED_ON: dict[str, Callable[[RocksStore], object]] = {
+    "sync": RocksStore.sync,
     "synced write": lambda store: store.write([], sync=True),
     "scan": lambda store: store.scan(b"a"),
     "last": lambda store: store.last_at_or_before(b"a", b"a"),
-    "frozen": Store.frozen,
+    "frozen": RocksStore.frozen,
     "limit": lambda store: store.write([(b"z", bytes(GATHERED_BYTES))], sync=False),
 }
 
@@ -269,7 +263,7 @@ def test_writes_that_cannot_be_handed_on_at_the_end_are_not_lost_in_silence(path
         assert list(again.scan(b"")) == [(b"a", b"before")]
 
 
-def require_broken(store: Store) -> None:
+def require_broken(store: RocksStore) -> None:
     assert (store.get(b"a"), store.get(b"b"), store.get(b"c")) == (b"before", None, None)
     assert list(store.scan(b"")) == [(b"a", b"before")]
     for sync in (False, True):
@@ -307,7 +301,7 @@ def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> N
             case "scan":
                 assert list(store.scan(b"a")) == [(b"a1", b"new"), (b"a2", b"old")]
             case "scan_from":
-                assert list(store.scan_from(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
+                assert list(store.scan(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
             case "last":
                 assert store.last_at_or_before(b"a", b"a9") == (b"a2", b"old")
             case _:
@@ -394,8 +388,8 @@ def test_a_write_that_is_interrupted_leaves_no_part_of_it(path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from parley.ledger.store import Store
-store = Store.open(pathlib.Path(sys.argv[1]), create=True)
+from parley.store.disk import open_store
+store = open_store(pathlib.Path(sys.argv[1]), create=True)
 synced, size = int(sys.argv[2]), int(sys.argv[3])
 for number in range(60):
     store.write([(b"%03d/%d" % (number, part), bytes(size)) for part in range(3)], sync=False)
@@ -472,7 +466,7 @@ def test_a_frozen_view_shows_one_moment_whatever_is_written_later(path: Path) ->
         store.write([(b"a/1", None), (b"a/2", b"new"), (b"a/3", b"more")], sync=True)
         assert (view.get(b"a/1"), view.get(b"a/2"), view.get(b"a/3")) == (b"one", b"two", None)
         assert list(view.scan(b"a/")) == [(b"a/1", b"one"), (b"a/2", b"two")]
-        assert list(view.scan_from(b"a/", b"a/1\0")) == [(b"a/2", b"two")]
+        assert list(view.scan(b"a/", b"a/1\0")) == [(b"a/2", b"two")]
 
 
 def test_a_store_that_is_closed_ends_its_frozen_views_and_can_be_opened_again(path: Path) -> None:
@@ -490,8 +484,8 @@ def test_a_store_that_is_opened_again_has_the_cache_that_it_is_told(path: Path) 
     """Once it had a small one of the library's, and every read of a large store loaded the whole index of a file."""
     capacity = "rocksdb.block-cache-capacity"
     for create in (True, False):
-        with Store.open(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
-            assert store.measured(capacity) == 12 * 1024 * 1024
+        with open_store(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
+            assert store._db.property_int_value(capacity) == 12 * 1024 * 1024
 
 
 def test_compactions_are_small_also_in_a_store_that_exists(path: Path) -> None:
@@ -611,7 +605,7 @@ def test_one_copy_is_made_at_a_time_and_one_that_was_interrupted_is_cleared_away
 def test_a_store_that_is_only_read_or_closed_is_not_copied(path: Path, tmp_path: Path) -> None:
     opened(path).close()
     with (
-        Store.open(path, create=False, read_only=True) as store,
+        open_store(path, create=False, read_only=True) as store,
         pytest.raises(StoreError, match="reading only"),
     ):
         store.copy_to(tmp_path / "copy")
