@@ -57,7 +57,7 @@ from tests.application.codes import (
     proven,
     with_rights,
 )
-from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Memory, Signed, actor, registration, tagged
+from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Signed, actor, registration, tagged
 from tests.client.ledger import Ledger, note
 from tests.node.ledger_broker import listed
 
@@ -82,15 +82,7 @@ from parley.net.messages import (
 from parley.node.archive import Archive
 from parley.node.pieces import Shelf
 from parley.node.view import View
-
-
-class _Store(Memory):
-    """What a broker reads of its store."""
-
-    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        found = [one for one in self.scan(prefix) if one[0] <= key]
-        return found[-1] if found else None
-
+from parley.store.memory import MemoryStore
 
 GONE, SILENT = actor("gone"), actor("silent")
 PATIENT = "a = 1"
@@ -140,7 +132,7 @@ def _ledger() -> tuple[Ledger, list[Signed], list[list[StreamPosition]]]:
 
 
 def _view(ledger: Ledger) -> View:
-    store, history = _Store(), MountainRange()
+    store, history = MemoryStore(), MountainRange()
     for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
         nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))
         store.write(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.application.world import ADMIN, Memory, Signed, World, actor, mount, registration, tagged
+from tests.application.world import ADMIN, Signed, World, actor, mount, registration, tagged
 from tests.ledger.shard import Shard
 
 from parley.application import keeping
@@ -28,6 +28,7 @@ from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.ports import Applied, Certified, Effect, Write
 from parley.replica.replica import Replica
+from parley.store.memory import MemoryStore
 
 
 class Node:
@@ -36,7 +37,7 @@ class Node:
     def __init__(self, world: World) -> None:
         key = SecretKey.from_seed(bytes(32))
         config = ReplicaConfig(Instance(world.chain, 0, 0, 1, VERSION), 0)
-        self.store = Memory()
+        self.store = MemoryStore()
         self.receipts: list[Receipt] = []
         self.refused: list[str] = []
         self.state_root = b""

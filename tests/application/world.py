@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
@@ -40,6 +40,7 @@ from parley.modules.registry.operations import RegisterClient
 from parley.modules.staging.operations import UNNAMED, CommitStage, Source
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.operations import CreateTopic, Policy
+from parley.store.memory import MemoryStore
 
 R = TypeVar("R")
 K = TypeVarTuple("K")
@@ -114,41 +115,6 @@ def registration(
     return RegisterClient(name, who.key, attributes, proof)
 
 
-class Memory:
-    """A store in memory; entries of one kind lie together, so that a scan looks only at its own."""
-
-    def __init__(self) -> None:
-        self._kinds: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
-
-    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in entries:
-            if value is None:
-                self._kinds[key[:4]].pop(key, None)
-            else:
-                self._kinds[key[:4]][key] = value
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._kinds[key[:4]].get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        if len(prefix) >= 4:
-            kind = self._kinds[prefix[:4]]
-        else:
-            kind = {key: value for kind in self._kinds.values() for key, value in kind.items()}
-        return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return ((key, value) for key, value in self.scan(prefix) if key >= start)
-
-    def frozen(self) -> Memory:
-        return self.copy()
-
-    def copy(self) -> Memory:
-        other = Memory()
-        other.write(self.scan(b""))
-        return other
-
-
 def tagged(*, payload: bytes = b"payload", **tags: Value) -> Message:
     return Message(bytes(16), encode(MessageHeader(tags=sorted_pairs(tags))), "", payload)
 
@@ -165,7 +131,7 @@ class World:
         self.genesis = make_genesis(limits, timeouts)
         self.chain = self.genesis.chain
         self.machine, self.keeper = mount(self.genesis)
-        self.store = Memory()
+        self.store = MemoryStore()
         self.height = 0
         self.time = START
         self.root = self.machine.genesis().state_root

@@ -15,7 +15,7 @@ from parley.application.quotas import COUNTS
 from parley.applications import DATA_SHARD
 from parley.crypto.encoding import u64
 from parley.ledger import layout
-from parley.ledger.application import Indexing, KeyValue, Mounted
+from parley.ledger.application import Indexing, Mounted
 from parley.ledger.audit import verify_store
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
@@ -26,6 +26,7 @@ from parley.modules.retention.tables import LOGS_TO_ERASE
 from parley.modules.staging.tables import CONTENTS, STAGED, STAGES, STAGING
 from parley.modules.topics.tables import TOPICS
 from parley.sim.counter import NoIndices
+from parley.store.interface import KeyValue
 
 decode_leaf = DATA_SHARD.decode_leaf
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.application.world import Memory
 from tests.ledger.shard import GENESIS
 
 from parley.applications import DATA_SHARD
@@ -18,6 +17,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.staging.receipts import Staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.receipts import Match
+from parley.store.memory import MemoryStore
 
 KEEPER = DATA_SHARD.mount(GENESIS).keeper
 DIGEST = bytes(range(32))
@@ -26,7 +26,7 @@ MATCH = Match("wards", 0, bytes(32), (1, 0), 0, ((1, bytes(32)),))
 
 def judged(*leaves: bytes) -> Judgement:
     block: Block = committees_of(GENESIS)[0].first_block(EMPTY_ROOT, GENESIS.start_time)
-    return at_once(judge(block, leaves, KEEPER, Memory(), highest=9))
+    return at_once(judge(block, leaves, KEEPER, MemoryStore(), highest=9))
 
 
 def leaf(outcome: Outcome, topic: str) -> bytes:

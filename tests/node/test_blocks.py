@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.application.world import ADMIN, ADMINS, Actor, Memory, actor
+from tests.application.world import ADMIN, ADMINS, Actor, actor
 from tests.client.ledger import Ledger, note
 
 from parley.applications import DATA_SHARD
@@ -38,6 +38,7 @@ from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited
 from parley.node.view import View
 from parley.replica import evidence
 from parley.replica.evidence import Record
+from parley.store.memory import MemoryStore
 
 encode = msgspec.msgpack.encode
 
@@ -47,8 +48,8 @@ class Broker:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.store = Memory()
-        self.archive = Archive(self.store, DATA_SHARD)  # type: ignore[arg-type]
+        self.store = MemoryStore()
+        self.archive = Archive(self.store, DATA_SHARD)
         history = MountainRange()
         for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
             nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))

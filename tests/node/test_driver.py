@@ -27,7 +27,6 @@ from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
 from parley.ledger.application import AdmittedBatch
 from parley.ledger.layout import StoredBlock
-from parley.ledger.store import Store, StoreFailed
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import Intake
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
@@ -55,6 +54,8 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.replica import Replica
+from parley.store.disk import open_store
+from parley.store.errors import StoreFailed
 
 RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
 VOTE = Send(1, b"vote")
@@ -362,7 +363,7 @@ def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(confi
 def test_receipts_that_were_hashed_at_their_execution_are_not_hashed_again_for_a_reader(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store.open(tmp_path / "store", create=True) as store:
+    with open_store(tmp_path / "store", create=True) as store:
         archive = Archive(store, application_of(config.genesis))
         first = genesis_block(replica_config(config).instance, bytes(32), 0)
         block = Block(replace(first.header, height=1), ())

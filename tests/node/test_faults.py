@@ -45,7 +45,7 @@ from parley.node.faults.stale import StaleLedger
 from parley.node.faults.switches import FAULTS, MAX_FAULTS, FaultError, Switches, checked
 from parley.node.feed import Feed
 from parley.replica import wire
-from parley.replica.ports import LocalStore
+from parley.store.interface import StoreReader
 
 # -- the configuration -------------------------------------------------------------------------------------------------
 
@@ -522,7 +522,7 @@ def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -
     store, feed, switches = Plain(), Feed(), Switches()
     recent = RecentStates(store, 0)
     ledger = StaleLedger(
-        cast("Any", None), recent, feed, switches=switches, store=cast("LocalStore", store), now=lambda: 99
+        cast("Any", None), recent, feed, switches=switches, store=cast("StoreReader", store), now=lambda: 99
     )
     switches.changed = ledger.switch
 

@@ -20,7 +20,6 @@ from parley.client.errors import ContextError, WrongChain
 from parley.consensus.types import Vote
 from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.proofs import ProofError, Trust
-from parley.ledger.store import Store
 from parley.modules.publishing.proof import check_publication
 from parley.net.frames import FrameStream
 from parley.net.messages import VERSION, Envelope, PeerHello, encode
@@ -28,6 +27,7 @@ from parley.net.tls import Address, peer_context, tls_name
 from parley.net.tls import connect as dial
 from parley.node.config import load
 from parley.replica import wire
+from parley.store.disk import open_store
 
 # Beta and gamma are members of both shards, at other places in the second one. It needs both of them.
 MEMBERS = (("alpha-1", "beta-1", "gamma-1", "delta-1"), ("beta-1", "gamma-1"))
@@ -177,7 +177,7 @@ def audited(network: LocalNetwork, name: str, shard: int) -> Verdict:
 def verify(network: LocalNetwork, name: str, shard: int, *, as_shard: int) -> Verdict:
     genesis = network.genesis
     mounted = application_of(genesis).mount(genesis, as_shard)
-    with Store.open(load(network.config(name)).of_shard(shard).data, create=False) as store:
+    with open_store(load(network.config(name)).of_shard(shard).data, create=False) as store:
         return verify_store(store, genesis, mounted, shard=as_shard)
 
 

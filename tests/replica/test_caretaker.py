@@ -19,7 +19,7 @@ from parley.consensus.types import Block, Vote
 from parley.crypto.encoding import u64
 from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
-from parley.ledger.application import KeyValue, Results
+from parley.ledger.application import Results
 from parley.ledger.erasure import remains_of
 from parley.model.batches import open_batch
 from parley.modules.publishing.tables import OFFSETS
@@ -30,6 +30,7 @@ from parley.modules.topics.tables import GROWING
 from parley.replica import evidence, wire
 from parley.replica.ports import Send
 from parley.replica.records import MAX_ANSWER
+from parley.store.interface import KeyValue
 from parley.sync.messages import Records, RecordsRequest, Values, ValuesRequest
 
 Keys = Callable[[Member], list[bytes]]

@@ -32,7 +32,6 @@ from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.ledger.proofs import history_leaf_of
-from parley.ledger.store import Store, StoreInUse
 from parley.model.genesis import encode_genesis, sign_genesis
 from parley.model.receipts import BatchReceipt, encode_leaf
 from parley.modules.publishing.receipts import Published
@@ -43,6 +42,8 @@ from parley.spark.audit_pieces import Job, Result, look, mounted
 from parley.spark.findings import Report, unreadable, write
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
+from parley.store.disk import open_store
+from parley.store.errors import StoreInUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -336,7 +337,7 @@ def test_receipts_that_executing_does_not_give_are_found_in_what_is_shown() -> N
 
 
 def on_disk(store: MemoryStore, path: Path) -> Path:
-    with Store.open(path, create=True) as made:
+    with open_store(path, create=True) as made:
         made.write(store.entries.items(), sync=True)
     return path
 
@@ -357,7 +358,7 @@ def test_tasks_of_spark_give_the_verdict_of_one_process(spark: SparkSession, tmp
 
 def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
     path = on_disk(copy(), tmp_path / "used")
-    script = "import sys, parley.ledger.store as s, pathlib; x = s.Store.open(pathlib.Path(sys.argv[1]), create=False)"
+    script = "import sys, parley.store.disk as s, pathlib; x = s.open_store(pathlib.Path(sys.argv[1]), create=False)"
     command = [sys.executable, "-c", f"{script}; print('open', flush=True); sys.stdin.read()", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None

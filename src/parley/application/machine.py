@@ -15,13 +15,14 @@ from parley.application.state import State
 from parley.application.work import STRANGER, NoRoom, Pass, Sender, Shares, of_expression
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
-from parley.ledger.application import KeyValue, Receipt, Results
+from parley.ledger.application import Receipt, Results
 from parley.model.batches import MAX_NOT_AFTER, BatchHeader, is_timely
 from parley.model.genesis import Genesis
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt, Duplicate, Leaf, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, Refused, SequenceReused, class_of
+from parley.store.interface import KeyValue
 
 if TYPE_CHECKING:
     from parley.application.application import Application

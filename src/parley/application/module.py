@@ -18,13 +18,14 @@ from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.application.state import State
 from parley.application.tables import AnyTable, Reader
-from parley.ledger.application import Erasure, KeyValue
+from parley.ledger.application import Erasure
 from parley.model.genesis import Genesis
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt, Leaf, Outcome
 from parley.model.refusals import Refused
 from parley.model.texts import Texts
+from parley.store.interface import KeyValue
 
 # What applies one operation; the receipt will be the leaf at the position.
 Apply = Callable[[BlockContext, Principal, Any, Position], Outcome]

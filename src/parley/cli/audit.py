@@ -17,6 +17,7 @@ from parley.cli.recover import broker_config
 from parley.client.contexts import read_genesis
 from parley.ledger.audit import Verdict, verify_store
 from parley.model.genesis import Genesis
+from parley.store.errors import StoreError, StoreFailed
 
 RECOVER = "parley node recover"
 
@@ -96,11 +97,11 @@ def _chosen(
 
 
 def _verified(data: Path, genesis: Genesis, shard: int, way_back: str, *, replay: bool) -> Verdict:
-    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415 - an extra
+    from parley.store.disk import open_store  # noqa: PLC0415 - an extra
 
     mounted = application_of(genesis).mount(genesis, shard)
     try:
-        with Store.open(data, create=False) as opened, output.reaching("Checking blocks") as reached:
+        with open_store(data, create=False) as opened, output.reaching("Checking blocks") as reached:
             return verify_store(opened, genesis, mounted, reached, shard=shard, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return Verdict(0, 0, _helped(error, way_back))

@@ -20,6 +20,7 @@ from parley.spark import session
 from parley.spark.auditing import Ledger
 from parley.spark.findings import SUFFIXES, Report, unreadable, write
 from parley.spark.options import Network
+from parley.store.errors import StoreError, StoreFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,6 @@ def _chosen(
 
 
 def _of_store(spark: SparkSession, path: Path, genesis: Genesis, shard: int, *, replay: bool) -> Report:
-    from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
     from parley.spark.audit import audit_store  # noqa: PLC0415
 
     try:

@@ -18,7 +18,6 @@ from parley.application.work import Budget
 from parley.applications import VERSION, data_shard
 from parley.bench.figures import Case, spread
 from parley.cli import output
-from parley.cli.bench_memory import Memory
 from parley.consensus.committee import committees_of
 from parley.consensus.types import Block
 from parley.crypto.ed25519 import SecretKey
@@ -41,6 +40,7 @@ from parley.modules.registry.operations import RegisterClient
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
+from parley.store.memory import MemoryStore
 
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
 TOPIC = "bench"
@@ -109,7 +109,7 @@ class _Chain:
         genesis = _genesis(self._admin.public, max(subscriptions, 1))
         self._chain = genesis.chain
         self._machine = SHARD.mount(genesis).machine
-        self._store = Memory(4)
+        self._store = MemoryStore()
         self._first = committees_of(genesis)[0].first_block(bytes(32), 0).header
         self._height = 0
         self._controls = defaultdict[bytes, Iterator[int]](count)

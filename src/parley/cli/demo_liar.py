@@ -180,7 +180,7 @@ async def _is_proven(client: Client) -> bool:
 
 def _proof(stage: Stage) -> Proof | None:
     """What lies in the stores of the others, checked as a stranger would who has the genesis file only."""
-    from parley.ledger.store import Store  # noqa: PLC0415 - needs the extra `node`
+    from parley.store.disk import open_store  # noqa: PLC0415 - needs the extra `node`
 
     trust = Trust(stage.genesis, application_of(stage.genesis).decode_leaf)
     held_by: dict[int, list[str]] = {}
@@ -188,7 +188,7 @@ def _proof(stage: Stage) -> Proof | None:
     for broker in stage.brokers:
         if broker.name == LIAR:
             continue
-        with Store.open(broker.folder / "data", create=False) as store:
+        with open_store(broker.folder / "data", create=False) as store:
             records = [evidence.decode(value) for _, value in store.scan(layout.EVIDENCE)]
         for record in records:
             try:

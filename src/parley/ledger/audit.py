@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
+from parley.store.interface import KeyValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout, state_map
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
 from parley.ledger.audit_entries import (
     Fault,
@@ -38,6 +38,7 @@ from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt
+from parley.store.interface import KeyValue
 
 P = ParamSpec("P")
 

@@ -13,13 +13,14 @@ from parley.consensus.errors import Refused
 from parley.consensus.types import U16, U64, Proposal, Timeout, Vote
 from parley.consensus.verify import Verifier
 from parley.ledger import layout, state_map
-from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.application import BodyKeeper
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Position
 from parley.model.refusals import Refused as InadmissibleError
+from parley.store.interface import KeyValue
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import resource
 
-from parley.ledger.store import OPEN_FILES
 from parley.node.config import Config, ConfigError
 from parley.node.door import handshakes, places_for_brokers
 from parley.node.telemetry.server import MAX_CONNECTIONS
+from parley.store.disk import OPEN_FILES
 
 OTHERS = 64  # the log, the safety record, the loop's own, names that are looked up
 

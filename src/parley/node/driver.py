@@ -363,7 +363,7 @@ class Driver:
             self._execute(effect)
 
     def _hand_on(self) -> DiskWork:
-        """Hand what was put off to RocksDB, and return the work that puts it on disk."""
+        """Hand what was put off to the store's library, and return the work that puts it on disk."""
         self._dirty = False
         self._storage.store.hand_on()
         return self._storage.store.sync_log

@@ -17,8 +17,7 @@ from pathlib import Path
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import recover_record
 from parley.ledger import layout
-from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged, sync_directory
-from parley.ledger.store import Store, StoreFailed
+from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
 from parley.node.config import Config
 from parley.node.processes import LocalBroker
 from parley.node.storage import (
@@ -32,6 +31,10 @@ from parley.replica import chain
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain
 from parley.replica.recovery import Recovery
+from parley.store.disk import holds_store, open_store
+from parley.store.errors import StoreFailed
+from parley.store.folders import sync_directory
+from parley.store.interface import Store
 
 Slots = list[list[bytes]]  # of a safety record, in their copies
 
@@ -92,7 +95,7 @@ def _recovered(config: Config, loss: Loss) -> Recovered:
     moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:
         fresh = beside(config.data, "new")
-        with Store.open(fresh, create=True) as store:
+        with open_store(fresh, create=True) as store:
             store.write(genesis.entries, sync=True)
         moved += _moved_aside(config.data)
         if config.data.is_dir():  # empty, or it would have been moved
@@ -198,10 +201,10 @@ def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
 def _store_loss(config: Config) -> str:
     if not holds_something(config.data):
         return "is missing"
-    if not (config.data / "CURRENT").exists():  # the file by which RocksDB finds everything else
+    if not holds_store(config.data):
         return "is damaged"
     try:
-        with Store.open(config.data, create=False) as store:
+        with open_store(config.data, create=False) as store:
             return _chain_loss(config, store)
     except (StoreFailed, chain.StoreError):
         return "is damaged"

@@ -8,7 +8,6 @@ from itertools import islice
 
 import parley
 from parley.ledger import layout
-from parley.ledger.application import KeyValue
 from parley.net.messages import MAX_TOLD, MAX_WORDS, Misbehaviour, PeerStatus, Status
 from parley.node.clock import ClockWatch, WallClock, advice
 from parley.node.config import Config
@@ -21,6 +20,7 @@ from parley.node.shown import Showing
 from parley.replica import evidence
 from parley.replica.ports import Found
 from parley.replica.replica import Replica
+from parley.store.interface import KeyValue
 
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
 # Certified blocks that are not final yet: a network that stands still after a failed view has some.

@@ -11,8 +11,7 @@ from parley.application.application import Application, VersionError
 from parley.applications import ApplicationError, application_of
 from parley.consensus.record import SafetyState, recover_record, repairs
 from parley.ledger.recent import RecentStates
-from parley.ledger.safety_file import SafetyFile, sync_directory
-from parley.ledger.store import Store
+from parley.ledger.safety_file import SafetyFile
 from parley.mempool import pool
 from parley.node import rights
 from parley.node.config import Config, ConfigError, path_of
@@ -20,6 +19,9 @@ from parley.node.placement import DisplacedError, Placement
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
+from parley.store.disk import open_store
+from parley.store.folders import sync_directory
+from parley.store.interface import Store
 
 MARK = "provisioned"
 
@@ -131,7 +133,7 @@ def provision_storage(config: Config) -> None:
     records, genesis = provision(
         replica_config(config), network_application(config).mount(config.genesis, config.shard).machine
     )
-    with Store.open(config.data, create=True) as store:
+    with open_store(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
     mark_provisioned(config)
     SafetyFile.create(config.safety, records)  # last: without it nothing starts
@@ -155,7 +157,7 @@ def open_storage(config: Config) -> Storage:
         record_file = closing.enter_context(SafetyFile.open(config.safety))
         record, found = _read_record(record_file, config.safety)
         _require_same_network(config, record[1])
-        store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
+        store = open_store(config.data, create=False, cache_bytes=config.storage.cache_bytes)
         placement = _placement(config, record_file, closing.enter_context(store))
         storage = Storage(store, record_file, record, placement, found)
         closing.pop_all()

@@ -10,14 +10,14 @@ from operator import itemgetter
 from parley.consensus.types import Block, Roots
 from parley.consensus.verify import Verifier
 from parley.crypto.merkle import MountainRange
-from parley.replica.ports import LocalStore
 from parley.replica.records import Trusted
+from parley.store.interface import StoreReader
 
 
 class Overlay:
     """The store as it will be once the effects of this step are executed; `clear` when they have been."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._written: dict[bytes, bytes | None] = {}
 
@@ -30,15 +30,12 @@ class Overlay:
     def get(self, key: bytes) -> bytes | None:
         return self._written[key] if key in self._written else self._store.get(key)
 
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Like `scan`, but only the entries from the key `start` on, read as they are asked for."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Every entry under `prefix`, in key order, from the key `start` on, read as they are asked for."""
         new = {key: value for key, value in self._written.items() if key >= start and key.startswith(prefix)}
-        stored = (entry for entry in self._store.scan_from(prefix, start) if entry[0] not in new)
+        stored = (entry for entry in self._store.scan(prefix, start) if entry[0] not in new)
         both = merge(sorted(new.items()), stored, key=itemgetter(0))
         return ((key, value) for key, value in both if value is not None)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self.scan_from(prefix, prefix)
 
 
 @dataclass(frozen=True)

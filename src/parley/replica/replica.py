@@ -58,7 +58,6 @@ from parley.replica.ports import (
     Found,
     Halt,
     Intake,
-    LocalStore,
     Mounted,
     PersistSafety,
     Refused,
@@ -77,6 +76,7 @@ from parley.replica.rejoining import Lag, require_certified, too_often
 from parley.replica.serving import BATCHES_QUESTION, Budget, Serving
 from parley.replica.snapshots import Snapshots
 from parley.replica.votes import RecentVotes
+from parley.store.interface import StoreReader
 from parley.sync import blocks as sync
 from parley.sync.messages import (
     BlocksResponse,
@@ -107,7 +107,7 @@ class Replica:
         mounted: Mounted,
         *,
         record: tuple[int, SafetyState],
-        store: LocalStore,
+        store: StoreReader,
         nonce: bytes = bytes(16),
     ) -> None:
         """`nonce` is new in every life of the broker: answers to an earlier one must not be taken for its own."""

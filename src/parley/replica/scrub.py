@@ -112,7 +112,7 @@ class Scrub:
     def _keys(self, prefix: bytes) -> Iterator[bytes]:
         """Keys only: what is under them may have changed by the time they are looked at."""
         start = prefix
-        while found := [key for key, _ in islice(self._store.scan_from(prefix, start), _KEYS)]:
+        while found := [key for key, _ in islice(self._store.scan(prefix, start), _KEYS)]:
             yield from found
             start = found[-1] + b"\0"
 

@@ -10,7 +10,7 @@ from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import node_hash
 from parley.ledger import history, layout
-from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import GRACE, Judgement, judge
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
@@ -26,6 +26,7 @@ from parley.replica.records import (
     read_unchecked,
     root_in_parts,
 )
+from parley.store.interface import KeyValue
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
 LEAF_COST = 64  # of a leaf or a digest that is hashed, read or compared

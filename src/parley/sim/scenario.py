@@ -13,7 +13,7 @@ from parley.consensus.record import SafetyState, recover_record
 from parley.crypto.qc import QCScheme, Signer
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.participants import awaken
-from parley.replica.ports import LocalStore, Participant
+from parley.replica.ports import Participant
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
 from parley.sim.chance import CRYPTO, committee_keys, stream
@@ -28,6 +28,7 @@ from parley.sim.pubsub.setting import Publishing
 from parley.sim.report import Report
 from parley.sim.setting import Counting, Setting
 from parley.sim.world import World
+from parley.store.interface import StoreReader
 
 __all__ = ["APPLICATIONS", "CRYPTO", "MAX_NODES", "Simulation", "run"]
 
@@ -261,7 +262,7 @@ class _Member:
     chance: Random
     meter: Meter
 
-    def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Running:
+    def launch(self, record: tuple[int, SafetyState], store: StoreReader) -> Running:
         mounted = self.setting.mounted(self.config.index, self.meter)
         return Running(
             awaken(
@@ -287,7 +288,7 @@ class _Member:
 
 
 def _launch_liar(
-    name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: LocalStore
+    name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: StoreReader
 ) -> Running:
     running = member.launch(record, store)
     return Running(ACTORS[name](running.participant, seat), running.machine)

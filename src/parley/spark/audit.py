@@ -58,11 +58,11 @@ def audit_store(
 
     `shard` has to be named where the network has several. `at_once` tasks do all of it, by default as many as Spark has cores for.
     """
-    from parley.ledger.store import Store, unused  # noqa: PLC0415 - an extra, which the network does not need
+    from parley.store.disk import open_store, unused  # noqa: PLC0415 - an extra, which the network does not need
 
     began, number = time.monotonic(), committee_of(genesis, shard).shard
     with unused(path):
-        with Store.open(path, create=False, read_only=True) as store:
+        with open_store(path, create=False, read_only=True) as store:
             first = Audit(store, genesis, application(genesis, number), shard=number)
             try:
                 highest = first.begin().height

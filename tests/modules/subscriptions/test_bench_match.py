@@ -10,9 +10,10 @@ from parley.application.machine import Machine
 from parley.applications import DATA_SHARD
 from parley.cli import bench_match
 from parley.consensus.types import Block
-from parley.ledger.application import KeyValue, Results
+from parley.ledger.application import Results
 from parley.modules.subscriptions.receipts import match_of
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
+from parley.store.interface import KeyValue
 
 app = typer.Typer()
 app.command()(bench_match.match)

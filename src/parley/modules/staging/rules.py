@@ -15,7 +15,6 @@ from parley.application.module import BatchKind, Module
 from parley.application.quotas import HELD
 from parley.application.state import State
 from parley.application.tables import Reader
-from parley.ledger.application import KeyValue
 from parley.model.batches import STAGED as STAGED_KIND
 from parley.model.batches import BatchHeader
 from parley.model.names import Position
@@ -55,6 +54,7 @@ from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.modules.subscriptions.rules import CONSTRAINT_OPENING
 from parley.modules.topics.access import Action
 from parley.modules.topics.rules import require
+from parley.store.interface import KeyValue
 
 MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered

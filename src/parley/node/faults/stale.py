@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor, BlockProof
-from parley.ledger.recent import KeyValueReader, RecentStates
+from parley.ledger.recent import RecentStates
 from parley.model.refusals import NotReady, Refused
 from parley.node.archive import Archive
 from parley.node.faults.switches import STALE, Switches
 from parley.node.feed import Feed
 from parley.node.view import Ledger, View
-from parley.replica.ports import LocalStore
+from parley.store.interface import Lookup, StoreReader
 
 
 class StaleLedger(Ledger):
@@ -25,7 +25,7 @@ class StaleLedger(Ledger):
         feed: Feed,
         *,
         switches: Switches,
-        store: LocalStore,
+        store: StoreReader,
         now: Callable[[], int],
     ) -> None:
         super().__init__(archive, states, feed)
@@ -82,7 +82,7 @@ class _OldView(View):
 class _Over:
     """Old values laid over a store."""
 
-    store: KeyValueReader
+    store: Lookup
     values: Mapping[bytes, bytes | None]
 
     def get(self, key: bytes, /) -> bytes | None:

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from parley.replica.commit_times import BOUNDS, Durations
 from parley.replica.evidence import Kind
+from parley.store.disk import METRICS
 
 Value = int | float | Durations
 Labels = tuple[str, ...]  # their values
@@ -257,12 +258,7 @@ CATALOGUE = (
         "Bytes that they may take, from storage.max_bytes; 0: all there is.",
     ),
     Entry("parley_storage_free_bytes", "gauge", "Bytes that are free on the file system of the store."),
-    Entry("parley_rocksdb_block_cache_bytes", "gauge", "Bytes in the block cache of RocksDB."),
-    Entry("parley_rocksdb_memtable_bytes", "gauge", "Bytes in the memtables of RocksDB."),
-    Entry("parley_rocksdb_sst_bytes", "gauge", "Bytes in the table files of RocksDB."),
-    Entry("parley_rocksdb_pending_compaction_bytes", "gauge", "Bytes that RocksDB still has to compact."),
-    Entry("parley_rocksdb_running_compactions", "gauge", "Compactions that run now."),
-    Entry("parley_rocksdb_write_stopped", "gauge", "1 while RocksDB takes no writes until it has tidied up."),
+    *(Entry(metric.name, "gauge", metric.about) for metric in METRICS),
     # -- security and care
     Entry(
         "parley_byzantine_evidence_total",

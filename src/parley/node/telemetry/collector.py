@@ -25,15 +25,6 @@ from parley.replica.replica import Replica
 
 OTHER = "other"  # all topics beyond those that are counted by name
 
-_ROCKSDB = {
-    "parley_rocksdb_block_cache_bytes": "rocksdb.block-cache-usage",
-    "parley_rocksdb_memtable_bytes": "rocksdb.cur-size-all-mem-tables",
-    "parley_rocksdb_sst_bytes": "rocksdb.total-sst-files-size",
-    "parley_rocksdb_pending_compaction_bytes": "rocksdb.estimate-pending-compaction-bytes",
-    "parley_rocksdb_running_compactions": "rocksdb.num-running-compactions",
-    "parley_rocksdb_write_stopped": "rocksdb.is-write-stopped",
-}
-
 
 def topic_label(chain: bytes, topic: str) -> str:
     """Equal at all brokers of a network; a name that can be guessed can be found out by trying it."""
@@ -134,9 +125,8 @@ class BrokerCollector:
 
 
 def _of_store(life: ShardLife) -> Iterator[Reading]:
-    for name, property_ in _ROCKSDB.items():
-        if (value := life.store.measured(property_)) is not None:
-            yield name, (), value
+    for name, value in life.store.metrics():
+        yield name, (), value
 
 
 def _of_consensus(status: StatusReport) -> Iterator[Reading]:

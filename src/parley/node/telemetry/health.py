@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 
 from parley.application.machine import Machine
-from parley.ledger.store import Store
 from parley.node.clock import ClockWatch
 from parley.node.holding import Holding
 from parley.node.peers import Peers
 from parley.node.shown import Showing
 from parley.node.status import FAR_BEHIND, StatusReport
+from parley.store.interface import Store
 
 BEAT_MS = 100
 BEATS = 600  # that are remembered, a minute
