@@ -250,7 +250,7 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
             assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
             # Its subscription is cleared away with the topic, sooner or later: then that is all that it is shown.
             alice.send(replace(question, id=71))
-            while (shown := await alice.receive(net._Numbered)).id != 71:
+            while (shown := await alice.receive(net.Answer)).id != 71:
                 pass  # what the first stream says meanwhile
             if isinstance(shown, net.Head):
                 assert [entry.value for entry in shown.entries] == [None]
