@@ -43,6 +43,7 @@ TEXTS: Texts = {
     ),
     # questions
     "Busy.questions": "{waiting} questions of this connection wait for an answer",
+    "Invalid.no_connection": "this question is answered later, and needs a connection that stays open; ask with a client",
     "Invalid.number": "question {number} has not been answered yet; ask under another number",
     "LimitExceeded.examined": "too many entries to look through; ask for a longer prefix",
     "LimitExceeded.streams": "a connection has at most {limit} streams",

@@ -43,7 +43,9 @@ from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
 from parley.node.placement import DisplacedError
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.services.asking import Services
+from parley.node.services.service import Table
+from parley.node.services.table import TABLE
 from parley.node.shown import Showing, Shown
 from parley.node.status import StatusReport
 from parley.node.storage import (
@@ -219,19 +221,20 @@ class _Node:
             showing.expiry,
         )
         services = Services(
-            self._driver,
-            self._feed,
-            self._ledger,
-            machine.admit,
-            status,
-            genesis.timeouts.freshness,
-            Unsent(monotonic),
-            self._room,
-            Faults(switches, self._ledger, genesis.timeouts.freshness),
-            Advisories(genesis, now, monotonic),
-            now,
-            monotonic,
-            tally,
+            table=Table(TABLE),
+            driver=self._driver,
+            feed=self._feed,
+            ledger=self._ledger,
+            admission=machine,
+            reporter=status,
+            freshness=genesis.timeouts.freshness,
+            unsent=Unsent(monotonic),
+            room=self._room,
+            faults=Faults(switches, self._ledger, genesis.timeouts.freshness),
+            advisories=Advisories(genesis, now, monotonic),
+            now=now,
+            ticks=monotonic,
+            tally=tally,
             ahead=ahead,
             holding=self._holding,
         )

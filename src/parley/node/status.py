@@ -41,7 +41,7 @@ class StatusReport:
     now: WallClock
     expiry: Callable[[int], str]  # what to say of the certificate at a time
 
-    def __call__(self, id_: int) -> Status:
+    def report(self, id_: int) -> Status:
         genesis, replica = self.config.genesis, self.driver.replica
         broker, anchor = self.config.broker, self.feed.anchor
         return Status(
