@@ -35,7 +35,9 @@ from parley.node.faults.answers import Faults
 from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.services.asking import Services
+from parley.node.services.service import Table
+from parley.node.services.table import TABLE
 from parley.node.view import Ledger
 
 FRESHNESS = 2_000
@@ -121,11 +123,12 @@ class Desk:
         genesis = self.made.genesis
         door = Door(structlog.get_logger(), lambda: self.ticks)
         self._services = Services(
+            table=Table(TABLE),
             driver=cast("Driver", self.intake),
             feed=self.feed,
             ledger=self.ledger,
-            admit=self.made.machine.admit,
-            status=self._status,
+            admission=self.made.machine,
+            reporter=self,
             freshness=FRESHNESS,
             unsent=Unsent(lambda: self.ticks),
             room=Room(folder, 0, lambda _: 2**40),
@@ -207,7 +210,7 @@ class Desk:
         self._door.leave(visit)
         await stream.wait_closed()
 
-    def _status(self, id_: int) -> Status:
+    def report(self, id_: int) -> Status:
         return Status(
             id_,
             "b",

@@ -23,8 +23,9 @@ from tests.application.world import (
     actor,
     tagged,
 )
+from tests.node.answering import fetched, listed, proven
 from tests.node.guessing import Guesses
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.application.operations import Operation
 from parley.applications import DATA_SHARD
@@ -47,7 +48,6 @@ from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopi
 from parley.net import messages as net
 from parley.node.access import Caller
 from parley.node.advisories import Advisories
-from parley.node.answers import fetched, proven
 from parley.node.pieces import Shelf
 from parley.node.streams import Pushed, Stream
 

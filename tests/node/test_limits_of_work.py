@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.answering import fetched, listed, work
+from tests.node.ledger_broker import LedgerBroker
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import (
     RawClient,
@@ -44,22 +45,16 @@ from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
-from parley.node import pieces, sessions, streams
-from parley.node.access import Caller
+from parley.node import pieces, streams
+from parley.node.access import Caller, require_listable
 from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.answers import (
-    ENTRY_WORK,
-    EXAMINED_AT_ONCE,
-    JUDGED_WORK,
     LEAF_WORK,
     MAX_SHOWN_BYTES,
     MAX_SHOWN_MESSAGES,
     MESSAGE_WORK,
     PROOF_WORK,
     RULE_WORK,
-    Listing,
-    fetched,
-    work,
 )
 from parley.node.archive import Archive, StoredBatch
 from parley.node.clock import WallClock
@@ -68,6 +63,9 @@ from parley.node.descriptors import needed
 from parley.node.keys import read_key
 from parley.node.logs import RotatingFile
 from parley.node.provision import create_identity
+from parley.node.services import held
+from parley.node.services.asking import Services
+from parley.node.services.proving import ENTRY_WORK, EXAMINED_AT_ONCE, JUDGED_WORK, Listing
 from parley.node.sessions import Session
 from parley.node.streams import Pushed, Stream
 from parley.node.view import View
@@ -372,7 +370,7 @@ def test_a_replica_waits_for_no_look_at_many_streams(
     network: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells all connections of every certified header, and each may have very many streams in which nothing happens."""
-    monkeypatch.setattr(sessions, "SHORT_LOOK", 2)
+    monkeypatch.setattr(held, "SHORT_LOOK", 2)
     looked: list[int] = []
     has_news = Stream.has_news
 
@@ -508,12 +506,12 @@ def test_a_long_fetch_at_a_broker_without_fresh_headers_is_not_answered_as_if_no
             assert (await alice.fetch("t", 0)).blocks == ()
             alice.send(net.Fetch(90, "t", 0, 0, 1_000, 1_000))
             await alice.status()  # it is waited for
-            monkeypatch.setattr(Session, "_fresh_view", not_fresh)
+            monkeypatch.setattr(Services, "fresh_view", not_fresh)
             refused = await alice.receive(net.Failure)
             assert (refused.id, refused.code) == (90, NotReady.code)
             await close(admin, alice)
 
-    def not_fresh(_: Session) -> View:
+    def not_fresh(_: Services) -> View:
         raise NotReady("not_fresh", age=9_999, limit=1)
 
     asyncio.run(story())
@@ -679,7 +677,8 @@ def test_a_list_of_topics_holds_the_loop_for_a_few_entries_at_a_time(*, ruled: b
         assert broker.ledger.do(ADMIN, CreateTopic(f"t{number}", 1, Policy(), hidden, hidden)).is_done
     view = broker.certify()
     charged: list[int] = []
-    listing = Listing(view, broker.caller(alice), net.ListKeys(1, TOPICS.prefix(), b""), charged.append)
+    is_shown = require_listable(view, TOPICS.prefix(), b"", broker.caller(alice).principal(view))
+    listing = Listing(view, net.ListKeys(1, TOPICS.prefix(), b""), is_shown, charged.append)
     first, second, page = (listing.step() for _ in range(3))
     assert first is second is None
     assert page is not None

@@ -56,11 +56,13 @@ from parley.net.messages import (
     StreamPosition,
     Submit,
 )
-from parley.node import answers, sessions
+from parley.node import sessions
 from parley.node.access import require_readable
-from parley.node.answers import ENTRY_WORK, EXAMINED_AT_ONCE, KEY_WORK
+from parley.node.answers import KEY_WORK
 from parley.node.config import Limits
 from parley.node.door import BAN_MS, STRIKES
+from parley.node.services import fetching, streaming
+from parley.node.services.proving import ENTRY_WORK, EXAMINED_AT_ONCE
 from parley.node.view import View
 
 CONSTRAINT = parse_constraint("").id
@@ -281,7 +283,7 @@ async def test_streams_and_long_fetches_count_as_questions_in_flight(world: Worl
 def test_a_connection_has_so_many_streams_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_STREAMS", 1)
+    monkeypatch.setattr(streaming, "MAX_STREAMS", 1)
 
     @serving()
     async def story(world: World, guest: Guest) -> None:
@@ -366,7 +368,7 @@ async def test_a_long_fetch_judges_its_right_again_only_when_a_record_changes(
         return require_readable(view, principal, name, partition)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "require_readable", counted)
+        patch.setattr(fetching, "require_readable", counted)
         guest.send(world.fetch(5, wait=60_000))
         for _ in range(5):
             world.desk.made.wait(1)
