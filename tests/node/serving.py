@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 from tests.application.world import Actor, actor
@@ -36,7 +36,7 @@ from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.room import Room
 from parley.node.services.asking import Services
-from parley.node.services.service import Table
+from parley.node.services.service import Service, Table
 from parley.node.services.table import TABLE
 from parley.node.view import Ledger
 
@@ -113,8 +113,15 @@ class Guest:
 class Desk:
     """`late` and `ticks` move the clocks on; `certify` shows what was ordered since."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
-        self.broker = LedgerBroker()
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        *,
+        broker: LedgerBroker | None = None,
+        table: Iterable[Service[Any]] = TABLE,
+    ) -> None:
+        self.broker = broker or LedgerBroker()
         self.late = self.ticks = 0
         self.feed = Feed()
         self.intake = _Intake()
@@ -122,8 +129,8 @@ class Desk:
         self.ledger = Ledger(self.broker.archive, self.broker.recent, self.feed)
         genesis = self.made.genesis
         door = Door(structlog.get_logger(), lambda: self.ticks)
-        self._services = Services(
-            table=Table(TABLE),
+        self.services = Services(
+            table=Table(table),
             driver=cast("Driver", self.intake),
             feed=self.feed,
             ledger=self.ledger,
@@ -138,7 +145,7 @@ class Desk:
             ticks=lambda: self.ticks,
         )
         organisations = len(genesis.organisations)
-        self._clients = Clients(self._services, organisations, self.limits, door, structlog.get_logger())
+        self._clients = Clients(self.services, organisations, self.limits, door, structlog.get_logger())
         self._door = door
         self._address: tuple[str, int] = ("", 0)
         self._serving: set[asyncio.Task[None]] = set()

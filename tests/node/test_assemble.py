@@ -116,7 +116,7 @@ def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(
             assert (await other.status()).broker == "solo-1"
             await close(alice, other)
 
-    monkeypatch.setattr(fetching, "fetched", fail)
+    monkeypatch.setattr(fetching, "require_readable", fail)
     asyncio.run(read())
     (fault,) = [line for line in network.log("solo-1") if line["event"] == "session_failed"]
     assert "Traceback" in str(fault["exception"])

@@ -62,11 +62,11 @@ from parley.node.config import Limits, load
 from parley.node.descriptors import needed
 from parley.node.keys import read_key
 from parley.node.logs import RotatingFile
+from parley.node.outlet import Outlet
 from parley.node.provision import create_identity
 from parley.node.services import held
 from parley.node.services.asking import Services
 from parley.node.services.proving import ENTRY_WORK, EXAMINED_AT_ONCE, JUDGED_WORK, Listing
-from parley.node.sessions import Session
 from parley.node.streams import Pushed, Stream
 from parley.node.view import View
 
@@ -308,19 +308,19 @@ def test_many_small_blocks_are_delivered_over_several_turns(
     number, most = 20, 5
     monkeypatch.setattr(streams, "MAX_SHOWN_MESSAGES", most * (PROOF_WORK + LEAF_WORK) // MESSAGE_WORK)
     turns: list[int] = []
-    push = Session._push
+    push = Outlet.push
 
     async def story() -> None:
         over = asyncio.Event()
 
-        def watched(session: Session, pushed: Pushed) -> None:
+        def watched(outlet: Outlet, pushed: Pushed) -> None:
             if pushed.messages:
                 turns.append(pushed.messages)
                 if sum(turns) == number:
                     over.set()
-            push(session, pushed)
+            push(outlet, pushed)
 
-        monkeypatch.setattr(Session, "_push", watched)
+        monkeypatch.setattr(Outlet, "push", watched)
         async with running(network):
             admin, alice = await furnished(network)
             constraint, position = await alice.subscribe("t")
@@ -341,14 +341,14 @@ def test_what_is_put_together_for_everybody_is_paid_for_by_who_needs_it_first(
 ) -> None:
     """Or whoever reads old blocks, which nobody else wants, has a broker work for nothing."""
     works: list[int] = []
-    push = Session._push
+    push = Outlet.push
 
-    def watched(session: Session, pushed: Pushed) -> None:
+    def watched(outlet: Outlet, pushed: Pushed) -> None:
         if pushed.messages:
             works.append(pushed.work)
-        push(session, pushed)
+        push(outlet, pushed)
 
-    monkeypatch.setattr(Session, "_push", watched)
+    monkeypatch.setattr(Outlet, "push", watched)
 
     async def story() -> None:
         async with running(network):

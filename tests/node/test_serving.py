@@ -49,6 +49,8 @@ from parley.net.messages import (
     Proven,
     Question,
     ReadBlocks,
+    ReadBodies,
+    ReadEvidence,
     ReadHeader,
     ShownHeader,
     Status,
@@ -142,6 +144,8 @@ READS: dict[str, Question] = {
     "long fetch": Fetch(7, "notes", 0, 0, 10_000, 1_000),
     "header": ReadHeader(7, 1),
     "blocks": ReadBlocks(7, 1, 10_000, bodies=False),
+    "bodies": ReadBodies(7, (bytes(32),)),
+    "evidence": ReadEvidence(7, 0),
     "advisory": Advise(7, b"x", bytes(64)),
     "stream": OpenStream(7, "notes", CONSTRAINT, (StreamPosition(0, (1, 0), 0),), 1),
 }

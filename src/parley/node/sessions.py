@@ -20,23 +20,22 @@ from parley.net.messages import (
     Answer,
     Credit,
     Question,
-    SplicedFetched,
     Submit,
     WireError,
-    decode_answer,
     encode,
 )
 from parley.node.access import Caller
 from parley.node.allowances import Account, pay
-from parley.node.authentication import refusal_of, say_failure
+from parley.node.authentication import refusal_of
 from parley.node.config import Limits
 from parley.node.holding import DELIVERY, QUESTION
+from parley.node.outlet import CutOff, Outlet
 from parley.node.services.asking import Asking, Services
 from parley.node.services.fetching import fetch_again, has_answer
 from parley.node.services.held import Held
 from parley.node.services.service import Service, Work
 from parley.node.services.submitting import by_block, receipted
-from parley.node.streams import UNFINISHED, Pushed, Stream, Unfinished
+from parley.node.streams import UNFINISHED, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
 from parley.node.view import View
 from parley.node.workers import submitted
@@ -50,11 +49,7 @@ TURN_FRAMES, TURN_BYTES = (
     16,
     64 * 1024,
 )  # of what is taken in one turn; a larger question has a turn of its own
-LOOK_SECONDS = 0.1  # between two looks at what others have to change first
-
-
-class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
-    """The client has sent too much garbage, or does not read what it asked for."""
+LOOK_SECONDS = 0.1  # between two looks whether a client is known by now
 
 
 class _Expired(Exception):  # noqa: N818 - it names what happened to the credential
@@ -77,9 +72,9 @@ class Session:
         self._stream = stream
         self._caller = caller
         self._services = services
-        self._limits = limits
         self._accounts = accounts
         self._clients = clients
+        self._outlet = Outlet(stream, caller, accounts[0], services=services, limits=limits, clients=clients)
         self._wake = asyncio.Event()
         self._underway: tuple[Question, Service[Any], Work] | None = None  # a long list that is being made
         submissions = Submissions(
@@ -93,10 +88,10 @@ class Session:
             wake=self._wake.set,
             receipted=services.tally.receipts.add,
             charge=lambda work: self._accounts[0].requests.charge(work, services.ticks()),
-            refuse=self._refuse,
+            refuse=self._outlet.refuse,
         )
         self._held = Held(submissions, limits.questions_in_flight, self._wake)
-        self._asking = Asking(services, caller, self._charge, self._held)
+        self._asking = Asking(services, caller, self._outlet.charge, self._held)
 
     async def run(self) -> None:
         """Until the client goes, or is cut off."""
@@ -119,14 +114,14 @@ class Session:
             await task()
         except FrameError as error:
             if (why := refusal_of(error)) is not None:
-                self._refuse(0, why)
+                self._outlet.refuse(0, why)
         except _Expired:
-            self._refuse(0, NotAuthenticated("expired"))
-        except _CutOff:
+            self._outlet.refuse(0, NotAuthenticated("expired"))
+        except CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
             self._clients.broken(self._caller, error)
-            self._refuse(0, NotReady("failed"))
+            self._outlet.refuse(0, NotReady("failed"))
         self._stream.close()
 
     # -- questions -------------------------------------------------------------------------------------------------
@@ -154,8 +149,7 @@ class Session:
 
         It lasts one turn of the loop, so that no client's questions, on however many connections, hold up others'.
         """
-        await self._drained()
-        await self._within_budget()
+        await self._outlet.ready()
         async with self._accounts[0].turn:
             await pay(self._accounts, list(frames), self._services.ticks)
             self._require_unexpired()
@@ -166,7 +160,7 @@ class Session:
         try:
             question = self._services.table.decode(frame)
         except WireError as error:
-            self._refuse(0, malformed("question", error))
+            self._outlet.refuse(0, malformed("question", error))
             self._strike(str(error))
             return
         if isinstance(question, Submit):
@@ -184,18 +178,18 @@ class Session:
         try:
             said = service.take(asking, question) if work is None else service.go_on(asking, work)
         except Refused as refused:
-            self._refuse(question.id, refused)
+            self._outlet.refuse(question.id, refused)
             if isinstance(question, Submit) and refused.garbage:  # too much of it ends in a ban
                 self._strike(refused.detail)
             return
         if isinstance(said, Answer):
-            self._send(said)
+            self._outlet.send(said)
         elif said is not None:
             self._underway = question, service, said
 
     def _strike(self, why: str) -> None:
         if self._clients.strike(self._caller, why):
-            raise _CutOff
+            raise CutOff
 
     def _require_unexpired(self) -> None:
         if self._services.now() > self._caller.not_after:
@@ -225,7 +219,7 @@ class Session:
             self._wake.clear()
             self._require_unexpired()
             for id_ in self._held.submissions.give_up():
-                self._refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
+                self._outlet.refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
             if (view := self._services.newest_view()) is not None:
                 await self._send_receipts(view)
             await self._answer_polls()
@@ -240,16 +234,16 @@ class Session:
 
     async def _send_receipts(self, view: View) -> None:
         for group in by_block(self._held.submissions.ready()):
-            await self._drained()
+            await self._outlet.drained()
             try:
                 self._deliver("receipts", partial(receipted, view, group))
             except Refused as refused:
                 for id_, _ in group:
-                    self._refuse(id_, refused)
+                    self._outlet.refuse(id_, refused)
 
     def _deliver(self, what: str, make: Callable[[], Answer]) -> None:
         """Send what it makes. Raises `Refused`."""
-        self._services.holding.run(DELIVERY, what, lambda: self._send(make()))
+        self._services.holding.run(DELIVERY, what, lambda: self._outlet.send(make()))
 
     async def _answer_polls(self) -> None:
         for poll in list(self._held.polls.values()):
@@ -259,7 +253,7 @@ class Session:
                     try:
                         self._deliver("a fetch", partial(fetch_again, self._asking, poll.question))
                     except Refused as refused:
-                        self._refuse(poll.question.id, refused)
+                        self._outlet.refuse(poll.question.id, refused)
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
@@ -292,74 +286,14 @@ class Session:
             pushed = stream.next(view, self._services.ticks())
         except Refused as refused:
             self._held.streams.pop(stream.id, None)
-            self._refuse(stream.id, refused)
+            self._outlet.refuse(stream.id, refused)
             return False
         if isinstance(pushed, Unfinished):
             return pushed
         if pushed is None:
             return False
-        self._push(pushed)
+        self._outlet.push(pushed)
         return pushed.more
-
-    # -- writing -----------------------------------------------------------------------------------------------------
-
-    def _refuse(self, id_: int, refused: Refused) -> None:
-        self._services.tally.refused[refused.code] += 1
-        say_failure(self._stream, id_, refused)
-
-    def _send(self, answer: Answer) -> None:
-        if self._services.faults.active:
-            if isinstance(answer, SplicedFetched):
-                answer = decode_answer(encode(answer))
-            self._services.faults.send(answer, self._caller, self._write)
-        else:
-            self._write(answer)
-
-    def _push(self, pushed: Pushed) -> None:
-        data = encode(pushed.answer)
-        if self._services.faults.active:
-            self._send(decode_answer(data))
-        else:
-            self._write_data(data, pushed.work)
-        self._services.tally.deliveries += pushed.messages
-
-    def _write(self, answer: Answer) -> None:
-        self._write_data(encode(answer), self._services.table.work(answer))
-
-    def _write_data(self, data: bytes, work: int) -> None:
-        self._stream.write(data)
-        self._services.unsent.wrote(len(data))
-        self._charge(len(data) + work)
-
-    def _charge(self, cost: int) -> None:
-        """What an answer took is paid for before the next one is begun."""
-        self._accounts[0].bytes.charge(cost, self._services.ticks())
-
-    async def _within_budget(self) -> None:
-        """Wait while this client leaves most unread of all, and all together too much."""
-        unsent, account = self._services.unsent, self._accounts[0]
-        if unsent.allows(account):
-            return
-        try:
-            async with asyncio.timeout(self._limits.unread_seconds):
-                while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
-                    await asyncio.sleep(LOOK_SECONDS)
-        except TimeoutError:
-            self._clients.slow(self._caller)
-            raise _CutOff from None
-
-    async def _drained(self) -> None:
-        """Wait while the client has much left to read; a client that does not read at all is cut off."""
-        unread = self._stream.write_buffer_bytes
-        while unread > self._limits.unread_bytes:
-            try:
-                async with asyncio.timeout(self._limits.unread_seconds):
-                    await self._stream.drain()
-            except TimeoutError:
-                if self._stream.write_buffer_bytes >= unread:
-                    self._clients.slow(self._caller)
-                    raise _CutOff from None
-            unread = self._stream.write_buffer_bytes
 
 
 def _turns(frames: list[bytes]) -> Iterator[list[bytes]]:
