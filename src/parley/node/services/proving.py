@@ -128,14 +128,14 @@ def _header_work(_: ShownHeader) -> int:
 SERVICES = (
     Showing(
         question=Prove,
-        right=Judged("by each key's table", _provable),
+        right=Judged("those to whom the tables show these entries", _provable),
         cost=Cost(f"{KEY_WORK // 1024} KiB for each entry", after=_proofs_work),
         fresh=False,
         show=_prove,
     ),
     Showing(
         question=ListKeys,
-        right=Judged("by the table", _listable),
+        right=Judged("those to whom the table is listed", _listable),
         cost=Cost(
             f"{ENTRY_WORK // 1024} KiB for each entry that is passed over, "
             f"{JUDGED_WORK // 1024} KiB if it has to be judged by itself",

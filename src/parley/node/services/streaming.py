@@ -63,13 +63,13 @@ SERVICES = (
     Acting(
         question=Credit,
         right=Right("anyone, for streams of the same connection"),
-        cost=Cost("nothing else: it adds two numbers", bytes_only=True),
+        cost=Cost("nothing: it adds two numbers", bytes_only=True),
         act=_credit,
     ),
     Acting(
         question=CloseStream,
         right=Right("anyone, for streams of the same connection"),
-        cost=Cost("nothing else: it takes work off the broker", bytes_only=True),
+        cost=Cost("nothing: it takes work off the broker", bytes_only=True),
         act=_close,
     ),
 )
