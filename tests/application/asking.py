@@ -59,7 +59,7 @@ from tests.application.codes import (
 )
 from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Signed, actor, registration, tagged
 from tests.client.ledger import Ledger, note
-from tests.node.ledger_broker import listed
+from tests.node.answering import listed
 
 from parley.applications import DATA_SHARD
 from parley.crypto.merkle import MountainRange

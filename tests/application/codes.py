@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, START, WRITER, Actor, Signed, World, actor, mount, registration
+from tests.node.answering import audited, block_name, fetched, proven
 
 from parley.application import machine, sequences, strangers
 from parley.application.block import BlockContext
@@ -57,10 +58,8 @@ from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import ENDING, HEADS, TOPICS
-from parley.node import answers as answering
 from parley.node.access import Caller as Asker
-from parley.node.answers import block_name, fetched, proven
-from parley.node.blocks import audited
+from parley.node.services import proving
 from parley.node.streams import Stream
 
 __all__ = [
@@ -150,7 +149,7 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "writer kept": ((staging, "WRITER_KEPT"),),
     "compared of batch": ((budget, "MAX_COMPARED"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
-    "examined": ((answering, "MAX_EXAMINED"),),
+    "examined": ((proving, "MAX_EXAMINED"),),
 }
 
 

@@ -69,7 +69,6 @@ from parley.net.messages import (
     Receipted,
     ShownHeader,
     SignedAdvisory,
-    StatusRequest,
     Submit,
     decode_question,
     encode,
@@ -205,7 +204,7 @@ class StagedBroker:
                 yield self._looked_up(question)
             case ReadHeader():
                 yield self._header(question)
-            case Credit() | CloseStream() | StatusRequest():
+            case _:
                 raise Unsupported("not on this stage")
 
     def _receipted(self, batch: bytes) -> Receipted:

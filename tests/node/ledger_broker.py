@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from tests.application.world import Actor
 from tests.client.ledger import Ledger
@@ -15,22 +13,12 @@ from parley.ledger.layout import StoredBlock
 from parley.ledger.proofs import history_leaf_of
 from parley.ledger.recent import RecentStates
 from parley.model.credentials import Credential
-from parley.net.messages import Listed, ListKeys
 from parley.node.access import Caller
-from parley.node.answers import Listing
 from parley.node.archive import Archive
 from parley.node.view import View
 from parley.store.memory import MemoryStore
 
 encode = msgspec.msgpack.encode
-
-
-def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> Listed:
-    """The page, in as many steps as it takes."""
-    listing = Listing(view, caller, question, charge)
-    while (answer := listing.step()) is None:
-        pass
-    return answer
 
 
 class LedgerBroker:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 from tests.application.world import Actor, actor
@@ -35,7 +35,9 @@ from parley.node.faults.answers import Faults
 from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.services.asking import Services
+from parley.node.services.service import Service, Table
+from parley.node.services.table import TABLE
 from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger
 
@@ -112,8 +114,15 @@ class Guest:
 class Desk:
     """`late` and `ticks` move the clocks on; `certify` shows what was ordered since."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
-        self.broker = LedgerBroker()
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        *,
+        broker: LedgerBroker | None = None,
+        table: Iterable[Service[Any]] = TABLE,
+    ) -> None:
+        self.broker = broker or LedgerBroker()
         self.late = self.ticks = 0
         self.feed = Feed()
         self.intake = _Intake()
@@ -122,12 +131,13 @@ class Desk:
         genesis = self.made.genesis
         door = Door(structlog.get_logger(), lambda: self.ticks)
         tally = Tally()
-        self._services = Services(
+        self.services = Services(
+            table=Table(table),
             driver=cast("Driver", self.intake),
             feed=self.feed,
             ledger=self.ledger,
-            admit=self.made.machine.admit,
-            status=self._status,
+            admission=self.made.machine,
+            reporter=self,
             freshness=FRESHNESS,
             unsent=Unsent(lambda: self.ticks),
             room=Room(folder, 0, lambda _: 2**40),
@@ -138,7 +148,7 @@ class Desk:
             tally=tally,
         )
         self._clients = Clients(
-            {0: self._services},
+            {0: self.services},
             len(genesis.organisations),
             self.limits,
             accounts=Accounts(self.limits, self.limits.connections_per_client),
@@ -219,7 +229,7 @@ class Desk:
         self._door.leave(visit)
         await stream.wait_closed()
 
-    def _status(self, id_: int) -> Status:
+    def report(self, id_: int) -> Status:
         return Status(
             id_,
             "b",

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, ORGANISATIONS, Actor, actor
 from tests.client.ledger import note
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.answering import block_name, fetched, listed, proven
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.model.batches import Withheld
 from parley.model.credentials import Credential
@@ -35,9 +36,9 @@ from parley.net.messages import (
     decode_answer,
     encode,
 )
-from parley.node import answers
 from parley.node.access import Caller, require_auditor
-from parley.node.answers import block_name, fetched, has_arrived, proven
+from parley.node.services import proving
+from parley.node.services.fetching import has_arrived
 from parley.node.view import View
 
 OURS, THEIRS, *_ = ORGANISATIONS
@@ -330,9 +331,9 @@ def test_a_list_passes_over_so_many_entries_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each entry that is not for the client takes as long as one that is."""
-    monkeypatch.setattr(answers, "MAX_EXAMINED", 4)
+    monkeypatch.setattr(proving, "MAX_EXAMINED", 4)
     assert len(world.listed(world.alice, TOPICS.prefix())) == 2
-    monkeypatch.setattr(answers, "MAX_EXAMINED", 3)
+    monkeypatch.setattr(proving, "MAX_EXAMINED", 3)
     assert isinstance(world.why_unlisted(world.alice, TOPICS.prefix()), LimitExceeded)
 
 

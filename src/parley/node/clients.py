@@ -15,7 +15,8 @@ from parley.node.authentication import Authenticator, refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.door import Door
 from parley.node.logs import Log, Throttled
-from parley.node.sessions import Services, Session
+from parley.node.services.asking import Services
+from parley.node.sessions import Session
 from parley.node.telemetry.tally import Tally
 
 

@@ -26,7 +26,9 @@ from parley.node.logs import Log
 from parley.node.members import Members
 from parley.node.peers import Peers
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.services.asking import Services
+from parley.node.services.service import Table
+from parley.node.services.table import TABLE
 from parley.node.shown import Showing
 from parley.node.status import StatusReport
 from parley.node.storage import Storage, network_application, replica_config
@@ -126,11 +128,12 @@ class Shard:
             showing=process.showing,
         )
         self.services = Services(
+            table=Table(TABLE),
             driver=self.driver,
             feed=feed,
             ledger=self.ledger,
-            admit=mounted.machine.admit,
-            status=status,
+            admission=mounted.machine,
+            reporter=status,
             freshness=genesis.timeouts.freshness,
             unsent=transport.unsent,
             room=self.room,

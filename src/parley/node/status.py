@@ -41,7 +41,7 @@ class StatusReport:
     now: WallClock
     showing: Showing
 
-    def __call__(self, id_: int) -> Status:
+    def report(self, id_: int) -> Status:
         committee, replica = self.config.committee, self.driver.replica
         broker, anchor = self.config.broker, self.feed.anchor
         return Status(
