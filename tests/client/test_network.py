@@ -331,14 +331,16 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
         key = network.identity("alpha", "alice").key()
         message = Message(bytes(16), encode(MessageHeader()), "", b"x")
         header = BatchHeader(
-            FORMAT, network.genesis.chain, PUBLISH, "x", 0, key.public, bytes(16), 0, 1, not_after=1_000
+            FORMAT, network.genesis.chain, 0, PUBLISH, "x", (0, 0), 0, key.public, bytes(16), 0, 1, not_after=1_000
         )
         _, body = sign_batch(header, (message,), key)
         _, foreign = sign_batch(replace(header, chain=bytes(32)), (message,), key)
+        _, elsewhere = sign_batch(replace(header, shard=1), (message,), key)
         async with connected(network, "alpha", "alice") as alice:
             for kind, sent in (
                 (parley.BadSignature, body[:-64] + bytes(64)),
                 (parley.WrongChain, foreign),
+                (parley.WrongLedger, elsewhere),
                 (parley.Malformed, b"garbage"),
             ):
                 request: Request[Receipted, object] = Request(

@@ -44,8 +44,10 @@ headers = st.builds(
     BatchHeader,
     format=st.integers(0, 2**32 - 1),
     chain=hashes,
+    shard=st.integers(0, 2**32 - 1),
     kind=st.integers(0, 2**32 - 1),
     topic=st.text(max_size=20),
+    topic_id=st.tuples(st.integers(0, 2**62 - 1), st.integers(0, 2**32 - 1)),
     partition=st.integers(0, 2**32 - 1),
     publisher=hashes,
     session=st.binary(min_size=16, max_size=16),
@@ -109,7 +111,7 @@ def test_the_leaf_the_root_and_the_digest_of_a_known_batch_never_change() -> Non
         for number, rule in enumerate(["", 'role == "nurse"'] * 10)
     )
     header = BatchHeader(
-        FORMAT, bytes(range(32)), PUBLISH, "wärds", 3, b"\1" * 32, b"\2" * 16, 4, len(content), 99
+        FORMAT, bytes(range(32)), 5, PUBLISH, "wärds", (7, 8), 3, b"\1" * 32, b"\2" * 16, 4, len(content), 99
     )
     found = leaves_of(content)
     assert found[1].hex() == LEAF
@@ -123,8 +125,11 @@ def test_a_batch_header_is_packed_as_its_fields_are_encoded(header: BatchHeader)
     assert header.encode() == enc(
         u32(header.format),
         header.chain,
+        u32(header.shard),
         u32(header.kind),
         header.topic.encode(),
+        u64(header.topic_id[0]),
+        u32(header.topic_id[1]),
         u32(header.partition),
         header.publisher,
         header.session,

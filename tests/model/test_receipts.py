@@ -104,7 +104,7 @@ def test_a_commit_names_a_limited_number_of_batches() -> None:
 
 def test_staging_and_numbering_are_acceptances() -> None:
     for outcome in (Staged(1), Published(1)):
-        assert BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, outcome).code == OK
+        assert BatchReceipt(bytes(32), bytes(32), "", "t", (1, 0), 0, 1, outcome).code == OK
 
 
 @given(numbers, places, hashes, small, sources)
@@ -124,9 +124,10 @@ def test_commits_are_told_apart_by_what_they_name_and_in_which_order(
 
 def test_writers_of_different_clients_and_topics_have_different_records() -> None:
     keys = {
-        STAGES.key(topic, publisher, writer)
+        STAGES.key(topic, topic_id, publisher, writer)
         for publisher in (bytes(32), b"1" * 32)
         for topic in ("a", "ab")
+        for topic_id in ((1, 0), (1, 1))
         for writer in (bytes(16), b"1" * 16)
     }
-    assert len(keys) == 8
+    assert len(keys) == 16

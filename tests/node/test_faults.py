@@ -391,7 +391,7 @@ ME = BLOCK.header.proposer
 def faulty(*faults: str, scene: Scene | None = None) -> tuple[FaultyLinks, Wires]:
     wires = Wires()
     keys = {} if scene is None else {"alpha/alice": scene.alice.key}
-    opened: Any = None if scene is None else partial(open_batch, chain=scene.ledger.chain)
+    opened: Any = None if scene is None else partial(open_batch, chain=scene.ledger.chain, shard=0)
     signer = COMMITTEE.authority.signer(ME)
     return FaultyLinks(wires, Switches(faults), signer, COMMITTEE.instance, opened, keys.get), wires
 

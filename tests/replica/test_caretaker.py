@@ -513,4 +513,4 @@ def test_the_test_shard_has_entries_of_every_kind() -> None:
     for kind, keys in KINDS.items():
         assert keys(member), kind
     bodies = [member.store.entries[key] for key in KINDS["body"](member)]
-    assert all(open_batch(body, GENESIS.chain) for body in bodies)
+    assert all(open_batch(body, GENESIS.chain, 0) for body in bodies)

@@ -50,7 +50,7 @@ OPEN_FILES = 512
 GATHERED_BYTES = 256 * 1024
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 
-FORMAT = b"parley store 5"
+FORMAT = b"parley store 6"
 _FORMAT_KEY = b"\0format"
 _FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
 _LOCK = "LOCK"  # in the directory of an open store as long as that is the one that was opened

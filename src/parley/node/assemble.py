@@ -172,7 +172,7 @@ class _Node:
             switches,
             signer,
             replica_config(config).instance,
-            partial(open_batch, chain=genesis.chain),
+            partial(open_batch, chain=genesis.chain, shard=0),
             archive.key_of,
         )
         replica = awaken(
