@@ -68,7 +68,9 @@ def admission(world: World, body: bytes) -> str:
 
 def _header(world: World, kind: int) -> BatchHeader:
     topic = "" if kind == CONTROL else "open"
-    return BatchHeader(2, world.chain, 0, kind, topic, world.topic_id(topic), 0, ADMIN.key, bytes(16), 7, 1, 1_000)
+    return BatchHeader(
+        2, world.chain, 0, kind, topic, world.topic_id(topic), 0, ADMIN.key, bytes(16), 7, 1, 1_000
+    )
 
 
 def _payload(operation: Operation) -> bytes:

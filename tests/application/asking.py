@@ -240,7 +240,9 @@ def _keys(ledger: Ledger, kept: list[Signed]) -> Iterator[tuple[str, bytes]]:
         yield f"name {who} {under}", key_of_name(who.organisation, under or who.name)
     for organisation in (*ADMINS, "nobody"):
         yield f"name {organisation}/none", key_of_name(organisation, "none")
-    header = BatchHeader(2, ledger.chain, 0, PUBLISH, "open", ledger.topic_id("open"), 0, ALICE.key, bytes(16), 0, 1, 1)
+    header = BatchHeader(
+        2, ledger.chain, 0, PUBLISH, "open", ledger.topic_id("open"), 0, ALICE.key, bytes(16), 0, 1, 1
+    )
     for who, batch in zip((ALICE, BOB), kept, strict=True):
         for kind, key in keys_of_internals(who.key, batch.digest, replace(header, publisher=who.key)).items():
             yield f"{kind} {who}", key

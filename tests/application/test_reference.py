@@ -145,7 +145,11 @@ def _compare_stages(world: World, reference: Reference) -> None:
     pending = Counter(stage_of(batch)[:4] for _, batch, _ in reference.queue)
     assert world.table(STAGES) == {
         (topic, topic_id, publisher, writer): StageRecord(
-            one.stage, one.at, digests_hash(one.digests), pending[publisher, topic, topic_id, writer], one.source
+            one.stage,
+            one.at,
+            digests_hash(one.digests),
+            pending[publisher, topic, topic_id, writer],
+            one.source,
         )
         for (publisher, topic, topic_id, writer), one in reference.stages.items()
     }

@@ -54,7 +54,18 @@ def made(
 
 def in_batch(*messages: Message) -> bytes:
     header = BatchHeader(
-        FORMAT, bytes(32), 0, PUBLISH, "t" * 128, (2**61, 2**32 - 1), 2**32 - 1, KEY.public, bytes(16), 2**61, len(messages), 2**61
+        FORMAT,
+        bytes(32),
+        0,
+        PUBLISH,
+        "t" * 128,
+        (2**61, 2**32 - 1),
+        2**32 - 1,
+        KEY.public,
+        bytes(16),
+        2**61,
+        len(messages),
+        2**61,
     )
     return sign_batch(header, messages, KEY)[1]
 

@@ -331,7 +331,18 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
         key = network.identity("alpha", "alice").key()
         message = Message(bytes(16), encode(MessageHeader()), "", b"x")
         header = BatchHeader(
-            FORMAT, network.genesis.chain, 0, PUBLISH, "x", (0, 0), 0, key.public, bytes(16), 0, 1, not_after=1_000
+            FORMAT,
+            network.genesis.chain,
+            0,
+            PUBLISH,
+            "x",
+            (0, 0),
+            0,
+            key.public,
+            bytes(16),
+            0,
+            1,
+            not_after=1_000,
         )
         _, body = sign_batch(header, (message,), key)
         _, foreign = sign_batch(replace(header, chain=bytes(32)), (message,), key)

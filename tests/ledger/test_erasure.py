@@ -42,7 +42,9 @@ TRUST = Trust(GENESIS, DATA_SHARD.decode_leaf)
 
 
 def batch(count: int = 1, topic: str = "wards/er") -> tuple[bytes, bytes]:
-    header = BatchHeader(FORMAT, CHAIN, 0, PUBLISH, topic, (2**61, 2**31), 0, ALICE.key, b"session-" * 2, 2**61, count, 2**61)
+    header = BatchHeader(
+        FORMAT, CHAIN, 0, PUBLISH, topic, (2**61, 2**31), 0, ALICE.key, b"session-" * 2, 2**61, count, 2**61
+    )
     shown = encode(MessageHeader(b"the key", sorted_pairs({"diagnosis": "flu"}), (("free", b"header"),)))
     message = Message(b"salt" * 4, shown, 'role == "nurse"', b"the payload")
     return sign_batch(header, (message,) * count, ALICE.secret)

@@ -196,7 +196,8 @@ def test_a_worker_names_what_the_broker_would_accept_and_nothing_else(
         if name is not None:
             ahead.vouch(body, name)
     assert [opened(ahead, body) for body in bodies] == [
-        opened(Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body) for body in bodies
+        opened(Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body)
+        for body in bodies
     ]
 
 

@@ -133,7 +133,9 @@ class Admission:
 
 def _session(header: BatchHeader) -> bytes:
     """What a publisher's batches have in common that apply in sequence (P3). All parts but the last have a fixed size."""
-    return header.session + _FIXED.pack(header.kind, header.partition, *header.topic_id) + header.topic.encode()
+    return (
+        header.session + _FIXED.pack(header.kind, header.partition, *header.topic_id) + header.topic.encode()
+    )
 
 
 _FIXED = Struct(">BIQI")

@@ -36,7 +36,7 @@ from parley.modules.registry.refusals import ClientExists
 from parley.modules.retention.refusals import Pruned
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.refusals import NotSubscribed
-from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicExists, TopicReplaced, UnknownPartition, UnknownTopic
 
 __all__ = [
     "BadSignature",
@@ -73,6 +73,7 @@ __all__ = [
     "StageOver",
     "Stalled",
     "TopicExists",
+    "TopicReplaced",
     "UnknownClient",
     "UnknownPartition",
     "UnknownTopic",

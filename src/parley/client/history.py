@@ -14,6 +14,7 @@ from parley.client.messages import Message, Withholding
 from parley.client.quorum import QuorumClient, Request, pause
 from parley.client.verification import Page, Question, check_fetched
 from parley.model.names import MAX_PARTITIONS
+from parley.model.names import Position as TopicId
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 from parley.net.messages import Fetch, Fetched, Prove, Proven
 
@@ -30,11 +31,21 @@ class History:
     _quorum: QuorumClient
 
     async def page(
-        self, topic: str, partition: int, offset: int, *, wait: int = 0, max_bytes: int = PAGE_BYTES
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        wait: int = 0,
+        max_bytes: int = PAGE_BYTES,
+        topic_id: TopicId | None = None,
     ) -> Page:
-        """The messages from `offset` on; none only if there was none a moment ago, or after `wait` ms."""
+        """The messages from `offset` on; none only if there was none a moment ago, or after `wait` ms.
+
+        With a `topic_id`, raises `TopicReplaced` for those of a topic that was made later under the same name.
+        """
         quorum = self._quorum
-        question = Question(topic, partition, offset, quorum.height)
+        question = Question(topic, partition, offset, quorum.height, topic_id)
 
         def read(view: VerifiedView, answer: Fetched) -> Page:
             page = check_fetched(view, answer, quorum.reader, question)
@@ -43,7 +54,7 @@ class History:
                 quorum.require_fresh(view)
             return page
 
-        return await quorum.ask(
+        page = await quorum.ask(
             Request(
                 f"reading partition {partition} of {topic}",
                 Fetch(0, topic, partition, offset, max_bytes, wait),
@@ -53,6 +64,8 @@ class History:
                 Judge(quorum, topic, partition, offset),
             )
         )
+        page.require_topic(topic_id)
+        return page
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""

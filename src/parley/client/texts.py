@@ -8,6 +8,9 @@ TEXTS: Texts = {
     "Invalid.no_position": "this is no position of a subscription: {fault}",
     "Invalid.offset_ahead": "there is no offset {offset} in partition {partition} of {topic} yet",
     "Invalid.other_position": "the position is one of {what} {given}, and the subscription is to {asked}",
+    "Invalid.position_of_epoch": (
+        "the position was certified in epoch {given}, and the network shows epoch {epoch}: its brokers are behind, or lie"
+    ),
     "Invalid.position_ahead": (
         "the position lies ahead of partition {partition}, which ends at offset {end}"
     ),

@@ -132,7 +132,9 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
     if proof.batch.kind not in (PUBLISH, STAGED):
         raise ProofError("the batch holds an operation, and no messages")
     if not leaf.fits(proof.batch):
-        raise ProofError("the receipt says another publisher, topic, topic id, partition or count than the batch")
+        raise ProofError(
+            "the receipt says another publisher, topic, topic id, partition or count than the batch"
+        )
     # A staged batch is numbered when its stage is committed, which may take beyond the last height of the batch.
     if proof.batch.kind == PUBLISH and not is_timely(proof.batch, proof.receipt.header.height):
         raise ProofError(f"the batch may not be applied at height {proof.receipt.header.height}")

@@ -70,7 +70,11 @@ def reason_not_this_one(
     """
     if topic is not None and topic_id == topic.created:
         return None
-    if topic is None or topic_id > topic.created or reason_not_to_describe(principal, name, topic) is not None:
+    if (
+        topic is None
+        or topic_id > topic.created
+        or reason_not_to_describe(principal, name, topic) is not None
+    ):
         return unknown(name)
     return TopicReplaced(topic=name, topic_id=id_text(topic_id), present=id_text(topic.created))
 
