@@ -18,7 +18,7 @@ from parley.consensus.types import Block, Instance, genesis_block
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.ledger import state_map
-from parley.ledger.application import Mounted, Results
+from parley.ledger.application import KeyValue, Mounted, Results
 from parley.model.batches import (
     CONTROL,
     FORMAT,
@@ -169,6 +169,7 @@ class World:
         self.shard = shard
         self.machine, self.keeper = mount(self.genesis, shard=shard)
         self.store = Memory()
+        self.ids_from: KeyValue = self.store  # the state in which topics have their ids
         self.height = 0
         self.time = START
         self.root = self.machine.genesis().state_root
@@ -215,7 +216,7 @@ class World:
 
     def topic_id(self, topic: str) -> Position:
         """Of the topic that has the name, or had it last."""
-        record = TOPICS.stored(self.store, topic) if topic else None
+        record = TOPICS.stored(self.ids_from, topic) if topic else None
         return NO_TOPIC if record is None else record.created
 
     def control(
@@ -229,9 +230,8 @@ class World:
         shard: int | None = None,
     ) -> Signed:
         """What does not say for which topic it is meant is for the one that has the name now."""
-        if isinstance(operation, Subscribe | Unsubscribe | CommitStage) and operation.topic_id == NO_TOPIC:
-            operation = replace(operation, topic_id=self.topic_id(operation.topic))
-        message = Message(bytes(16), encode(MessageHeader()), "", encode_operation(operation))
+        payload = encode_operation(self.named(operation))
+        message = Message(bytes(16), encode(MessageHeader()), "", payload)
         return self.batch(
             author,
             [message],
@@ -241,6 +241,12 @@ class World:
             not_after=not_after,
             shard=shard,
         )
+
+    def named(self, operation: Operation) -> Operation:
+        """With the id of the topic that has its name now, if it does not say for which topic it is meant."""
+        if isinstance(operation, Subscribe | Unsubscribe | CommitStage) and operation.topic_id == NO_TOPIC:
+            return replace(operation, topic_id=self.topic_id(operation.topic))
+        return operation
 
     def publication(
         self,

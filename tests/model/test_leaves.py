@@ -29,7 +29,7 @@ from parley.model.leaves import leaves_of as leaves_of_messages
 OTHER = digest("tests/leaf", b"another")
 LEAF = "b00d9d0bf2e92860fe8687bed6eacd09ed43787c3d3abade5654cb7523b67469"
 ROOT = "6852735d0ce7591cd1028be16fa04c6ff39f79d0ab342dabb18157bd32241ab2"
-DIGEST = "1b5d1874afa4dd6630a335b79693b411e83aea6e7a31090ba13f502a507ba772"
+DIGEST = "2407a4789f38e89a4ec15cc9b90b095f6f856bcfd50a9a48f0208056a269756d"
 
 rules = st.sampled_from(["", 'role == "nurse"', 'ward == "ü"'])
 messages = st.builds(

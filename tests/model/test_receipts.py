@@ -40,7 +40,7 @@ outcomes = st.one_of(
 )
 sources = st.builds(Source, st.none() | hashes, st.none() | hashes)
 leaves = st.one_of(
-    st.builds(BatchReceipt, hashes, hashes, st.text(), st.text(), small, small, outcomes),
+    st.builds(BatchReceipt, hashes, hashes, st.text(), st.text(), places, small, small, outcomes),
     st.builds(
         Match,
         st.text(),
@@ -59,6 +59,7 @@ commits = st.builds(
     numbers,
     st.lists(hashes, max_size=4).map(tuple),
     sources,
+    places,
 )
 
 

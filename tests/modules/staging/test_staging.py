@@ -366,7 +366,7 @@ def test_refusals_of_staged_batches_leave_nothing_in_the_state(world: World) -> 
 
 
 def test_a_refused_staged_batch_may_be_staged_later(world: World) -> None:
-    batch = world.staged(ALICE, "late")
+    batch = world.staged(ALICE, "late", topic_id=(world.height + 2, 0))
     assert world.order_one(batch).code == UnknownTopic.code
     world.topic("late")
     assert is_staged(world.order_one(batch))
@@ -543,7 +543,7 @@ def test_a_revoked_publisher_keeps_what_it_committed(world: World, monkeypatch: 
 
 def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
-    batches = stage(world, *[1] * 4)
+    batches, old = stage(world, *[1] * 4), world.topic_id("orders")
     world.order(world.commit(ALICE, "orders", 0, *batches))
     world.order(world.control(ADMIN, DeleteTopic("orders")))
     world.wait(1)
@@ -552,7 +552,8 @@ def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pyt
     assert ends(world) == [1, 0]
     assert not left(world)
     assert not staged_bytes(world)
-    record = writer(world)
+    assert writer(world) is None
+    record = world.record(STAGES, "orders", old, ALICE.key, WRITER)
     assert record is not None
     assert (record.stage, record.pending) == (0, 0)
     assert world.order_one(batches[3]).code == StageOver.code

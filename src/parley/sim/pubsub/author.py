@@ -6,8 +6,6 @@ from collections import Counter
 from functools import partial
 from random import Random
 
-from msgspec.structs import replace
-
 from parley.application.operations import Operation, encode_operation
 from parley.model.batches import (
     CONTROL,
@@ -23,9 +21,7 @@ from parley.model.batches import (
 from parley.model.names import Position, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import Expired
-from parley.modules.staging.operations import CommitStage
-from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
-from parley.modules.topics.operations import CreateTopic
+from parley.modules.topics.operations import created
 from parley.sim.pubsub.people import Person
 from parley.sim.pubsub.post import Post, Settle
 
@@ -63,11 +59,8 @@ class Author:
         return self._waiting.total()
 
     def operate(self, operation: Operation, settle: Settle) -> None:
-        """What is about a topic is meant for the one that has the name now."""
-        if isinstance(operation, Subscribe | Unsubscribe | CommitStage):
-            operation = replace(operation, topic_id=self._post.topic_id(operation.topic))
-        if isinstance(operation, CreateTopic):
-            settle = partial(self._post.created, operation.name, settle)
+        if (topic := created(operation)) is not None:
+            settle = partial(self._post.created, topic.name, settle)
         message = Message(self.chance.randbytes(16), encode(MessageHeader()), "", encode_operation(operation))
         self._begin((CONTROL, "", 0), (message,), settle)
 
