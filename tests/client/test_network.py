@@ -285,7 +285,10 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await admin.delete_topic(name)
             await admin.create_topic(name)
             await _raises(parley.Pruned, alice.read(name, 0))
-            line = alice._sequence(name, 0)
+            # What was signed for the old topic is not published in the new one, and not sent again by itself.
+            await _raises(parley.TopicReplaced, alice.publish(name, "x", partition=0))
+            await alice.publish(name, "x", partition=0)
+            line = alice._sequence(name, await alice.topic_id(name), 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
             assert alice.misbehaviour == ()

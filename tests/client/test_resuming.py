@@ -627,7 +627,9 @@ def test_what_is_no_position_is_refused(text: str) -> None:
 
 def test_a_file_holds_the_old_position_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "position.json"
-    old, new = (Position("00", "notes", "", (PartitionPosition(0, offset),)) for offset in (1, 2))
+    old, new = (
+        Position("00", 0, 0, "notes", (2, 0), "", (PartitionPosition(0, offset),)) for offset in (1, 2)
+    )
     old.save(path)
     new.save(path)
     assert Position.load(path) == new
@@ -643,6 +645,6 @@ def test_saving_follows_no_link_that_somebody_else_has_laid(tmp_path: Path) -> N
     other.write_text("mine")
     for name in (f".position.json.{os.getpid()}", "position.json"):
         (tmp_path / name).symlink_to(other)
-    Position("00", "notes", "", ()).save(tmp_path / "position.json")
+    Position("00", 0, 0, "notes", (2, 0), "", ()).save(tmp_path / "position.json")
     assert other.read_text() == "mine"
     assert not (tmp_path / "position.json").is_symlink()

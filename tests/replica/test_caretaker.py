@@ -429,7 +429,7 @@ class Broken(Machine):
 
 def failing(cluster: Cluster) -> Member:
     member = cluster.members[0]
-    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS))
+    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS, 0))
     member.replica._state_machine = member.application.machine
     return member
 

@@ -30,6 +30,7 @@ from parley.model.refusals import (
     UnknownClient,
     Unsupported,
     WrongChain,
+    WrongLedger,
 )
 from parley.model.texts import add_texts
 from parley.modules.registry.refusals import ClientExists
@@ -80,6 +81,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "WrongChain",
+    "WrongLedger",
 ]
 
 add_texts(TEXTS)
