@@ -257,7 +257,7 @@ def test_refusals_of_administration(network: LocalNetwork) -> None:
             await _raises(parley.PermissionDenied, alice.clients())
             async with connected(network, "beta", "admin") as stranger:
                 await _raises(parley.UnknownTopic, stranger.delete_topic(name))  # it may not know of it
-                await _raises(parley.UnknownClient, stranger.publish(name, "x", partition=0))
+                await _raises(parley.UnknownTopic, stranger.publish(name, "x", partition=0))
 
     play(story)
 
@@ -273,7 +273,9 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await _raises(parley.UnknownPartition, alice.publish("guarded", "x", partition=5))
             await _raises(parley.NotFound, alice.read(name, 0))
             await _raises(parley.UnknownPartition, alice.read(name, 0, partition=5))
-            await _raises(parley.NotSubscribed, alice._operate(Unsubscribe(name, "true")))
+            await _raises(
+                parley.NotSubscribed, alice._operate(Unsubscribe(name, "true", await alice.topic_id(name)))
+            )
             async with connected(network, "alpha", "bob") as bob:
                 for work in (bob.read(name, 0), bob.publish(name, "x"), bob.subscribe(name).__aenter__()):
                     await _raises(parley.UnknownTopic, work)

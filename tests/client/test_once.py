@@ -77,6 +77,7 @@ async def test_after_a_certified_refusal_that_used_no_number_up_the_next_batch_i
 async def test_a_batch_is_never_valid_for_longer_than_sequences_are_remembered(stage: Stage) -> None:
     """However long the client has heard nothing."""
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        await client.topic_id("notes")
         client._quorum._heard = asyncio.get_running_loop().time() - 1_000_000
         known = client.height
         await client.publish("notes", "one", partition=0)

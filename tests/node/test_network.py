@@ -370,7 +370,7 @@ def test_a_broker_says_how_it_is(network: LocalNetwork) -> None:
 
 
 async def subscribe(reader: RawClient, topic: str, constraint: str) -> Subscribed:
-    outcome = (await reader.operate(Subscribe(topic, constraint))).outcome
+    outcome = (await reader.operate(Subscribe(topic, constraint, reader.topic_id(topic)))).outcome
     assert isinstance(outcome, Subscribed)
     assert outcome.constraint == parse_constraint(constraint).id
     return outcome

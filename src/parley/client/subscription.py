@@ -23,7 +23,6 @@ from parley.client.errors import (
     Pruned,
     Refused,
     Stalled,
-    UnknownPartition,
     Unreachable,
 )
 from parley.client.feed import Feed, Over, Subject
@@ -199,8 +198,6 @@ class Subscription:
         if news is not None:
             self._reading.adopt(news)
             await self._end_feed()
-        elif self._reading.unsettled:
-            await self._report_removed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
         else:
@@ -232,8 +229,7 @@ class Subscription:
             self._reading.resume(self._start.partitions, starts)
         else:
             ends = {start.partition: start.next_offset for start in starts}
-            removed = await self._subscribing.history.removed_ends(self.topic, len(starts))
-            self._reading.begin(starts, await self._offsets(self._start, ends), removed)
+            self._reading.begin(starts, await self._offsets(self._start, ends))
 
     async def _offsets(self, start: object, ends: Mapping[int, int]) -> Mapping[int, int]:
         """Where to begin reading in each partition that has a history to be read."""
@@ -272,13 +268,6 @@ class Subscription:
             bridge.offset = max(bridge.offset, start)
             self._reading.crossed()
             raise
-        except UnknownPartition:
-            # The topic was made again with fewer partitions: report what is gone before reading on.
-            starts = await self._subscribe()
-            if not self._reading.changes(starts):
-                raise
-            self._news = starts
-            return
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # A redacted message shows no tags either: it may concern only a subscription to everything.
@@ -338,17 +327,6 @@ class Subscription:
         if lost:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
-
-    async def _report_removed(self) -> None:
-        """Report once which messages of removed partitions were not read."""
-        have = len(self._reading.places)
-        lost = self._reading.settle(await self._subscribing.history.removed_ends(self.topic, have))
-        if lost:
-            said = (
-                f"partition {partition} from offset {first} to {end - 1}"
-                for partition, (first, end) in lost.items()
-            )
-            raise Pruned("partitions", topic=self.topic, partitions=have, lost=", ".join(said))
 
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None

@@ -26,9 +26,6 @@ TEXTS: Texts = {
     "NotFound.offset": "offset {offset} does not exist; partition {partition} of {topic} ends before it",
     "NotStaged.stage": "stage {stage} of this writer of {topic} was not committed with these batches",
     "Oversized.message": ("the message takes {size} bytes with its header; at most {limit} can be published"),
-    "Pruned.partitions": (
-        "{topic} was deleted and created again with fewer partitions ({partitions}); these messages were not read before and are gone: {lost}"
-    ),
     "Pruned.start": "partition {partition} starts at offset {start}",
     "Pruned.unread": "messages of {topic} were not kept until they were read: {starts}",
     "UnknownPartition.number": "topic {topic} has no partition {partition}",
