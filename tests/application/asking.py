@@ -226,13 +226,15 @@ def _keys(ledger: Ledger, kept: list[Signed]) -> Iterator[tuple[str, bytes]]:
             yield f"subscription {topic} {who}", key_of_subscription(topic, constraint, who.key)
             yield f"advertisement {topic} {who}", key_of_advertisement(topic, who.key)
             for writer in (WRITER, OTHER):
-                yield f"stage {topic} {who}", key_of_stage(who.key, topic, writer)
+                yield f"stage {topic} {who}", key_of_stage(ledger, who.key, topic, writer)
     for who, under in ASKERS.values():
         yield f"client {who}", key_of_client(who.key)
         yield f"name {who} {under}", key_of_name(who.organisation, under or who.name)
     for organisation in (*ADMINS, "nobody"):
         yield f"name {organisation}/none", key_of_name(organisation, "none")
-    header = BatchHeader(1, ledger.chain, PUBLISH, "open", 0, ALICE.key, bytes(16), 0, 1, 1)
+    header = BatchHeader(
+        2, ledger.chain, 0, PUBLISH, "open", ledger.topic_id("open"), 0, ALICE.key, bytes(16), 0, 1, 1
+    )
     for who, batch in zip((ALICE, BOB), kept, strict=True):
         for kind, key in keys_of_internals(who.key, batch.digest, replace(header, publisher=who.key)).items():
             yield f"{kind} {who}", key

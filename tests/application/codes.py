@@ -212,8 +212,8 @@ def key_of_name(organisation: str, name: str) -> bytes:
     return NAMES.key(organisation, name)
 
 
-def key_of_stage(publisher: bytes, topic: str, writer: bytes) -> bytes:
-    return stages.STAGES.key(topic, publisher, writer)
+def key_of_stage(world: World, publisher: bytes, topic: str, writer: bytes) -> bytes:
+    return stages.STAGES.key(topic, world.topic_id(topic), publisher, writer)
 
 
 def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[str, bytes]:
@@ -232,13 +232,13 @@ def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[st
         "use": HELD.key("subscriptions", client),
         "staged": stages.STAGED.key(batch),
         "content": stages.CONTENTS.key(batch, 0),
-        "staging": stages.STAGING.key("open", client, WRITER, 0, batch),
+        "staging": stages.STAGING.key("open", line.topic_id, client, WRITER, 0, batch),
         "committing": stages.COMMITTING.key(client),
         "committed": stages.COMMITTED.key(client, 0),
         "queue": stages.QUEUES.key(client),
         "turn": stages.TURNS.key(A, 1, client),
         "waiting": stages.WAITING.key(A),
-        "over": stages.OVER.key(A, "open", client, WRITER),
+        "over": stages.OVER.key(A, "open", line.topic_id, client, WRITER),
         "pending": stages.PENDING.key("open"),
         "expiry": EXPIRY.key(9, sequences.SEQUENCES.key(name)),
     }

@@ -148,7 +148,7 @@ def test_the_first_refusal_is_the_one_that_is_found(world: World) -> None:
 def test_of_a_staged_batch_the_receipt_that_numbers_it_is_found_then_the_one_that_stages_it(
     world: World,
 ) -> None:
-    batch = world.staged(ALICE, "late")
+    batch = world.staged(ALICE, "late", topic_id=(world.height + 2, 0))
     world.order(batch)
     assert place(world, batch.digest) == refused_at(world.height, 0)
     world.topic("late")

@@ -135,7 +135,7 @@ def test_proofs_of_operations_and_of_entries_are_verified_too(network: Network, 
         tmp_path / "absence.json",
     )
     with connect_blocking(directory=network.directory, timeout=60) as client:
-        client.operate(Subscribe("demo", "ward == 'er'")).save(operation)
+        client.operate(Subscribe("demo", "ward == 'er'", client.topic_id("demo"))).save(operation)
         client.entry_proof(TOPICS, "demo").save(entry)
         client.entry_proof(GROWING, "\x1b[2J", "demo").save(absence)
     assert "alpha/alice asked for subscribe, and the outcome was Ok" in network.run("verify", operation).out

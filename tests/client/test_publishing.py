@@ -30,6 +30,7 @@ from parley.client.errors import (
     PutOff,
     SequenceReused,
     Stalled,
+    TopicReplaced,
     UnknownClient,
     UnknownPartition,
     UnknownTopic,
@@ -805,7 +806,7 @@ async def test_a_session_that_somebody_else_uses_is_an_error(stage: Stage) -> No
     alice = stage.registered("alice")
     async with stage.client(alice) as client:
         await client.publish("notes", "one", partition=0)
-        line = client._sequence("notes", 0)
+        line = client._sequence("notes", stage.ledger.topic_id("notes"), 0)
         line._next = 0
         with pytest.raises(SequenceReused):
             await client.publish("notes", "two", partition=0)
@@ -988,8 +989,8 @@ async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_
     async with stage.client(stage.registered("alice")) as client:
         assert (await client.publish("notes", "before", key=MOVING[0])).partition == 0
         stage.remake(2)
-        with pytest.raises(UnknownPartition):
-            await client.publish("notes", "beyond", partition=2)
+        with pytest.raises(TopicReplaced):
+            await client.publish("notes", "for the old one", partition=2)
         for key in MOVING:
             assert (await client.publish("notes", "after", key=key)).partition == 1
 
@@ -1026,21 +1027,24 @@ def behind_for(questions: int) -> Lie:
 
 
 @on_stage
-async def test_a_message_whose_partition_is_gone_goes_to_the_one_that_its_key_has_now(stage: Stage) -> None:
+async def test_a_message_for_a_topic_that_was_made_again_is_not_sent_again_by_itself(stage: Stage) -> None:
     async with stage.client(stage.registered("alice")) as client:
         await client.publish("notes", "before", key=LAST)
         stage.remake(2)
+        with pytest.raises(TopicReplaced, match="deleted and made again"):
+            await client.publish("notes", "after", key=LAST)
+        assert published(stage, partitions=2).count(b"after") == 0
         assert (await client.publish("notes", "after", key=LAST)).partition == partition_of(LAST.encode(), 2)
     assert published(stage, partitions=2).count(b"after") == 1
 
 
 @on_stage
-async def test_a_publisher_forgets_the_number_of_partitions_with_the_first_refusal(stage: Stage) -> None:
+async def test_a_publisher_forgets_the_topic_with_the_first_refusal(stage: Stage) -> None:
     alice = stage.registered("alice")
     async with stage.client(alice) as client, client.publisher("notes", batch_size=1) as publisher:
         await (await publisher.send("before", key=MOVING[0]))
         stage.remake(2)
-        with pytest.raises(UnknownPartition):
-            await (await publisher.send("beyond", key=LAST))
+        with pytest.raises(TopicReplaced):
+            await (await publisher.send("for the old one", key=LAST))
         for key in MOVING:
             assert (await (await publisher.send("after", key=key))).partition == 1

@@ -58,7 +58,7 @@ async def test_an_operation_gives_its_certified_outcome(stage: Stage) -> None:
         with pytest.raises(TopicExists, match="there is a topic wards already"):
             await client.operate(creation("wards"))
     async with stage.client(stage.registered("alice")) as client:
-        subscribed = await client.operate(Subscribe("notes", "true"))
+        subscribed = await client.operate(Subscribe("notes", "true", await client.topic_id("notes")))
         outcome = subscribed.given(Subscribed)
         assert outcome is not None
         assert [start.partition for start in outcome.partitions] == [0, 1, 2]

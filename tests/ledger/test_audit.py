@@ -210,7 +210,7 @@ def test_a_batch_that_was_not_staged_cannot_be_numbered() -> None:
 
 
 def _is_publication(body: bytes) -> bool:
-    return open_batch(body, GENESIS.chain)[1].header.kind == PUBLISH
+    return open_batch(body, GENESIS.chain, 0)[1].header.kind == PUBLISH
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -275,7 +275,7 @@ def erased(*, remains: bool) -> tuple[MemoryStore, list[bytes]]:
     store = copy()
     names = []
     for key, value in list(store.scan(b"b/")):
-        digest, batch = open_batch(value, GENESIS.chain)
+        digest, batch = open_batch(value, GENESIS.chain, 0)
         if batch.header.kind == PUBLISH:
             names.append(digest)
             del store.entries[key]

@@ -30,7 +30,7 @@ def judged(*leaves: bytes) -> Judgement:
 
 
 def leaf(outcome: Outcome, topic: str) -> bytes:
-    return encode_leaf(BatchReceipt(DIGEST, bytes(32), "hospital-a/alice", topic, 0, 1, outcome))
+    return encode_leaf(BatchReceipt(DIGEST, bytes(32), "hospital-a/alice", topic, (1, 0), 0, 1, outcome))
 
 
 def rejected(refused: Refused) -> Outcome:

@@ -45,7 +45,7 @@ def proof(*, with_message: bool = True) -> PublicationProof:
     height, leaves, receipt = next(filter(None, map(published, range(size, 0, -1))))
     block = Chain(shard.store).block(height)
     assert block is not None
-    _, batch = open_batch(shard.store.entries[layout.batch(receipt.digest)], GENESIS.chain)
+    _, batch = open_batch(shard.store.entries[layout.batch(receipt.digest)], GENESIS.chain, 0)
     hashes = tree.leaves_of(batch.messages)
     message = MessageProof(batch.messages[1], tree.prove(hashes, 1)) if with_message else None
     path = history.prove(lambda node: shard.store.get(b"h/" + node), height - 1, size)

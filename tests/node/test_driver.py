@@ -131,7 +131,7 @@ def next_record(storage: Storage) -> PersistSafety:
 def batch(config: Config, sequence: int) -> AdmittedBatch:
     key = ed25519.SecretKey.from_seed(bytes(32))
     header = BatchHeader(
-        FORMAT, config.genesis.chain, PUBLISH, "t", 0, key.public, bytes(16), sequence, 1, 100
+        FORMAT, config.genesis.chain, 0, PUBLISH, "t", (0, 0), 0, key.public, bytes(16), sequence, 1, 100
     )
     digest, body = sign_batch(header, (message(b"x"),), key)
     return AdmittedBatch(digest, key.public, body)
@@ -348,7 +348,7 @@ def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(confi
             driver, storage, _ = make(config, closing)
             archive = Archive(storage.store, application_of(config.genesis))
             driver._archive = archive
-            receipt = BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, Done())
+            receipt = BatchReceipt(bytes(32), bytes(32), "", "t", (1, 0), 0, 1, Done())
             leaves = (encode_leaf(receipt), encode_leaf(receipt))
             first = genesis_block(replica_config(config).instance, bytes(32), 0)
             block = Block(replace(first.header, height=1), ())

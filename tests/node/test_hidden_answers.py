@@ -214,7 +214,7 @@ NEW = b"n" * 16  # a session that has not been used yet
 OPERATIONS = (
     AlterTopic(SECRET, 4, None, None, None),
     DeleteTopic(SECRET),
-    Subscribe(SECRET, INTEREST),
+    Subscribe(SECRET, INTEREST, (9, 0)),
     Unsubscribe(SECRET, INTEREST),
     CommitStage(SECRET, WRITER, 0, (bytes(32),)),
     Advertise(SECRET, "news"),

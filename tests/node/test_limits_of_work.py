@@ -544,7 +544,7 @@ class Shelf:
     height, encoded_anchor = 1, msgspec.Raw(b"")
 
     def __init__(self, rules: frozenset[str]) -> None:
-        header = BatchHeader(FORMAT, bytes(32), PUBLISH, "t", 0, bytes(32), bytes(16), 0, 1, 9)
+        header = BatchHeader(FORMAT, bytes(32), 0, PUBLISH, "t", (0, 0), 0, bytes(32), bytes(16), 0, 1, 9)
         self._batch = StoredBatch(header, bytes(64), msgspec.Raw(b""), rules, 1_000)
 
     def read(self, table: object, *_: object) -> object:

@@ -11,7 +11,7 @@ from tests.application.world import ADMIN, Actor, actor, make_genesis
 from tests.node.network import SECONDS
 
 from parley.model.credentials import Credential, issue_credential, possession
-from parley.model.refusals import NotAuthenticated, Refused, WrongChain
+from parley.model.refusals import NotAuthenticated, Refused, WrongLedger
 from parley.net.frames import FrameStream
 from parley.net.messages import Authenticate, Challenge, decode_opening, encode
 from parley.node.access import Caller
@@ -88,7 +88,7 @@ def test_who_proves_the_key_of_a_good_credential_is_let_in() -> None:
 
 def test_who_asks_for_a_shard_that_is_not_here_is_refused() -> None:
     met = meet(lambda challenge: Authenticate(credential(), proof(challenge), 1))
-    assert isinstance(met, WrongChain)
+    assert isinstance(met, WrongLedger)
     assert met.detail.startswith("b is no member of shard 1")
 
 

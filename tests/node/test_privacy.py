@@ -508,7 +508,7 @@ def test_who_guesses_a_constraint_and_subscribes_with_it_joins_its_order(scene: 
 
     async def story() -> None:
         async with client(scene.network, "alpha-1", "gamma", "reader") as guesser:
-            joined = (await guesser.operate(Subscribe(TOPIC, INTEREST))).outcome
+            joined = (await guesser.operate(Subscribe(TOPIC, INTEREST, guesser.topic_id(TOPIC)))).outcome
             assert isinstance(joined, Subscribed)
             assert joined.partitions[0].incarnation == scene.incarnation
             assert (await guesser.operate(Unsubscribe(TOPIC, INTEREST))).outcome == Done()

@@ -56,7 +56,7 @@ async def history(network: LocalNetwork) -> None:
         assert (await admin.operate(registration(alice))).outcome == Done()
         assert (await admin.operate(CreateTopic("log", 1, Policy(), "", ""))).outcome == Done()
     async with client(network, DAMAGED, "alpha", "alice") as publisher:
-        await publisher.operate(Subscribe("log", "n == 1"))
+        await publisher.operate(Subscribe("log", "n == 1", publisher.topic_id("log")))
         for number in range(3):
             name, body = publisher.publication("log", message(b"%d" % number, n=1))
             publisher.send(net.Submit(number, body))

@@ -154,9 +154,9 @@ def test_what_a_client_did_is_shown_to_nobody_else(world: World) -> None:
     topic, writer = f"{OURS}/open", bytes(16)
     for who in (world.anna, world.bob, ADMIN):
         assert world.why_hidden(who, SUBSCRIPTIONS.key(topic, bytes(32), world.alice.key)) is not None
-        assert world.why_hidden(who, STAGES.key(topic, world.alice.key, writer)) is not None
+        assert world.why_hidden(who, STAGES.key(topic, (2, 0), world.alice.key, writer)) is not None
     assert world.why_hidden(world.alice, SUBSCRIPTIONS.key(topic, bytes(32), world.alice.key)) is None
-    assert world.why_hidden(world.alice, STAGES.key(topic, world.alice.key, writer)) is None
+    assert world.why_hidden(world.alice, STAGES.key(topic, (2, 0), world.alice.key, writer)) is None
 
 
 def test_the_head_of_an_order_is_shown_to_those_who_subscribe_while_they_may(world: World) -> None:

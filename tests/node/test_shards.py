@@ -16,7 +16,7 @@ from tests.node.watching import SETTINGS, Page, Scrape, address_of, get, until
 from parley.applications import application_of
 from parley.client import connect
 from parley.client.client import Client
-from parley.client.errors import ContextError, WrongChain
+from parley.client.errors import ContextError, WrongLedger
 from parley.consensus.types import Vote
 from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.proofs import ProofError, Trust
@@ -121,7 +121,7 @@ def test_a_broker_lets_no_client_into_a_shard_of_which_it_is_no_member(
         )
         brokers = client._quorum.brokers
         monkeypatch.setattr(brokers, "_dialler", replace(brokers._dialler, shard=1))
-        with pytest.raises(WrongChain, match="alpha-1 is no member of shard 1"):
+        with pytest.raises(WrongLedger, match="alpha-1 is no member of shard 1"):
             async with client:
                 pass
 

@@ -430,7 +430,7 @@ class Broken(Machine):
 
 def failing(cluster: Cluster) -> Member:
     member = cluster.members[0]
-    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS))
+    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS, 0))
     member.replica._state_machine = member.application.machine
     return member
 
@@ -514,4 +514,4 @@ def test_the_test_shard_has_entries_of_every_kind() -> None:
     for kind, keys in KINDS.items():
         assert keys(member), kind
     bodies = [member.store.entries[key] for key in KINDS["body"](member)]
-    assert all(open_batch(body, GENESIS.chain) for body in bodies)
+    assert all(open_batch(body, GENESIS.chain, 0) for body in bodies)

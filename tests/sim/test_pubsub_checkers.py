@@ -53,6 +53,7 @@ from parley.store.memory import MemoryStore
 
 KEY, CONSTRAINT, LEAF = b"k" * 32, b"c" * 32, b"l" * 32
 BEGUN = (1, 0)
+CREATED = (1, 0)  # the id of a topic
 WRITER = b"w" * 16
 
 
@@ -68,7 +69,7 @@ def applied(height: int, *leaves: Leaf, replica: int = 0, numbered: Iterable[Lea
 
 
 def published(number: int, first: int, count: int = 1, topic: str = "t") -> BatchReceipt:
-    return BatchReceipt(name(number), KEY, "org/client", topic, 0, count, Published(first))
+    return BatchReceipt(name(number), KEY, "org/client", topic, CREATED, 0, count, Published(first))
 
 
 def matched(first_ps: int, *offsets: int) -> Match:
@@ -131,11 +132,11 @@ def operation(by: Person, what: Operation) -> Submitted:
 
 
 def control(batch: Submitted, by: Person) -> BatchReceipt:
-    return BatchReceipt(batch.batch, by.key, "", "", 0, 1, Done())
+    return BatchReceipt(batch.batch, by.key, "", "", (0, 0), 0, 1, Done())
 
 
 def use(number: int, outcome: Outcome) -> BatchReceipt:
-    return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", 0, 1, outcome)
+    return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", CREATED, 0, 1, outcome)
 
 
 def revocation(*after: BatchReceipt, numbered: Iterable[BatchReceipt] = ()) -> list[str]:
@@ -175,7 +176,7 @@ def staged(number: int, by: Person = CLIENT, kind: int = STAGED) -> tuple[Submit
     )
     message = Message(bytes(16), encode(MessageHeader()), "", b"%d" % number)
     batch = Submitted(*author.sign((kind, "t", 0), (message,), 0, session=WRITER))
-    return batch, BatchReceipt(batch.batch, by.key, "", "t", 0, 1, Staged(9))
+    return batch, BatchReceipt(batch.batch, by.key, "", "t", CREATED, 0, 1, Staged(9))
 
 
 def numbered(receipt: BatchReceipt, first: int) -> BatchReceipt:

@@ -25,6 +25,7 @@ from parley.crypto.hashing import digest
 from parley.model.batches import (
     CONTROL,
     FORMAT,
+    NO_TOPIC,
     PUBLISH,
     BatchHeader,
     Message,
@@ -43,7 +44,7 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.store.memory import MemoryStore
 
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
-TOPIC = "bench"
+TOPIC, CREATED = "bench", (1, 1)  # and its id: it is made by the second operation of the first block
 BATCH = 100  # messages
 SETUP_BLOCK = 128  # operations
 # What matching takes is measured here, not what a block may do.
@@ -124,7 +125,8 @@ class _Chain:
     def subscribe(self, constraints: list[str]) -> None:
         for start in range(0, len(constraints), SETUP_BLOCK):
             operations = [
-                Subscribe(TOPIC, constraint) for constraint in constraints[start : start + SETUP_BLOCK]
+                Subscribe(TOPIC, constraint, CREATED)
+                for constraint in constraints[start : start + SETUP_BLOCK]
             ]
             self._apply([self._control(self._client, operation) for operation in operations])
 
@@ -147,8 +149,10 @@ class _Chain:
         header = BatchHeader(
             FORMAT,
             self._chain,
+            0,
             kind,
             topic,
+            CREATED if topic else NO_TOPIC,
             0,
             key.public,
             bytes(16),

@@ -12,7 +12,8 @@ from parley.client.history import History
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.state import StateReader
 from parley.ledger.proofs import ProofError
-from parley.model.names import Value, is_topic
+from parley.model.batches import NO_TOPIC
+from parley.model.names import Position, Value, is_topic
 from parley.model.principals import ClientRecord, Right
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.topics.tables import GROWING, TOPICS, TopicRecord
@@ -20,7 +21,7 @@ from parley.net.messages import Status, StatusRequest
 
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
 
-PARTITIONS_SECONDS = 60.0  # for which a topic's number of partitions is remembered
+RECORD_SECONDS = 60.0  # for which a topic's record is remembered
 UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
 MAX_REMEMBERED = 10_000  # topics
 
@@ -89,7 +90,7 @@ class Records:
     _quorum: QuorumClient
     _state: StateReader
     _history: History
-    _partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _known: dict[str, tuple[TopicRecord, float]] = field(default_factory=dict)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -109,24 +110,37 @@ class Records:
     async def topics(self) -> list[TopicInfo]:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
 
-    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
+    async def record(self, topic: str, *, fresh: bool = False) -> TopicRecord | None:
+        """A topic's record, at most a minute old unless `fresh`.
+
+        None if brokers do not know this client: they refuse what it sends, and say why.
+        """
         now = asyncio.get_running_loop().time()
-        known = self._partitions.get(topic)
-        if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:
+        known = self._known.get(topic)
+        if known is not None and not fresh and now - known[1] < RECORD_SECONDS:
             return known[0]
         try:
-            found = (await self._topic_once_known(topic)).partitions
+            found = await self._topic_once_known(topic)
         except (UnknownClient, Revoked):
-            return 1  # brokers will refuse what is published, and say why
-        if len(self._partitions) >= MAX_REMEMBERED:
-            self._partitions.clear()
-        self._partitions[topic] = (found, now)
+            return None
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[topic] = (found, now)
         return found
 
-    def forget_partitions(self, topic: str) -> None:
-        """Ask again the next time. With an old number, keys would go to the wrong partitions for a while."""
-        self._partitions.pop(topic, None)
+    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
+        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
+        record = await self.record(topic, fresh=fresh)
+        return 1 if record is None else record.partitions
+
+    async def topic_id(self, topic: str, *, fresh: bool = False) -> Position:
+        """The id of the topic that has this name, at most a minute old unless `fresh`."""
+        record = await self.record(topic, fresh=fresh)
+        return NO_TOPIC if record is None else record.created
+
+    def forget(self, topic: str) -> None:
+        """Ask again the next time: the topic was deleted, made again, or has other partitions."""
+        self._known.pop(topic, None)
 
     async def _topic_once_known(self, name: str) -> TopicRecord:
         """The record of a topic. Brokers that do not know this client yet are asked again for a while.

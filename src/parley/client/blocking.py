@@ -146,6 +146,7 @@ class BlockingClient:
     publish = _blocking(Client.publish)
     publish_json = _blocking(Client.publish_json)
     partitions = _blocking(Client.partitions)
+    topic_id = _blocking(Client.topic_id)
     stage = _blocking(Client.stage)
     commit_stage = _blocking(Client.commit_stage)
     stage_record = _blocking(Client.stage_record)

@@ -43,7 +43,6 @@ from parley.client.errors import (
     LyingBroker,
     NotFound,
     ParleyError,
-    UnknownPartition,
 )
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
@@ -71,10 +70,11 @@ from parley.client.subscription import Start, Subscribing, Subscription
 from parley.consensus.committee import Committee, UnknownShardError, all_brokers, committee_of
 from parley.ledger.proofs import Trust
 from parley.model.advisories import Advisory, Standpoint
-from parley.model.batches import CONTROL, PUBLISH
+from parley.model.batches import CONTROL, NO_TOPIC, PUBLISH
 from parley.model.batches import Message as BatchMessage
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
+from parley.model.names import Position as TopicId
 from parley.model.names import Value, sorted_pairs
 from parley.model.principals import Right
 from parley.modules.registry.operations import (
@@ -159,11 +159,11 @@ class Client(
         self.credential_ends = (
             context.identity.credential.not_after
         )  # ms since 1970, as it was at the beginning
-        self._author = Author(self.genesis.chain, context.identity.key(), rng)
+        self.committee = _committee(context.genesis, context.shard)
+        self._author = Author(self.genesis.chain, self.committee.shard, context.identity.key(), rng)
         self._identity = partial(renewed, context.identity, context.file)
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
-        self._sequences: dict[tuple[str, int], ProducerSequence] = {}
-        self.committee = _committee(context.genesis, context.shard)
+        self._sequences: dict[tuple[str, TopicId, int], ProducerSequence] = {}
         preference = _preference(context, self.committee, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
         f = self.committee.faults
@@ -190,12 +190,10 @@ class Client(
         self._ledger = LedgerReader(self._quorum)
         self._columns = Columns(self._quorum)
         self.observer = Observer(self._quorum)
-        self._control = ProducerSequence(self._quorum, self._author, CONTROL)
-        self._publishing = Publishing(
-            self._quorum, rng, self._sequence, self._records.partitions, self._records.forget_partitions
-        )
-        self._staging = Staging(self._quorum, self._author, self._state, self._operate)
-        self._subscribing = Subscribing(self._history, self._operate)
+        self._control = ProducerSequence(self._quorum, self._author, (CONTROL, "", NO_TOPIC, 0))
+        self._publishing = Publishing(self._quorum, rng, self._sequence, self._records)
+        self._staging = Staging(self._quorum, self._author, self._state, self._operate, self._records)
+        self._subscribing = Subscribing(self._history, self._operate, self._records)
 
     async def __aenter__(self) -> Self:
         try:
@@ -269,30 +267,15 @@ class Client(
         """
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
         message = composer.message(value)
-        if partition is not None:
-            return await self._publish_to(topic, partition, message)
-        partitions = await self._records.partitions(topic)
-        try:
-            return await self._publish_to(topic, self._partition(composer.key, partitions), message)
-        except UnknownPartition:
-            fewer = await self._records.partitions(topic)
-            if fewer == partitions:
-                raise
-        # The topic was created again with fewer partitions. The refused message got no offset, so it may be sent again.
-        return await self._publish_to(topic, self._partition(composer.key, fewer), message)
+        if partition is None:
+            partition = self._partition(composer.key, await self._records.partitions(topic))
+        return await publish_one(self._publishing, topic, partition, message)
 
     def _partition(self, key: bytes | None, partitions: int) -> int:
         if key is not None:
             return partition_of(key, partitions)
         partition, self._turn = self._turn % partitions, self._turn + 1
         return partition
-
-    async def _publish_to(self, topic: str, partition: int, message: BatchMessage) -> Receipt:
-        try:
-            return await publish_one(self._quorum, self._sequence(topic, partition), message)
-        except UnknownPartition:
-            self._records.forget_partitions(topic)
-            raise
 
     async def publish_json(
         self,
@@ -340,6 +323,13 @@ class Client(
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
         """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
         return await self._records.partitions(topic, fresh=fresh)
+
+    async def topic_id(self, topic: str, *, fresh: bool = False) -> TopicId:
+        """The id of the topic that has this name: height and place of its creation; at most a minute old unless `fresh`.
+
+        Operations name it, so that none of them acts on another topic that gets the name later.
+        """
+        return await self._records.topic_id(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
@@ -626,13 +616,13 @@ class Client(
             raise self._control.unanswered(f"{what} (it may still take effect)")
         return done.result()
 
-    def _sequence(self, topic: str, partition: int) -> ProducerSequence:
-        found = self._sequences.get((topic, partition))
+    def _sequence(self, topic: str, topic_id: TopicId, partition: int) -> ProducerSequence:
+        found = self._sequences.get((topic, topic_id, partition))
         if found is None:
             if len(self._sequences) >= MAX_SEQUENCES:
                 self._sequences = {place: one for place, one in self._sequences.items() if not one.is_idle}
-            found = ProducerSequence(self._quorum, self._author, PUBLISH, topic, partition)
-            self._sequences[topic, partition] = found
+            found = ProducerSequence(self._quorum, self._author, (PUBLISH, topic, topic_id, partition))
+            self._sequences[topic, topic_id, partition] = found
         return found
 
 

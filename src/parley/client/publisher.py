@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from parley.client.administration import Records
 from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
-from parley.client.errors import ClientClosed, LimitExceeded, UnknownPartition
+from parley.client.errors import ClientClosed, LimitExceeded, TopicReplaced, UnknownPartition, UnknownTopic
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
-from parley.model.names import Value
+from parley.model.names import Position, Value
 from parley.modules.publishing.receipts import first_offset
 
 __all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 
 MAX_FAILED = 64  # failures that are kept for `flush`
+_OTHER_RECORD = (
+    TopicReplaced,
+    UnknownPartition,
+    UnknownTopic,
+)  # after which the topic's record is asked for again
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,15 +35,15 @@ class Publishing:
 
     quorum: QuorumClient
     rng: Callable[[int], bytes]
-    sequence: Callable[[str, int], ProducerSequence]
-    partitions: Callable[[str], Awaitable[int]]
-    forget_partitions: Callable[[str], None]
+    sequence: Callable[[str, Position, int], ProducerSequence]
+    topics: Records
 
 
 @dataclass(eq=False, repr=False)
 class _Batch:
     """Messages that go together. `done` is there once they were sent."""
 
+    topic_id: Position
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     rules: set[str] = field(default_factory=set)
@@ -103,11 +109,15 @@ class Pending:
         return batch.receipts(quorum)[self._index]
 
 
-async def publish_one(quorum: QuorumClient, sequence: ProducerSequence, message: Message) -> Receipt:
+async def publish_one(publishing: Publishing, topic: str, partition: int, message: Message) -> Receipt:
     """Publish a message in a batch of its own."""
-    batch = _Batch([message])
-    batch.submit(sequence)
-    return await Pending(quorum, batch, 0)
+    batch = _Batch(await publishing.topics.topic_id(topic), [message])
+    batch.submit(publishing.sequence(topic, batch.topic_id, partition))
+    try:
+        return await Pending(publishing.quorum, batch, 0)
+    except _OTHER_RECORD:
+        publishing.topics.forget(topic)
+        raise
 
 
 class Publisher:
@@ -143,7 +153,7 @@ class Publisher:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._publishing.partitions(self.topic)
+        await self._publishing.topics.record(self.topic)
         return self
 
     async def __aexit__(
@@ -204,12 +214,13 @@ class Publisher:
         sent: list[_Batch] = []
         for messages in composer.groups(values, lambda: self._batch_size, self._max_bytes):
             at = partition if partition is not None else await self._partition(key)
+            topic_id = await self._publishing.topics.topic_id(self.topic)
             self._dispatch(at)  # what was sent before comes before
             await self._acquire()
             if self._closed:
                 self._room.release()
                 raise ClientClosed("The publisher is closed.")
-            batch = _Batch(list(messages), seen=True)
+            batch = _Batch(topic_id, list(messages), seen=True)
             self._submit(at, batch)
             sent.append(batch)
         waiting = [batch.done for batch in sent if batch.done is not None]
@@ -233,7 +244,7 @@ class Publisher:
     async def _partition(self, key: bytes | str | None) -> int:
         if key is None and self._turn in self._open:  # one batch at a time
             return self._turn
-        partitions = await self._publishing.partitions(self.topic)
+        partitions = await self._publishing.topics.partitions(self.topic)
         if key is None:
             self._turn %= partitions
             return self._turn
@@ -244,12 +255,13 @@ class Publisher:
         while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
             if batch is not None and batch.messages:
                 self._dispatch(partition)
+            topic_id = await self._publishing.topics.topic_id(self.topic)
             await self._acquire()
             if partition in self._open:  # another sender was here first
                 self._room.release()
             else:
                 timer = asyncio.get_running_loop().call_later(self._linger, self._dispatch, partition)
-                batch = self._open[partition] = _Batch(timer=timer)
+                batch = self._open[partition] = _Batch(topic_id, timer=timer)
                 break
         return batch
 
@@ -284,7 +296,7 @@ class Publisher:
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
-        done = batch.submit(self._publishing.sequence(self.topic, partition))
+        done = batch.submit(self._publishing.sequence(self.topic, batch.topic_id, partition))
         self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 
@@ -292,8 +304,8 @@ class Publisher:
         del self._unsettled[done]
         self._room.release()
         failure = done.exception()
-        if isinstance(failure, UnknownPartition):
-            self._publishing.forget_partitions(self.topic)
+        if isinstance(failure, _OTHER_RECORD):
+            self._publishing.topics.forget(self.topic)
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.

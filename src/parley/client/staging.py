@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.errors import NotStaged, StageOver, Stalled
+from parley.client.administration import Records
+from parley.client.errors import NotStaged, Refused, StageOver, Stalled, TopicReplaced, UnknownTopic
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
@@ -53,6 +54,7 @@ class Staging:
     _author: Author
     _state: StateReader
     _operate: _Operate
+    _topics: Records
 
     def source(self, writer: bytes, stage: int, *, plan: bytes | None, rows: bytes | None) -> Source:
         """The source that a commit of this stage names: a hash of its plan and one of its rows, as far as they are known.
@@ -82,7 +84,8 @@ class Staging:
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""
-        return await self._state.entry(STAGES, topic, self._author.key.public, writer)
+        topic_id = await self._topics.topic_id(topic)
+        return await self._state.entry(STAGES, topic, topic_id, self._author.key.public, writer)
 
     async def stage(
         self,
@@ -101,11 +104,12 @@ class Staging:
         what = f"staging for partition {partition} of {topic}"
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
         digest = data = b""
-        until = 0
+        until, topic_id = 0, await self._topics.topic_id(topic)
         for number in count():
             if until <= self._quorum.height:  # none yet, or it came too late
                 until = self._quorum.height + valid
-                header = self._author.header((STAGED, topic, partition), writer, stage, len(content), until)
+                place = (STAGED, topic, topic_id, partition)
+                header = self._author.header(place, writer, stage, len(content), until)
                 digest, data = sign_batch(header, content, self._author.key)
             ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
             rejected = ordered.receipt.rejected
@@ -113,6 +117,7 @@ class Staging:
                 return StagedBatch(digest, len(content), until)
             error = rejected.refusal.error()
             if is_final(rejected.code):
+                self._look_again(topic, error)
                 raise error
             if self._quorum.timeout is not None and clock() - began >= self._quorum.timeout:
                 raise Stalled(what, {"all": str(error)})
@@ -126,8 +131,14 @@ class Staging:
 
         Saying it again, or of other batches from the same source, is no second commit: then the height is that of the first.
         """
-        operation = CommitStage(topic, writer, stage, tuple(digests), source)
-        applied = await self._operate(operation, repeats=True)
+        operation = CommitStage(
+            topic, writer, stage, tuple(digests), source, await self._topics.topic_id(topic)
+        )
+        try:
+            applied = await self._operate(operation, repeats=True)
+        except Refused as error:
+            self._look_again(topic, error)
+            raise
         if applied.ordered.receipt.code != DUPLICATE:
             return applied.ordered.height
         # This operation was ordered twice, or repeats one that was: the record says whether the first was accepted.
@@ -138,6 +149,10 @@ class Staging:
         if record.stage > stage or not is_repetition(said, (record.source, record.digests)):
             raise StageOver(stage=stage, last=record.stage, height=record.at[0])
         return record.at[0]
+
+    def _look_again(self, topic: str, refused: Refused) -> None:
+        if isinstance(refused, TopicReplaced | UnknownTopic):
+            self._topics.forget(topic)
 
 
 class Stager:

@@ -188,7 +188,7 @@ class Audit:
 
     def rest(self) -> None:
         self.check = Check.REST
-        check_rest(self._store, self._chain, self._verifier, self._keeper, self._found)
+        check_rest(self._store, self._instance, self._verifier, self._keeper, self._found)
 
     def _require_whole(self) -> None:
         if self._store.get(layout.JOINING) is not None:
@@ -305,7 +305,7 @@ class Audit:
     def _header(self, data: bytes, name: bytes) -> BatchHeader:
         if self._shown:
             return _batches.decode(data).header
-        return check_body(layout.batch(name), data, name, self._chain).header
+        return check_body(layout.batch(name), data, name, self._instance).header
 
     def _check_accepted(
         self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]

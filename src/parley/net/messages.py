@@ -38,7 +38,7 @@ MAX_RECEIPTS = 256  # that one answer shows
 MAX_BLOCKS = 512  # that one answer shows
 MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
 MAX_READERS = 256  # whose advisories a status tells
-VERSION = 5
+VERSION = 6
 
 T = TypeVar("T")
 Id = U32

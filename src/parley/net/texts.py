@@ -41,7 +41,7 @@ TEXTS: Texts = {
     "WrongChain.version": (
         "{broker} speaks version {version} of the protocol, this broker {own}: update the older one"
     ),
-    "WrongChain.shard": "{broker} is no member of shard {shard}; ask a broker that the genesis file lists there",
+    "WrongLedger.shard": "{broker} is no member of shard {shard}; ask a broker that the genesis file lists there",
     # questions
     "Busy.questions": "{waiting} questions of this connection wait for an answer",
     "Invalid.no_connection": "this question is answered later, and needs a connection that stays open; ask with a client",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from parley.crypto import ed25519
 from parley.model.credentials import CredentialError, check_credential, possession
 from parley.model.genesis import Genesis
-from parley.model.refusals import Malformed, NotAuthenticated, Oversized, Refused, WrongChain, malformed
+from parley.model.refusals import Malformed, NotAuthenticated, Oversized, Refused, WrongLedger, malformed
 from parley.net.frames import EmptyFrame, FrameError, FrameStream, FrameTooLarge
 from parley.net.messages import (
     VERSION,
@@ -84,5 +84,5 @@ class Authenticator:
         if not ed25519.verify(credential.key, challenge, opening.signature):
             raise NotAuthenticated("challenge")
         if opening.shard not in self.shards:
-            raise WrongChain("shard", broker=self.broker, shard=opening.shard)
+            raise WrongLedger("shard", broker=self.broker, shard=opening.shard)
         return Caller.of(credential, self.genesis), opening.shard

@@ -23,7 +23,7 @@ class Recorder(Machine):
     """A state machine that is looked at."""
 
     def __init__(self, machine: Machine) -> None:
-        super().__init__(DATA_SHARD, machine._genesis)
+        super().__init__(DATA_SHARD, machine._genesis, 0)
         self.results: list[Results] = []
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:

@@ -24,7 +24,7 @@ from parley.store.rocksdb.options import CACHE_BYTES, SCANNING, options_of
 # Of writes that wait for the next sync. Handing on a megabyte of small entries at once takes up to 70 ms.
 GATHERED_BYTES = 256 * 1024
 
-FORMAT = b"parley store 5"
+FORMAT = b"parley store 6"
 _FORMAT_KEY = b"\0format"
 
 
