@@ -205,6 +205,12 @@ WORK: dict[type[Question], Callable[[Scene], Work]] = {
         KEY_WORK + scene.desk.broker.archive.header(scene.published)[3],
     ),
 }
+
+
+def test_every_question_has_an_example_here() -> None:
+    assert set(WORK) == set(EXCHANGES)
+
+
 UNANSWERED = (Submit, Credit, CloseStream)  # at once
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from parley.store import memory
 from parley.store.memory import MemoryStore
 
-keys = st.binary(min_size=1, max_size=3)
+keys = st.lists(st.sampled_from([b"\0", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
 writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=200)
 
 

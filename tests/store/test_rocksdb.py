@@ -292,7 +292,7 @@ def test_reads_see_what_was_gathered_and_what_it_deletes(path: Path) -> None:
         assert [store.get(b"a%d" % i) for i in range(1, 6)] == [b"new", None, b"new", b"old", None]
 
 
-@pytest.mark.parametrize("way", ["scan", "scan_from", "last", "frozen"])
+@pytest.mark.parametrize("way", ["scan", "scan from a key", "last", "frozen"])
 def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> None:
     with opened(path) as store:
         store.write([(b"a1", b"old"), (b"a2", b"old"), (b"a3", b"old")], sync=True)
@@ -300,7 +300,7 @@ def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> N
         match way:
             case "scan":
                 assert list(store.scan(b"a")) == [(b"a1", b"new"), (b"a2", b"old")]
-            case "scan_from":
+            case "scan from a key":
                 assert list(store.scan(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
             case "last":
                 assert store.last_at_or_before(b"a", b"a9") == (b"a2", b"old")

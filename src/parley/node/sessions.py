@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from parley.model.refusals import Busy, NotAuthenticated, NotReady, Refused, malformed
 from parley.net.frames import FrameError, FrameStream
@@ -33,7 +33,7 @@ from parley.node.outlet import CutOff, Outlet
 from parley.node.services.asking import Asking, Services
 from parley.node.services.fetching import fetch_again, has_answer
 from parley.node.services.held import Held
-from parley.node.services.service import Service, Work
+from parley.node.services.service import Said, Work
 from parley.node.services.submitting import by_block, receipted
 from parley.node.streams import UNFINISHED, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
@@ -42,6 +42,8 @@ from parley.node.workers import submitted
 
 if TYPE_CHECKING:
     from parley.node.clients import Clients
+
+T = TypeVar("T")
 
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
@@ -76,8 +78,9 @@ class Session:
         self._clients = clients
         self._outlet = Outlet(stream, caller, accounts[0], services=services, limits=limits, clients=clients)
         self._wake = asyncio.Event()
-        self._underway: tuple[Question, Service[Any], Work] | None = None  # a long list that is being made
-        submissions = Submissions(
+        self._underway: tuple[Question, Work] | None = None  # a long list that is being made
+        self._rows = services.table.rows
+        self._submissions = Submissions(
             caller,
             services.driver,
             services.feed,
@@ -90,7 +93,7 @@ class Session:
             charge=lambda work: self._accounts[0].requests.charge(work, services.ticks()),
             refuse=self._outlet.refuse,
         )
-        self._held = Held(submissions, limits.questions_in_flight, self._wake)
+        self._held = Held(self._submissions, limits.questions_in_flight, self._wake)
         self._asking = Asking(services, caller, self._outlet.charge, self._held)
 
     async def run(self) -> None:
@@ -104,7 +107,7 @@ class Session:
                 await self._guarded(self._read)
         finally:
             feed.unwatch(self)
-            self._held.submissions.close()
+            self._submissions.close()
             pump.cancel()
             await asyncio.wait([pump])
 
@@ -141,7 +144,8 @@ class Session:
                 ) is not None:  # it takes several turns, each of which is paid for
                     self._underway = None
                     async with self._turn():
-                        self._look(*underway)
+                        question, work = underway
+                        self._look(question, self._rows[type(question)].go_on, work)
 
     @asynccontextmanager
     async def _turn(self, *frames: bytes) -> AsyncIterator[None]:
@@ -164,28 +168,28 @@ class Session:
             self._strike(str(error))
             return
         if isinstance(question, Submit):
-            await self._registration()
+            if not self._submissions.is_registered():
+                await self._registration()
             await self._services.driver.until_free()
-        self._look(question, self._services.table.of(question))
+        self._look(question, self._rows[type(question)].take, question)
 
-    def _look(self, question: Question, service: Service[Any], work: Work | None = None) -> None:
+    def _look(self, question: Question, answer: Callable[[Asking, T], Said], given: T) -> None:
         self._services.holding.run(
-            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question, service, work)
+            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question, answer, given)
         )
 
-    def _answer_or_refuse(self, question: Question, service: Service[Any], work: Work | None) -> None:
-        asking = self._asking
+    def _answer_or_refuse(self, question: Question, answer: Callable[[Asking, T], Said], given: T) -> None:
         try:
-            said = service.take(asking, question) if work is None else service.go_on(asking, work)
+            said = answer(self._asking, given)
         except Refused as refused:
             self._outlet.refuse(question.id, refused)
             if isinstance(question, Submit) and refused.garbage:  # too much of it ends in a ban
                 self._strike(refused.detail)
-            return
-        if isinstance(said, Answer):
-            self._outlet.send(said)
-        elif said is not None:
-            self._underway = question, service, said
+        else:
+            if isinstance(said, Answer):
+                self._outlet.send(said)
+            elif said is not None:
+                self._underway = question, said
 
     def _strike(self, why: str) -> None:
         if self._clients.strike(self._caller, why):
@@ -197,11 +201,9 @@ class Session:
 
     async def _registration(self) -> None:
         """A client may be known to another broker a moment before it is known to this one."""
-        if self._held.submissions.is_registered():
-            return
         with suppress(TimeoutError):
             async with asyncio.timeout(REGISTRATION_SECONDS):
-                while not self._held.submissions.is_registered():  # noqa: ASYNC110 - the replica tells of blocks, not of clients
+                while not self._submissions.is_registered():  # noqa: ASYNC110 - the replica tells of blocks, not of clients
                     await asyncio.sleep(LOOK_SECONDS)
 
     # -- what becomes ready ------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class Session:
                     await self._wake.wait()
             self._wake.clear()
             self._require_unexpired()
-            for id_ in self._held.submissions.give_up():
+            for id_ in self._submissions.give_up():
                 self._outlet.refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
             if (view := self._services.newest_view()) is not None:
                 await self._send_receipts(view)
@@ -228,12 +230,12 @@ class Session:
     def _patience(self) -> float | None:
         """Seconds until something is over time."""
         if not self._held.polls:
-            return TICK_SECONDS if self._held.submissions.waits else None
+            return TICK_SECONDS if self._submissions.waits else None
         first = min(poll.until for poll in self._held.polls.values())
         return min(TICK_SECONDS, max(0, first - self._services.ticks()) / 1_000)
 
     async def _send_receipts(self, view: View) -> None:
-        for group in by_block(self._held.submissions.ready()):
+        for group in by_block(self._submissions.ready()):
             await self._outlet.drained()
             try:
                 self._deliver("receipts", partial(receipted, view, group))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from parley.model.refusals import Refused
 from parley.net.messages import EXCHANGES, Answer, Question, decoder_of
@@ -76,26 +76,39 @@ class Service(ABC, Generic[Q]):
     whole: bool | Callable[[Q], bool] = False  # refused while old records are missing here
     answers: tuple[type[Answer], ...] = ()  # by default those that the protocol names
 
+    _first: tuple[Callable[[Asking, Q], None], ...] = field(
+        init=False
+    )  # what is done before the handler is called
+
     def __post_init__(self) -> None:
         if not self.answers:
             object.__setattr__(self, "answers", EXCHANGES[self.question])
+        steps = (
+            (self._charge, bool(self.cost.before)),
+            (self._require_room, self.stays),
+            (self._require_whole, bool(self.whole)),
+        )
+        object.__setattr__(self, "_first", tuple(step for step, needed in steps if needed))
 
+    @abstractmethod
     def take(self, asking: Asking, question: Q) -> Said:
         """What to say at once. What it takes is charged, except for what is charged by the answer. Raises `Refused`."""
-        if before := self.cost.before:
-            asking.charge(before(asking.services) if callable(before) else before)
-        if self.stays and asking.held is not None:
-            asking.held.require_room(question.id)
-        if (whole := self.whole) and (whole is True or whole(question)):
-            asking.services.ledger.require_whole()
-        return self._answered(asking, question)
 
     def go_on(self, asking: Asking, work: Work) -> Said:  # noqa: ARG002 - what is shown of old states needs it
         """What there is to say after another turn of the work. Raises `Refused`."""
         return work.step() or work
 
-    @abstractmethod
-    def _answered(self, asking: Asking, question: Q) -> Said: ...
+    def _charge(self, asking: Asking, _: Q) -> None:
+        before = self.cost.before
+        asking.charge(before(asking.services) if callable(before) else before)
+
+    def _require_room(self, asking: Asking, question: Q) -> None:
+        if asking.held is not None:
+            asking.held.require_room(question.id)
+
+    def _require_whole(self, asking: Asking, question: Q) -> None:
+        if self.whole is True or (callable(self.whole) and self.whole(question)):
+            asking.services.ledger.require_whole()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +117,9 @@ class Acting(Service[Q]):
 
     act: Callable[[Asking, Q], Said]
 
-    def _answered(self, asking: Asking, question: Q) -> Said:
+    def take(self, asking: Asking, question: Q) -> Said:
+        for step in self._first:
+            step(asking, question)
         return self.act(asking, question)
 
 
@@ -116,7 +131,9 @@ class Showing(Service[Q], Generic[Q, R]):
     show: Callable[[Asking, View, Q, R], Said]
     fresh: bool
 
-    def _answered(self, asking: Asking, question: Q) -> Said:
+    def take(self, asking: Asking, question: Q) -> Said:
+        for step in self._first:
+            step(asking, question)
         if self.fresh:
             return self.shown(asking, asking.services.fresh_view(), question)
         return self._refusing_freshly(
@@ -149,18 +166,19 @@ class Table:
     def __init__(self, services: Iterable[Service[Any]]) -> None:
         """Raises `ValueError` if two services share a question or an answer."""
         self.services = tuple(services)
-        self._of_question: dict[type[Question], Service[Any]] = {}
+        self.rows: dict[type[Question], Service[Any]] = {}
         self._work: dict[type[Answer], Callable[[Any], int] | None] = {}
         for service in self.services:
-            if service.question in self._of_question or any(kind in self._work for kind in service.answers):
+            if service.question in self.rows or any(kind in self._work for kind in service.answers):
                 raise ValueError(f"{service.question.__name__} or its answer stands in the table twice")
-            self._of_question[service.question] = service
+            self.rows[service.question] = service
             self._work |= dict.fromkeys(service.answers, service.cost.after)
         # Raises `WireError`.
-        self.decode: Callable[[bytes], Question] = decoder_of(self._of_question)
+        self.decode: Callable[[bytes], Question] = decoder_of(self.rows)
 
     def of(self, question: Q) -> Service[Q]:
-        return cast("Service[Q]", self._of_question[type(question)])
+        service: Service[Q] = self.rows[type(question)]
+        return service
 
     def work(self, answer: Answer) -> int:
         """What it took to build the answer, in bytes."""
