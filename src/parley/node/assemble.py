@@ -235,7 +235,7 @@ class _Node:
             now=now,
             ticks=monotonic,
             tally=tally,
-            ahead=ahead,
+            workers=self._workers,
             holding=self._holding,
         )
         self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
