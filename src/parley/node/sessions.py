@@ -131,8 +131,8 @@ class Session:
 
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
-            if self._services.ahead is not None:  # not in a turn, which others may wait for
-                await self._services.ahead(submitted(frames))
+            if self._services.workers is not None:  # not in a turn, which others may wait for
+                await self._services.workers.ahead(submitted(frames))
             for group in _turns(frames):
                 if self._services.driver.is_waiting and submitted(group):
                     await self._services.driver.until_free()  # before the turn as well

@@ -142,7 +142,7 @@ class Shard:
             now=now,
             ticks=monotonic,
             tally=tally,
-            ahead=None if self.workers is None else self.workers.ahead,
+            workers=self.workers,
             holding=holding,
         )
         self.life = ShardLife(status, storage.store, mounted.machine)

@@ -22,7 +22,7 @@ from parley.node.services.held import Held
 from parley.node.services.service import Table
 from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger, View
-from parley.node.workers import Ahead
+from parley.node.workers import Workers
 
 Clock = Callable[[], int]  # ms
 
@@ -60,7 +60,7 @@ class Services:
     ticks: Clock  # one that nobody sets, for what lasts
     tally: Tally = field(default_factory=Tally)
     shelf: Shelf = field(default_factory=Shelf)
-    ahead: Ahead | None = None  # None: there are no workers
+    workers: Workers | None = None
     holding: Holding = field(default_factory=Holding)
 
     def newest_view(self) -> View | None:

@@ -76,9 +76,8 @@ class Service(ABC, Generic[Q]):
     whole: bool | Callable[[Q], bool] = False  # refused while old records are missing here
     answers: tuple[type[Answer], ...] = ()  # by default those that the protocol names
 
-    _first: tuple[Callable[[Asking, Q], None], ...] = field(
-        init=False
-    )  # what is done before the handler is called
+    # What is done before the handler is called.
+    _first: tuple[Callable[[Asking, Q], None], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.answers:
@@ -94,7 +93,7 @@ class Service(ABC, Generic[Q]):
     def take(self, asking: Asking, question: Q) -> Said:
         """What to say at once. What it takes is charged, except for what is charged by the answer. Raises `Refused`."""
 
-    def go_on(self, asking: Asking, work: Work) -> Said:  # noqa: ARG002 - what is shown of old states needs it
+    def go_on(self, asking: Asking, work: Work) -> Said:  # noqa: ARG002 - refusals by old states need it
         """What there is to say after another turn of the work. Raises `Refused`."""
         return work.step() or work
 
@@ -145,10 +144,9 @@ class Showing(Service[Q], Generic[Q, R]):
         return self.show(asking, view, question, self.right.judge(view, asking.caller, question))
 
     def go_on(self, asking: Asking, work: Work) -> Said:
-        step = super().go_on
-        return (
-            step(asking, work) if self.fresh else self._refusing_freshly(asking, lambda: step(asking, work))
-        )
+        if self.fresh:
+            return super().go_on(asking, work)
+        return self._refusing_freshly(asking, lambda: work.step() or work)
 
     @staticmethod
     def _refusing_freshly(asking: Asking, answer: Callable[[], Said]) -> Said:
