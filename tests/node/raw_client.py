@@ -51,8 +51,9 @@ _created: dict[tuple[bytes, str], Position] = {}
 class RawClient:
     """One connection of one identity to one broker."""
 
-    def __init__(self, stream: FrameStream, identity: Identity, trust: Trust) -> None:
+    def __init__(self, stream: FrameStream, identity: Identity, trust: Trust, shard: int = 0) -> None:
         self.stream = stream
+        self.shard = shard
         self.identity = identity
         self.trust = trust
         self._ids = count(1)
@@ -100,7 +101,7 @@ class RawClient:
         header = BatchHeader(
             FORMAT,
             self.trust.genesis.chain,
-            0,
+            self.shard,
             kind,
             topic,
             self.topic_id(topic),
@@ -187,12 +188,12 @@ def registration(identity: Identity, **attributes: Value) -> RegisterClient:
 
 @asynccontextmanager
 async def client(
-    network: LocalNetwork, broker: str, organisation: str, name: str
+    network: LocalNetwork, broker: str, organisation: str, name: str, shard: int = 0
 ) -> AsyncIterator[RawClient]:
     """A client's authenticated connection to a broker that runs, or is about to."""
     stream = await reach(network, broker)
     try:
-        yield await authenticated(network, broker, stream, network.identity(organisation, name))
+        yield await authenticated(network, broker, stream, network.identity(organisation, name), shard)
     finally:
         await stream.wait_closed()
 
@@ -212,27 +213,31 @@ async def reach(network: LocalNetwork, broker: str) -> FrameStream:
 
 
 async def authenticated(
-    network: LocalNetwork, broker: str, stream: FrameStream, identity: Identity
+    network: LocalNetwork, broker: str, stream: FrameStream, identity: Identity, shard: int = 0
 ) -> RawClient:
-    answer = await authenticate(network, stream, identity)
+    answer = await authenticate(network, stream, identity, shard)
     assert isinstance(answer, net.Welcome), answer
     assert answer.broker == broker
     stream.limit = net.MAX_ANSWER
-    return RawClient(stream, identity, network.trust)
+    return RawClient(stream, identity, network.trust, shard)
 
 
-async def authenticate(network: LocalNetwork, stream: FrameStream, identity: Identity) -> net.Opening:
+async def authenticate(
+    network: LocalNetwork, stream: FrameStream, identity: Identity, shard: int = 0
+) -> net.Opening:
     """Show the credential and prove its key; what the broker says to it."""
-    stream.write(prove(network, stream, identity, await opening(stream)))
+    stream.write(prove(network, stream, identity, await opening(stream), shard))
     return await opening(stream)
 
 
-def prove(network: LocalNetwork, stream: FrameStream, identity: Identity, challenge: net.Opening) -> bytes:
+def prove(
+    network: LocalNetwork, stream: FrameStream, identity: Identity, challenge: net.Opening, shard: int = 0
+) -> bytes:
     """The frame that answers a challenge."""
     assert isinstance(challenge, net.Challenge)
     assert stream.peer_certificate is not None
     signed = possession(network.genesis.chain, challenge.nonce, certificate_hash(stream.peer_certificate))
-    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed), 0))
+    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed), shard))
 
 
 async def opening(stream: FrameStream) -> net.Opening:

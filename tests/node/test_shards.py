@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import reach
+from tests.node.raw_client import client, reach
 from tests.node.watching import SETTINGS, Page, Scrape, address_of, get, until
 
 from parley.applications import application_of
@@ -20,7 +20,10 @@ from parley.client.errors import ContextError, WrongLedger
 from parley.consensus.types import Vote
 from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.proofs import ProofError, Trust
+from parley.model.receipts import Done
 from parley.modules.publishing.proof import check_publication
+from parley.modules.topics.operations import CreateTopic, Policy
+from parley.net import messages as net
 from parley.net.frames import FrameStream
 from parley.net.messages import VERSION, Envelope, PeerHello, encode
 from parley.net.tls import Address, peer_context, tls_name
@@ -46,21 +49,21 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
 @asynccontextmanager
 async def speaking(network: LocalNetwork, name: str, shard: int | None) -> AsyncIterator[Client]:
     identity = network.identity("alpha", name)
-    async with connect(genesis=network.genesis, identity=identity, shard=shard, timeout=SECONDS) as client:
-        yield client
+    async with connect(genesis=network.genesis, identity=identity, shard=shard, timeout=SECONDS) as one:
+        yield one
 
 
 async def _furnish(network: LocalNetwork) -> None:
     """The same client and a topic of the same name in both shards, with as many messages as the shard's number and one."""
     await up(network, *network.names)
-    alice = network.identity("alpha", "alice")
+    mine = network.identity("alpha", "alice")
     for shard in BOTH:
         async with speaking(network, "admin", shard) as admin:
-            await admin.register_client("alice", alice.credential.key, proof=alice.proof())
+            await admin.register_client("alice", mine.credential.key, proof=mine.proof())
             await admin.create_topic("news")
-        async with speaking(network, "alice", shard) as client:
+        async with speaking(network, "alice", shard) as alice:
             for number in range(shard + 1):
-                await client.publish("news", f"{number} of shard {shard}")
+                await alice.publish("news", f"{number} of shard {shard}")
 
 
 async def up(network: LocalNetwork, *names: str) -> None:
@@ -70,8 +73,8 @@ async def up(network: LocalNetwork, *names: str) -> None:
 
 
 async def read(network: LocalNetwork, shard: int) -> list[str]:
-    async with speaking(network, "alice", shard) as client:
-        return [one.text() async for one in client.fetch("news")]
+    async with speaking(network, "alice", shard) as alice:
+        return [one.text() async for one in alice.fetch("news")]
 
 
 def test_one_process_commits_in_two_shards_and_their_ledgers_do_not_mix(network: LocalNetwork) -> None:
@@ -85,8 +88,8 @@ def test_a_proof_names_its_shard_and_holds_by_the_committee_of_that_shard_alone(
     decode_leaf = application_of(network.genesis).decode_leaf
 
     async def story(shard: int) -> None:
-        async with speaking(network, "alice", shard) as client:
-            proof = (await client.publish("news", "proven")).proof()
+        async with speaking(network, "alice", shard) as alice:
+            proof = (await alice.publish("news", "proven")).proof()
         header = proof.anchor.header
         assert (header.shard, header.epoch) == (shard, 0)
         check_publication(proof, Trust(network.genesis, decode_leaf))
@@ -116,13 +119,11 @@ def test_a_broker_lets_no_client_into_a_shard_of_which_it_is_no_member(
 ) -> None:
     async def story() -> None:
         identity = network.identity("alpha", "alice")
-        client = connect(
-            genesis=network.genesis, identity=identity, brokers=["alpha-1"], shard=0, timeout=0.1
-        )
-        brokers = client._quorum.brokers
+        alice = connect(genesis=network.genesis, identity=identity, brokers=["alpha-1"], shard=0, timeout=0.1)
+        brokers = alice._quorum.brokers
         monkeypatch.setattr(brokers, "_dialler", replace(brokers._dialler, shard=1))
         with pytest.raises(WrongLedger, match="alpha-1 is no member of shard 1"):
-            async with client:
+            async with alice:
                 pass
 
     asyncio.run(story())
@@ -131,8 +132,8 @@ def test_a_broker_lets_no_client_into_a_shard_of_which_it_is_no_member(
 def test_status_and_metrics_name_shard_and_epoch(network: LocalNetwork) -> None:
     async def story() -> None:
         for shard, members in enumerate(MEMBERS):
-            async with speaking(network, "alice", shard) as client:
-                found = {one.name: one.status for one in await client.status()}
+            async with speaking(network, "alice", shard) as alice:
+                found = {one.name: one.status for one in await alice.status()}
             assert tuple(found) == members
             for index, name in enumerate(members):
                 said = found[name]
@@ -162,8 +163,8 @@ def test_both_shards_go_on_after_a_restart_and_both_stores_are_sound(network: Lo
 
     async def story(shard: int) -> None:
         before = await read(network, shard)
-        async with speaking(network, "alice", shard) as client:
-            await client.publish("news", "after the restart")
+        async with speaking(network, "alice", shard) as alice:
+            await alice.publish("news", "after the restart")
         assert await read(network, shard) == [*before, "after the restart"]
 
     for shard in BOTH:
@@ -179,6 +180,26 @@ def verify(network: LocalNetwork, name: str, shard: int, *, as_shard: int) -> Ve
     mounted = application_of(genesis).mount(genesis, as_shard)
     with open_store(load(network.config(name)).of_shard(shard).data, create=False) as store:
         return verify_store(store, genesis, mounted, shard=as_shard)
+
+
+def test_a_batch_for_one_shard_is_refused_in_the_other_and_uses_up_nothing_there_or_here(
+    network: LocalNetwork,
+) -> None:
+    async def story() -> None:
+        async with (
+            client(network, "gamma-1", "alpha", "admin", 0) as first,
+            client(network, "gamma-1", "alpha", "admin", 1) as second,
+        ):
+            batch = first.control(CreateTopic("replayed", 1, Policy(), "", ""))
+            refusal = await second.ask(net.Submit(second.new_id(), batch[1]), net.Failure)
+            assert refusal.code == WrongLedger.code
+            assert "made for shard 0, this is shard 1" in refusal.detail
+            # The same session goes on in the second shard as if it had never come.
+            second._session = first._session
+            assert (await second.operate(CreateTopic("made", 1, Policy(), "", ""))).outcome == Done()
+            assert (await first.submit(batch)).outcome == Done()
+
+    asyncio.run(story())
 
 
 # -- envelopes ---------------------------------------------------------------------------------------------------------

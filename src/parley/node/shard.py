@@ -66,7 +66,7 @@ class Shard:
     """Constructed bottom up: ledger, consensus, brokers, clients. `config` is that of the shard."""
 
     def __init__(self, config: Config, storage: Storage, process: Process, transport: Transport) -> None:
-        genesis, log, now = config.genesis, process.log, process.now
+        genesis, log, now = config.genesis, _named(process.log, config), process.now
         switches, tally, holding = process.switches, process.telemetry.tally, process.telemetry.holding
         self.number, self.committee = config.shard, config.committee
         self.room = Room(config.data, config.storage.max_bytes)
@@ -146,6 +146,11 @@ class Shard:
             holding=holding,
         )
         self.life = ShardLife(status, storage.store, mounted.machine)
+
+
+def _named(log: Log, config: Config) -> Log:
+    """The log of a shard, whose lines name it unless it is the broker's only one."""
+    return log.bind(shard=config.shard) if len(config.shards) > 1 else log
 
 
 def _workers(config: Config, machine: Machine, log: Log) -> Workers | None:
