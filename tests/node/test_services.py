@@ -152,8 +152,9 @@ def test_a_question_without_a_cost_cannot_be_declared() -> None:
 
 
 def test_a_question_stands_in_a_table_once() -> None:
-    with pytest.raises(ValueError, match="twice"):
-        Table((*TABLE, TABLE[0]))
+    for service in TABLE:
+        with pytest.raises(ValueError, match="twice"):
+            Table((*TABLE, service))
 
 
 def test_an_answer_has_one_cost() -> None:
@@ -386,20 +387,51 @@ def answered_once(asking: Asking, question: Question) -> Answer:
     return said
 
 
-@pytest.mark.parametrize("kind", EXCHANGES, ids=lambda kind: kind.__name__)
+NEEDS_CONNECTION = (Submit, OpenStream, Credit, CloseStream)
+ANSWERED_ONCE = [kind for kind in EXCHANGES if kind not in NEEDS_CONNECTION]
+
+
+@pytest.mark.parametrize("kind", NEEDS_CONNECTION, ids=lambda kind: kind.__name__)
+def test_an_adapter_without_connections_refuses_what_needs_one(kind: type[Question], tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    who, question, _ = WORK[kind](scene)
+    with pytest.raises(Invalid, match="connection"):
+        answered_once(Asking(scene.desk.services, scene.caller(who), lambda _: None), question)
+
+
+@pytest.mark.parametrize("kind", ANSWERED_ONCE, ids=lambda kind: kind.__name__)
 def test_an_adapter_without_connections_asks_the_same_table(kind: type[Question], tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     who, question, work = WORK[kind](scene)
     charged: list[int] = []
     asking = Asking(scene.desk.services, scene.caller(who), charged.append)
-    if kind in (Submit, OpenStream, Credit, CloseStream):
-        with pytest.raises(Invalid, match="connection"):
-            answered_once(asking, question)
-        return
     answered_once(Asking(scene.desk.services, scene.caller(scene.alice), lambda _: None), scene.advise(9))
     answer = answered_once(asking, question)
     assert answer.id == 1
     assert sum(charged) == len(encode(answer)) + work
+
+
+AT_ANY_AGE = (
+    Prove,
+    ListKeys,
+    StatusRequest,
+)  # their answers say by which header they are, or are not about the ledger
+
+
+@pytest.mark.parametrize("kind", ANSWERED_ONCE, ids=lambda kind: kind.__name__)
+def test_a_broker_that_is_cut_off_shows_nobody_what_a_right_is_needed_for(
+    kind: type[Question], tmp_path: Path
+) -> None:
+    """The caller has the right: it is not refused for another reason."""
+    scene = Scene(tmp_path)
+    who, question, _ = WORK[kind](scene)
+    asking = Asking(scene.desk.services, scene.caller(who), lambda _: None)
+    scene.desk.late = FRESHNESS + 1
+    if kind in AT_ANY_AGE:
+        assert answered_once(asking, question).id == 1
+        return
+    with pytest.raises(NotReady, match="header"):
+        answered_once(asking, question)
 
 
 def test_without_a_connection_a_long_fetch_is_answered_at_once(tmp_path: Path) -> None:
