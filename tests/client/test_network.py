@@ -257,7 +257,8 @@ def test_refusals_of_administration(network: LocalNetwork) -> None:
             await _raises(parley.PermissionDenied, alice.clients())
             async with connected(network, "beta", "admin") as stranger:
                 await _raises(parley.UnknownTopic, stranger.delete_topic(name))  # it may not know of it
-                await _raises(parley.UnknownClient, stranger.publish(name, "x", partition=0))
+                await _raises(parley.UnknownTopic, stranger.publish(name, "x", partition=0))
+                await _raises(parley.UnknownClient, admin.publish(name, "x", partition=0))
 
     play(story)
 
@@ -285,7 +286,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await admin.delete_topic(name)
             await admin.create_topic(name)
             await _raises(parley.Pruned, alice.read(name, 0))
-            line = alice._sequence(name, 0)
+            line = alice._sequence(await alice._records.record(name), 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
             assert alice.misbehaviour == ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, Revoked, UnknownClient, UnknownTopic
+from parley.client.errors import ParleyError, UnknownClient, UnknownPartition, UnknownTopic
 from parley.client.history import History
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.state import StateReader
@@ -20,9 +20,10 @@ from parley.net.messages import Status, StatusRequest
 
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
 
-PARTITIONS_SECONDS = 60.0  # for which a topic's number of partitions is remembered
+RECORD_SECONDS = 60.0  # for which a topic's record is remembered
 UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
 MAX_REMEMBERED = 10_000  # topics
+OLD_RECORD = (UnknownPartition, UnknownTopic)  # refusals which say that a topic's record is old
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Records:
     _quorum: QuorumClient
     _state: StateReader
     _history: History
-    _partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _known: dict[str, tuple[TopicRecord, float]] = field(default_factory=dict)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -109,30 +110,30 @@ class Records:
     async def topics(self) -> list[TopicInfo]:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
 
-    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
+    async def record(self, name: str, *, fresh: bool = False) -> TopicRecord:
+        """The certified record of a topic, at most a minute old unless `fresh`: what a message is composed for.
+
+        Its partitions only grow, and its policy stays, unless the topic is created again.
+        """
         now = asyncio.get_running_loop().time()
-        known = self._partitions.get(topic)
-        if known is not None and not fresh and now - known[1] < PARTITIONS_SECONDS:
+        known = self._known.get(name)
+        if known is not None and not fresh and now - known[1] < RECORD_SECONDS:
             return known[0]
-        try:
-            found = (await self._topic_once_known(topic)).partitions
-        except (UnknownClient, Revoked):
-            return 1  # brokers will refuse what is published, and say why
-        if len(self._partitions) >= MAX_REMEMBERED:
-            self._partitions.clear()
-        self._partitions[topic] = (found, now)
+        found = await self._topic_once_known(name)
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[name] = (found, now)
         return found
 
-    def forget_partitions(self, topic: str) -> None:
-        """Ask again the next time. With an old number, keys would go to the wrong partitions for a while."""
-        self._partitions.pop(topic, None)
+    def forget(self, name: str) -> None:
+        """Ask again the next time, because a refusal said that the record is old."""
+        self._known.pop(name, None)
 
     async def _topic_once_known(self, name: str) -> TopicRecord:
         """The record of a topic. Brokers that do not know this client yet are asked again for a while.
 
-        They may be behind those that registered it. A number of partitions that is guessed meanwhile would send a key to
-        another partition.
+        They may be behind those that registered it. What is guessed meanwhile would send a key to another partition, or
+        publish in another form than the topic's policy says.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + self._quorum.timeouts.freshness / 1_000

@@ -88,6 +88,7 @@ from parley.modules.registry.tables import CLIENTS
 from parley.modules.staging.operations import UNNAMED, Source
 from parley.modules.staging.tables import StageRecord
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.tables import TopicRecord
 
 __all__ = ["Client", "connect"]
 
@@ -183,9 +184,11 @@ class Client(
         self.observer = Observer(self._quorum)
         self._control = ProducerSequence(self._quorum, self._author, CONTROL)
         self._publishing = Publishing(
-            self._quorum, rng, self._sequence, self._records.partitions, self._records.forget_partitions
+            self._quorum, rng, self._sequence, self._records.record, self._records.forget
         )
-        self._staging = Staging(self._quorum, self._author, self._state, self._operate)
+        self._staging = Staging(
+            self._quorum, self._author, self._state, self._operate, self._records.record, self._records.forget
+        )
         self._subscribing = Subscribing(self._history, self._operate)
 
     async def __aenter__(self) -> Self:
@@ -258,32 +261,27 @@ class Client(
         A message with a key goes to the key's partition, one without goes to each partition in turn. If waiting is given
         up, the message may be published all the same.
         """
+        record = await self._records.record(topic)
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
         message = composer.message(value)
         if partition is not None:
-            return await self._publish_to(topic, partition, message)
-        partitions = await self._records.partitions(topic)
+            return await publish_one(self._publishing, record, partition, message)
         try:
-            return await self._publish_to(topic, self._partition(composer.key, partitions), message)
+            at = self._partition(composer.key, record.partitions)
+            return await publish_one(self._publishing, record, at, message)
         except UnknownPartition:
-            fewer = await self._records.partitions(topic)
-            if fewer == partitions:
+            again = await self._records.record(topic)
+            if again.partitions == record.partitions:
                 raise
         # The topic was created again with fewer partitions. The refused message got no offset, so it may be sent again.
-        return await self._publish_to(topic, self._partition(composer.key, fewer), message)
+        at = self._partition(composer.key, again.partitions)
+        return await publish_one(self._publishing, again, at, message)
 
     def _partition(self, key: bytes | None, partitions: int) -> int:
         if key is not None:
             return partition_of(key, partitions)
         partition, self._turn = self._turn % partitions, self._turn + 1
         return partition
-
-    async def _publish_to(self, topic: str, partition: int, message: BatchMessage) -> Receipt:
-        try:
-            return await publish_one(self._quorum, self._sequence(topic, partition), message)
-        except UnknownPartition:
-            self._records.forget_partitions(topic)
-            raise
 
     async def publish_json(
         self,
@@ -330,7 +328,7 @@ class Client(
 
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
         """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
-        return await self._records.partitions(topic, fresh=fresh)
+        return (await self._records.record(topic, fresh=fresh)).partitions
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
@@ -617,13 +615,13 @@ class Client(
             raise self._control.unanswered(f"{what} (it may still take effect)")
         return done.result()
 
-    def _sequence(self, topic: str, partition: int) -> ProducerSequence:
-        found = self._sequences.get((topic, partition))
+    def _sequence(self, topic: TopicRecord, partition: int) -> ProducerSequence:
+        found = self._sequences.get((topic.name, partition))
         if found is None:
             if len(self._sequences) >= MAX_SEQUENCES:
                 self._sequences = {place: one for place, one in self._sequences.items() if not one.is_idle}
-            found = ProducerSequence(self._quorum, self._author, PUBLISH, topic, partition)
-            self._sequences[topic, partition] = found
+            found = ProducerSequence(self._quorum, self._author, PUBLISH, topic.name, partition)
+            self._sequences[topic.name, partition] = found
         return found
 
 

@@ -9,14 +9,16 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from parley.client.administration import OLD_RECORD
 from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
-from parley.client.errors import ClientClosed, LimitExceeded, UnknownPartition
+from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
 from parley.modules.publishing.receipts import first_offset
+from parley.modules.topics.tables import TopicRecord
 
 __all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 
@@ -29,15 +31,16 @@ class Publishing:
 
     quorum: QuorumClient
     rng: Callable[[int], bytes]
-    sequence: Callable[[str, int], ProducerSequence]
-    partitions: Callable[[str], Awaitable[int]]
-    forget_partitions: Callable[[str], None]
+    sequence: Callable[[TopicRecord, int], ProducerSequence]
+    topic: Callable[[str], Awaitable[TopicRecord]]
+    forget: Callable[[str], None]
 
 
 @dataclass(eq=False, repr=False)
 class _Batch:
-    """Messages that go together. `done` is there once they were sent."""
+    """Messages that go together, composed for the topic of this record. `done` is there once they were sent."""
 
+    topic: TopicRecord
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     rules: set[str] = field(default_factory=set)
@@ -103,11 +106,17 @@ class Pending:
         return batch.receipts(quorum)[self._index]
 
 
-async def publish_one(quorum: QuorumClient, sequence: ProducerSequence, message: Message) -> Receipt:
+async def publish_one(
+    publishing: Publishing, topic: TopicRecord, partition: int, message: Message
+) -> Receipt:
     """Publish a message in a batch of its own."""
-    batch = _Batch([message])
-    batch.submit(sequence)
-    return await Pending(quorum, batch, 0)
+    batch = _Batch(topic, [message])
+    batch.submit(publishing.sequence(topic, partition))
+    try:
+        return await Pending(publishing.quorum, batch, 0)
+    except OLD_RECORD:
+        publishing.forget(topic.name)
+        raise
 
 
 class Publisher:
@@ -135,6 +144,7 @@ class Publisher:
         self._batch_size = batch_size
         self._max_bytes = max_bytes
         self._room = asyncio.Semaphore(in_flight)
+        self._record: TopicRecord | None = None  # as it was looked up last
         self._open: dict[int, _Batch] = {}
         self._unsettled: dict[asyncio.Future[Applied], _Batch] = {}
         self._failed: list[_Batch] = []
@@ -143,7 +153,7 @@ class Publisher:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._publishing.partitions(self.topic)
+        self._record = await self._publishing.topic(self.topic)
         return self
 
     async def __aexit__(
@@ -172,11 +182,10 @@ class Publisher:
         """Put a message on its way. This waits only while too many batches are in flight."""
         if self._closed:
             raise ClientClosed("The publisher is closed.")
+        topic, partition = await self._place(key, partition)
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
         message = composer.message(value)
-        if partition is None:
-            partition = await self._partition(key)
-        batch = await self._batch(partition, message)
+        batch = await self._batch(topic, partition, message)
         pending = Pending(self._publishing.quorum, batch, len(batch.messages))
         batch.add(message)
         if len(batch.messages) >= self._batch_size:
@@ -203,13 +212,13 @@ class Publisher:
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
         sent: list[_Batch] = []
         for messages in composer.groups(values, lambda: self._batch_size, self._max_bytes):
-            at = partition if partition is not None else await self._partition(key)
+            topic, at = await self._place(key, partition)
             self._dispatch(at)  # what was sent before comes before
             await self._acquire()
             if self._closed:
                 self._room.release()
                 raise ClientClosed("The publisher is closed.")
-            batch = _Batch(list(messages), seen=True)
+            batch = _Batch(topic, list(messages), seen=True)
             self._submit(at, batch)
             sent.append(batch)
         waiting = [batch.done for batch in sent if batch.done is not None]
@@ -230,16 +239,21 @@ class Publisher:
             if not batch.seen:
                 batch.receipts(self._publishing.quorum)
 
-    async def _partition(self, key: bytes | str | None) -> int:
-        if key is None and self._turn in self._open:  # one batch at a time
-            return self._turn
-        partitions = await self._publishing.partitions(self.topic)
+    async def _place(self, key: bytes | str | None, partition: int | None) -> tuple[TopicRecord, int]:
+        """The topic as it is known, and the partition of a message with this key, unless one is named."""
+        if partition is None and key is None and self._turn in self._open:  # one batch at a time
+            partition = self._turn
+        if partition is not None and self._record is not None:
+            return self._record, partition
+        topic = self._record = await self._publishing.topic(self.topic)
+        if partition is not None:
+            return topic, partition
         if key is None:
-            self._turn %= partitions
-            return self._turn
-        return partition_of(key.encode() if isinstance(key, str) else key, partitions)
+            self._turn %= topic.partitions
+            return topic, self._turn
+        return topic, partition_of(key.encode() if isinstance(key, str) else key, topic.partitions)
 
-    async def _batch(self, partition: int, message: Message) -> _Batch:
+    async def _batch(self, topic: TopicRecord, partition: int, message: Message) -> _Batch:
         """The open batch of the partition, with room for this message."""
         while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
             if batch is not None and batch.messages:
@@ -249,7 +263,7 @@ class Publisher:
                 self._room.release()
             else:
                 timer = asyncio.get_running_loop().call_later(self._linger, self._dispatch, partition)
-                batch = self._open[partition] = _Batch(timer=timer)
+                batch = self._open[partition] = _Batch(topic, timer=timer)
                 break
         return batch
 
@@ -284,7 +298,7 @@ class Publisher:
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
-        done = batch.submit(self._publishing.sequence(self.topic, partition))
+        done = batch.submit(self._publishing.sequence(batch.topic, partition))
         self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 
@@ -292,8 +306,9 @@ class Publisher:
         del self._unsettled[done]
         self._room.release()
         failure = done.exception()
-        if isinstance(failure, UnknownPartition):
-            self._publishing.forget_partitions(self.topic)
+        if isinstance(failure, OLD_RECORD):
+            self._publishing.forget(self.topic)
+            self._record = None
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.
