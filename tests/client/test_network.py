@@ -286,7 +286,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await admin.delete_topic(name)
             await admin.create_topic(name)
             await _raises(parley.Pruned, alice.read(name, 0))
-            line = alice._sequence(await alice._records.record(name), 0)
+            line = alice._sequence(await alice._topics.record(name), 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
             assert alice.misbehaviour == ()

@@ -93,7 +93,7 @@ async def test_a_late_answer_to_what_was_signed_again_since_decides_nothing(stag
             stage[FIRST].deaf = lambda question: isinstance(question, Submit)
             waiting = asyncio.create_task(client.publish("notes", "one", partition=0))
             await stage[FIRST].sent(1)
-            line = client._sequence(await client._records.record("notes"), 0)
+            line = client._sequence(await client._topics.record("notes"), 0)
             (entry,) = line._entries
             body, name = entry.data, entry.digest
             stage.ledger.wait(10)

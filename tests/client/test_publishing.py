@@ -806,7 +806,7 @@ async def test_a_session_that_somebody_else_uses_is_an_error(stage: Stage) -> No
     alice = stage.registered("alice")
     async with stage.client(alice) as client:
         await client.publish("notes", "one", partition=0)
-        line = client._sequence(await client._records.record("notes"), 0)
+        line = client._sequence(await client._topics.record("notes"), 0)
         line._next = 0
         with pytest.raises(SequenceReused):
             await client.publish("notes", "two", partition=0)

@@ -323,7 +323,7 @@ async def test_a_partition_that_exists_again_has_no_end(stage: Stage) -> None:
     stage.registered("bob")
     publish(stage, "one", partition=1)
     async with asyncio.timeout(20), stage.client(actor("alice"), first=FIRST) as client:
-        history = History(client._quorum)
+        history = History(client._quorum, client._topics)
         stage.remake(1)
         assert await history.removed_ends("notes", 1) == {1: 1, 2: 0}
         stage.remake(2)

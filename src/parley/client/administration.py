@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, UnknownClient, UnknownPartition, UnknownTopic
+from parley.client.errors import ParleyError, UnknownClient
 from parley.client.history import History
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.state import StateReader
+from parley.client.topics import Topics
 from parley.ledger.proofs import ProofError
-from parley.model.names import Value, is_topic
+from parley.model.names import Value
 from parley.model.principals import ClientRecord, Right
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.topics.tables import GROWING, TOPICS, TopicRecord
 from parley.net.messages import Status, StatusRequest
 
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
-
-RECORD_SECONDS = 60.0  # for which a topic's record is remembered
-UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
-MAX_REMEMBERED = 10_000  # topics
-OLD_RECORD = (UnknownPartition, UnknownTopic)  # refusals which say that a topic's record is old
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +86,12 @@ class Records:
     _quorum: QuorumClient
     _state: StateReader
     _history: History
-    _known: dict[str, tuple[TopicRecord, float]] = field(default_factory=dict)
+    _topics: Topics
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str) -> TopicInfo:
-        record = await self._topic(name)
+        record = await self._topics.now(name)
         growing = await self._state.entry(GROWING, record.organisation, name)
         heads = await self._history.heads(name, range(record.partitions))
         return _topic_info(
@@ -109,50 +105,6 @@ class Records:
 
     async def topics(self) -> list[TopicInfo]:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
-
-    async def record(self, name: str, *, fresh: bool = False) -> TopicRecord:
-        """The certified record of a topic, at most a minute old unless `fresh`: what a message is composed for.
-
-        Its partitions only grow, and its policy stays, unless the topic is created again.
-        """
-        now = asyncio.get_running_loop().time()
-        known = self._known.get(name)
-        if known is not None and not fresh and now - known[1] < RECORD_SECONDS:
-            return known[0]
-        found = await self._topic_once_known(name)
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
-        self._known[name] = (found, now)
-        return found
-
-    def forget(self, name: str) -> None:
-        """Ask again the next time, because a refusal said that the record is old."""
-        self._known.pop(name, None)
-
-    async def _topic_once_known(self, name: str) -> TopicRecord:
-        """The record of a topic. Brokers that do not know this client yet are asked again for a while.
-
-        They may be behind those that registered it. What is guessed meanwhile would send a key to another partition, or
-        publish in another form than the topic's policy says.
-        """
-        clock = asyncio.get_running_loop().time
-        until = clock() + self._quorum.timeouts.freshness / 1_000
-        while True:
-            try:
-                return await self._topic(name)
-            except UnknownClient:
-                if clock() >= until:
-                    raise
-            await asyncio.sleep(UNKNOWN_PAUSE_S)
-
-    async def _topic(self, name: str) -> TopicRecord:
-        # Brokers prove nothing of a key that no topic can have, such as one with a zero byte in the name.
-        if not is_topic(name):
-            raise UnknownTopic(topic=name)
-        record = await self._state.entry(TOPICS, name)
-        if record is None or record.deleted:
-            raise UnknownTopic(topic=name)
-        return record
 
     # -- clients -----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from parley.client.subscription import Start, Subscription
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
 from parley.model.names import Value
+from parley.privacy.table import Codecs
 
 __all__ = [
     "BlockingClient",
@@ -58,6 +59,7 @@ def connect_blocking(
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
+    codecs: Codecs | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
     return BlockingClient(
@@ -72,6 +74,7 @@ def connect_blocking(
             timeout=timeout,
             on_stalled=on_stalled,
             application=application,
+            codecs=codecs,
         )
     )
 

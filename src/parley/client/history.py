@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import UnknownPartition
-from parley.client.messages import Message, Withholding
+from parley.client.messages import Message, OnUndecryptable, Withholding, is_wanted
+from parley.client.opening import opened
 from parley.client.quorum import QuorumClient, Request, pause
+from parley.client.topics import Topics
 from parley.client.verification import Page, Question, check_fetched
 from parley.model.names import MAX_PARTITIONS
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
@@ -28,6 +30,7 @@ class History:
     """What was published, as far as it is kept."""
 
     _quorum: QuorumClient
+    topics: Topics
 
     async def page(
         self, topic: str, partition: int, offset: int, *, wait: int = 0, max_bytes: int = PAGE_BYTES
@@ -43,7 +46,7 @@ class History:
                 quorum.require_fresh(view)
             return page
 
-        return await quorum.ask(
+        page = await quorum.ask(
             Request(
                 f"reading partition {partition} of {topic}",
                 Fetch(0, topic, partition, offset, max_bytes, wait),
@@ -53,6 +56,10 @@ class History:
                 Judge(quorum, topic, partition, offset),
             )
         )
+        if not page.messages:
+            return page
+        codec = await self.topics.to_read(topic)
+        return Page(tuple(await opened(codec, page.messages)), page.head)
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""
@@ -138,6 +145,7 @@ class History:
         *,
         follow: bool,
         withheld: Withholding,
+        on_undecryptable: OnUndecryptable,
     ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
         wait = self._quorum.timeouts.freshness if follow else 0
@@ -155,7 +163,7 @@ class History:
                     await asyncio.sleep(pause(early))
                 continue
             early = 0
-            shown = [one for one in page.messages if withheld == "yield" or not one.empty][:left]
+            shown = [one for one in page.messages if is_wanted(one, withheld, on_undecryptable)][:left]
             for message in shown:
                 yield message
             start += len(page.messages)

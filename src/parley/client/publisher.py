@@ -9,12 +9,12 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from parley.client.administration import OLD_RECORD
 from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
 from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
+from parley.client.topics import OLD_RECORD, KnownTopic
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
 from parley.modules.publishing.receipts import first_offset
@@ -32,15 +32,15 @@ class Publishing:
     quorum: QuorumClient
     rng: Callable[[int], bytes]
     sequence: Callable[[TopicRecord, int], ProducerSequence]
-    topic: Callable[[str], Awaitable[TopicRecord]]
+    topic: Callable[[str], Awaitable[KnownTopic]]
     forget: Callable[[str], None]
 
 
 @dataclass(eq=False, repr=False)
 class _Batch:
-    """Messages that go together, composed for the topic of this record. `done` is there once they were sent."""
+    """Messages that go together, composed for this topic. `done` is there once they were sent."""
 
-    topic: TopicRecord
+    topic: KnownTopic
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     rules: set[str] = field(default_factory=set)
@@ -51,15 +51,16 @@ class _Batch:
     seen: bool = False  # whether one of them was waited for
 
     def takes(self, message: Message, max_bytes: int) -> bool:
-        return self.size + size_of(message) <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
+        size = size_of(message, self.topic.codec.overhead)
+        return self.size + size <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
-        self.size += size_of(message)
+        self.size += size_of(message, self.topic.codec.overhead)
         self.rules.add(message.rule)
 
     def submit(self, sequence: ProducerSequence) -> asyncio.Future[Applied]:
-        self.sequence, self.done = sequence, sequence.submit(tuple(self.messages))
+        self.sequence, self.done = sequence, sequence.submit(tuple(self.messages), codec=self.topic.codec)
         self.sent.set()
         return self.done
 
@@ -106,12 +107,10 @@ class Pending:
         return batch.receipts(quorum)[self._index]
 
 
-async def publish_one(
-    publishing: Publishing, topic: TopicRecord, partition: int, message: Message
-) -> Receipt:
+async def publish_one(publishing: Publishing, topic: KnownTopic, partition: int, message: Message) -> Receipt:
     """Publish a message in a batch of its own."""
     batch = _Batch(topic, [message])
-    batch.submit(publishing.sequence(topic, partition))
+    batch.submit(publishing.sequence(topic.record, partition))
     try:
         return await Pending(publishing.quorum, batch, 0)
     except OLD_RECORD:
@@ -144,7 +143,7 @@ class Publisher:
         self._batch_size = batch_size
         self._max_bytes = max_bytes
         self._room = asyncio.Semaphore(in_flight)
-        self._record: TopicRecord | None = None  # as it was looked up last
+        self._known: KnownTopic | None = None  # as it was looked up last
         self._open: dict[int, _Batch] = {}
         self._unsettled: dict[asyncio.Future[Applied], _Batch] = {}
         self._failed: list[_Batch] = []
@@ -153,7 +152,7 @@ class Publisher:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        self._record = await self._publishing.topic(self.topic)
+        self._known = await self._publishing.topic(self.topic)
         return self
 
     async def __aexit__(
@@ -183,7 +182,7 @@ class Publisher:
         if self._closed:
             raise ClientClosed("The publisher is closed.")
         topic, partition = await self._place(key, partition)
-        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        composer = self._composer(topic, key, tags, headers, rule)
         message = composer.message(value)
         batch = await self._batch(topic, partition, message)
         pending = Pending(self._publishing.quorum, batch, len(batch.messages))
@@ -209,7 +208,8 @@ class Publisher:
         """
         if isinstance(values, bytes | str):
             raise TypeError("publish_many takes several values; for one, use send or Client.publish")
-        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        topic, _ = await self._place(key, partition)
+        composer = self._composer(topic, key, tags, headers, rule)
         sent: list[_Batch] = []
         for messages in composer.groups(values, lambda: self._batch_size, self._max_bytes):
             topic, at = await self._place(key, partition)
@@ -227,6 +227,17 @@ class Publisher:
             await asyncio.wait(waiting, timeout=quorum.timeout)
         return [batch.receipts(quorum) for batch in sent]
 
+    def _composer(
+        self,
+        topic: KnownTopic,
+        key: bytes | str | None,
+        tags: Mapping[str, Value] | None,
+        headers: Mapping[str, bytes | str] | None,
+        rule: str,
+    ) -> Composer:
+        overhead, rng = topic.codec.overhead, self._publishing.rng
+        return Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng, overhead=overhead)
+
     async def flush(self) -> None:
         """Send what is gathered and wait for all receipts; raises the first failure that was not waited for."""
         for partition in list(self._open):
@@ -239,21 +250,21 @@ class Publisher:
             if not batch.seen:
                 batch.receipts(self._publishing.quorum)
 
-    async def _place(self, key: bytes | str | None, partition: int | None) -> tuple[TopicRecord, int]:
+    async def _place(self, key: bytes | str | None, partition: int | None) -> tuple[KnownTopic, int]:
         """The topic as it is known, and the partition of a message with this key, unless one is named."""
         if partition is None and key is None and self._turn in self._open:  # one batch at a time
             partition = self._turn
-        if partition is not None and self._record is not None:
-            return self._record, partition
-        topic = self._record = await self._publishing.topic(self.topic)
+        if partition is not None and self._known is not None:
+            return self._known, partition
+        topic = self._known = await self._publishing.topic(self.topic)
         if partition is not None:
             return topic, partition
         if key is None:
-            self._turn %= topic.partitions
+            self._turn %= topic.record.partitions
             return topic, self._turn
-        return topic, partition_of(key.encode() if isinstance(key, str) else key, topic.partitions)
+        return topic, partition_of(key.encode() if isinstance(key, str) else key, topic.record.partitions)
 
-    async def _batch(self, topic: TopicRecord, partition: int, message: Message) -> _Batch:
+    async def _batch(self, topic: KnownTopic, partition: int, message: Message) -> _Batch:
         """The open batch of the partition, with room for this message."""
         while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
             if batch is not None and batch.messages:
@@ -298,7 +309,7 @@ class Publisher:
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
-        done = batch.submit(self._publishing.sequence(batch.topic, partition))
+        done = batch.submit(self._publishing.sequence(batch.topic.record, partition))
         self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 
@@ -308,7 +319,7 @@ class Publisher:
         failure = done.exception()
         if isinstance(failure, OLD_RECORD):
             self._publishing.forget(self.topic)
-            self._record = None
+            self._known = None
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.

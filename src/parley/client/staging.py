@@ -7,22 +7,21 @@ be signed again whenever it is not certain what became of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.administration import OLD_RECORD
 from parley.client.errors import NotStaged, StageOver, Stalled
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
+from parley.client.topics import OLD_RECORD, Topics
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
 from parley.modules.staging.operations import CommitStage, Source, digests_hash, is_repetition
 from parley.modules.staging.tables import STAGES, StageRecord
-from parley.modules.topics.tables import TopicRecord
 
 WRITER_SIZE = 16
 VALID = 50_000  # heights for which what is staged waits for its commit
@@ -55,8 +54,7 @@ class Staging:
     _author: Author
     _state: StateReader
     _operate: _Operate
-    _topic: Callable[[str], Awaitable[TopicRecord]]
-    _forget: Callable[[str], None]
+    _topics: Topics
 
     def source(self, writer: bytes, stage: int, *, plan: bytes | None, rows: bytes | None) -> Source:
         """The source that a commit of this stage names: a hash of its plan and one of its rows, as far as they are known.
@@ -101,7 +99,7 @@ class Staging:
         """Sign one batch and send the same bytes until its receipt is certified."""
         if not 1 <= valid <= MAX_VALID:
             raise ValueError(f"valid must be 1 to {MAX_VALID} heights, not {valid}")
-        record = await self._topic(topic)
+        known = await self._topics.to_publish(topic)
         content = tuple(messages)
         what = f"staging for partition {partition} of {topic}"
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
@@ -111,9 +109,10 @@ class Staging:
             if until <= self._quorum.height:  # none yet, or it came too late
                 until = self._quorum.height + valid
                 header = self._author.header(
-                    (STAGED, record.name, partition), writer, stage, len(content), until
+                    (STAGED, known.name, partition), writer, stage, len(content), until
                 )
-                digest, data = sign_batch(header, content, self._author.key)
+                sealed = known.codec.seal(header, content)
+                digest, data = sign_batch(header, sealed, self._author.key)
             ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
             rejected = ordered.receipt.rejected
             if rejected is None:  # staged; or a duplicate of itself, which only what is staged can be
@@ -121,7 +120,7 @@ class Staging:
             error = rejected.refusal.error()
             if is_final(rejected.code):
                 if isinstance(error, OLD_RECORD):
-                    self._forget(topic)
+                    self._topics.forget(topic)
                 raise error
             if self._quorum.timeout is not None and clock() - began >= self._quorum.timeout:
                 raise Stalled(what, {"all": str(error)})
