@@ -26,7 +26,8 @@ VERSION = 6
 
 MODULES: tuple[Module, ...] = (
     registry.MODULE,
-    topics.MODULE,
+    # Which settings policies may have is decided by brokers alike: another one is another version.
+    topics.module(matching=("clear",), payload=("plain",)),
     subscriptions.MODULE,
     publishing.MODULE,
     retention.MODULE,

@@ -29,9 +29,9 @@ def message(
     rule = 'role == "nurse"'
     origin = Origin("demo", (1, 0), 2, publisher, 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
     if empty:
-        return Message(7, 3, b"", bytes(32), origin, MessageHeader(), Withheld(bytes(32), rule, bytes(32)))
+        return Message(7, 3, bytes(32), origin, MessageHeader(), Withheld(bytes(32), rule, bytes(32)))
     content = batches.Message(bytes(16), encode(header), rule, value)
-    return Message(7, 3, value, bytes(32), origin, header, content)
+    return Message(7, 3, bytes(32), origin, header, content)
 
 
 def test_json_has_the_keys_that_scripts_rely_on() -> None:
@@ -123,7 +123,7 @@ def test_a_format_lets_no_publisher_control_a_terminal() -> None:
     header = MessageHeader(trick, (("tag", _steering("x")),), ((_steering("h"), trick),))
     origin = Origin("demo", (1, 0), 2, "alpha/alice", 42, 1_700_000_000_000, "certified")
     content = batches.Message(bytes(16), encode(header), "", trick)
-    tricky = Message(7, 3, trick, bytes(32), origin, header, content)
+    tricky = Message(7, 3, bytes(32), origin, header, content)
     for token in ("%s", "%k", "%h", "%g"):
         shown = compile_format(rf"{token}\x1b[0m\n", terminal=True)(tricky)
         assert shown.endswith(b"\x1b[0m\n"), "what the reader's own format says is kept"

@@ -185,6 +185,6 @@ def test_patience_follows_what_is_usual_within_its_limits() -> None:
 async def test_a_client_with_one_broker_to_ask_does_not_send_it_everything_twice(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), verify="trusted") as client:
         await warm(client)
-        sequence = client._sequence("notes", stage.ledger.topic_id("notes"), 0)
+        sequence = client._sequence(await client._topics.record("notes"), 0)
         assert sequence._patience() == PATIENT.ack / 1_000
         assert set(sent(stage)) == {FIRST}

@@ -258,6 +258,7 @@ def test_refusals_of_administration(network: LocalNetwork) -> None:
             async with connected(network, "beta", "admin") as stranger:
                 await _raises(parley.UnknownTopic, stranger.delete_topic(name))  # it may not know of it
                 await _raises(parley.UnknownTopic, stranger.publish(name, "x", partition=0))
+                await _raises(parley.UnknownClient, admin.publish(name, "x", partition=0))
 
     play(story)
 
@@ -290,7 +291,7 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             # What was signed for the old topic is not published in the new one, and not sent again by itself.
             await _raises(parley.TopicReplaced, alice.publish(name, "x", partition=0))
             await alice.publish(name, "x", partition=0)
-            line = alice._sequence(name, await alice.topic_id(name), 0)
+            line = alice._sequence(await alice._topics.record(name), 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
             assert alice.misbehaviour == ()

@@ -77,7 +77,7 @@ async def test_after_a_certified_refusal_that_used_no_number_up_the_next_batch_i
 async def test_a_batch_is_never_valid_for_longer_than_sequences_are_remembered(stage: Stage) -> None:
     """However long the client has heard nothing."""
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
-        await client.topic_id("notes")
+        await client.partitions("notes")  # so that nothing more is heard before the batch is signed
         client._quorum._heard = asyncio.get_running_loop().time() - 1_000_000
         known = client.height
         await client.publish("notes", "one", partition=0)
@@ -93,7 +93,7 @@ async def test_a_late_answer_to_what_was_signed_again_since_decides_nothing(stag
             stage[FIRST].deaf = lambda question: isinstance(question, Submit)
             waiting = asyncio.create_task(client.publish("notes", "one", partition=0))
             await stage[FIRST].sent(1)
-            line = client._sequence("notes", stage.ledger.topic_id("notes"), 0)
+            line = client._sequence(await client._topics.record("notes"), 0)
             (entry,) = line._entries
             body, name = entry.data, entry.digest
             stage.ledger.wait(10)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN, Signed, actor
+from tests.client.ledger import note
 from tests.client.stage import TIMEOUTS, Lie, Stage, StagedBroker, on_stage, on_stage_with
 
 from parley.application import sequences as kept_sequences
@@ -45,7 +46,7 @@ from parley.modules.publishing import budget
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import AlterClient
 from parley.modules.subscriptions.matching import HEAD, LEAST
-from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.net.messages import Answer, Failure, Prove, Question, Receipted, Submit
 
 FIRST, SECOND = "broker-hospital-a", "broker-hospital-b"
@@ -806,7 +807,7 @@ async def test_a_session_that_somebody_else_uses_is_an_error(stage: Stage) -> No
     alice = stage.registered("alice")
     async with stage.client(alice) as client:
         await client.publish("notes", "one", partition=0)
-        line = client._sequence("notes", stage.ledger.topic_id("notes"), 0)
+        line = client._sequence(await client._topics.record("notes"), 0)
         line._next = 0
         with pytest.raises(SequenceReused):
             await client.publish("notes", "two", partition=0)
@@ -1048,3 +1049,28 @@ async def test_a_publisher_forgets_the_topic_with_the_first_refusal(stage: Stage
             await (await publisher.send("for the old one", key=LAST))
         for key in MOVING:
             assert (await (await publisher.send("after", key=key))).partition == 1
+
+
+@on_stage
+async def test_the_record_of_a_topic_is_asked_for_once_until_a_refusal_says_that_it_is_old(
+    stage: Stage,
+) -> None:
+    async with stage.client(stage.registered("alice")) as client:
+        writer = client.writer("notes", "query")
+        await client.publish("notes", "one", partition=0)
+        asked = stage.asked("Prove")
+        await client.publish("notes", "two", partition=1)
+        await client.stage("notes", 0, [note("three")], writer, 1)
+        async with client.publisher("notes", batch_size=1) as publisher:
+            await (await publisher.send("four", partition=2))
+        assert stage.asked("Prove") == asked
+        stage.remake(1)
+        with pytest.raises(TopicReplaced):
+            await client.stage("notes", 2, [note("five")], writer, 1)
+        assert await client.partitions("notes") == 1
+        stage.ledger.do(ADMIN, DeleteTopic("notes"))
+        with pytest.raises(UnknownTopic):
+            await client.publish("notes", "six", partition=0)
+        assert stage.asked("Prove") > asked
+        with pytest.raises(UnknownTopic):
+            await client.partitions("notes")

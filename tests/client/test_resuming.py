@@ -216,7 +216,7 @@ async def test_a_page_of_another_topic_of_the_name_is_not_taken_for_one_of_this(
     publish(stage, "one")
     old = stage.ledger.topic_id("notes")
     async with asyncio.timeout(SOON), stage.client(stage.registered("alice"), first=FIRST) as client:
-        history = History(client._quorum)
+        history = History(client._quorum, client._topics)
         assert len((await history.page("notes", 0, 0, topic_id=old)).messages) == 1
         stage.remake(1)
         publish(stage, "two")

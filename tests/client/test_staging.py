@@ -210,7 +210,7 @@ async def test_a_commit_that_a_broker_keeps_to_itself_goes_to_others(stage: Stag
 async def test_a_batch_that_came_too_late_is_signed_anew(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), first=FIRST) as client:
         writer = client.writer("notes", "query")
-        await client.topic_id("notes")
+        await client.partitions("notes")
         stage.ledger.wait(5)  # of which the client has not heard
         found = await client.stage("notes", 0, [note("one")], writer, 1, valid=4)
         everywhere = {body for broker in stage.brokers for body in broker.batches}

@@ -53,6 +53,7 @@ class Application:
         self.apply_operation: Mapping[type[Operation], Apply] = _joined(one.operations for one in every)
         self.costs: Mapping[type[Operation], Cost] = _joined(one.costs for one in every)
         self.jobs: Mapping[AnyTable, Job] = _joined(one.jobs for one in every)
+        self.settings: Mapping[str, tuple[str, ...]] = _joined(one.settings for one in every)
         self.operations = {kind.name_of(): kind for kind in self.apply_operation}
         self.outcomes = (*HOST_OUTCOMES, *(outcome for one in every for outcome in one.outcomes))
         # Besides receipts of batches.

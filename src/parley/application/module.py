@@ -64,6 +64,8 @@ class Module:
     costs: Mapping[type[Operation], Cost] = field(default_factory=dict)
     # What goes on over blocks, by the table that lists it.
     jobs: Mapping[AnyTable, Job] = field(default_factory=dict)
+    # What clients may choose among, by the name of the choice, where that differs between applications.
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     batches: tuple[BatchKind, ...] = ()
     tables: tuple[AnyTable, ...] = ()
     outcomes: tuple[type[Outcome], ...] = ()

@@ -195,6 +195,9 @@ class _Printer:
             if self._show_empty:
                 _tell_empty(message)
             return False
+        if message.unopened and not self._as_json:
+            _tell_unopened(message)
+            return False
         write(self._render(message))
         return True
 
@@ -234,3 +237,8 @@ def _formatted(form: str) -> Render:
 def _tell_empty(message: Message) -> None:
     where = f"{message.topic} {message.partition}@{message.offset}"
     output.stderr().print(f"{where}: hidden from you by the rule {message.rule}", style="dim")
+
+
+def _tell_unopened(message: Message) -> None:
+    where = f"{message.topic} {message.partition}@{message.offset}"
+    output.stderr().print(f"{where}: cannot be opened: {message.unopened}", style="dim", markup=False)

@@ -25,8 +25,9 @@ Render = Callable[[Message], bytes]
 
 
 def as_json(message: Message) -> bytes:
-    """The keys of DESIGN 9 and some more, as one line; a redacted message has them, too, without content."""
-    content = _NO_CONTENT if message.empty else _content(message)
+    """The keys of DESIGN 9 and some more, as one line; a message whose content cannot be read has them, too, without it."""
+    content = _NO_CONTENT if message.empty or message.unopened else _content(message)
+    why = {"unopened": message.unopened} if message.unopened else {}
     return json_line(
         {
             "topic": message.topic,
@@ -41,6 +42,7 @@ def as_json(message: Message) -> bytes:
             "verified": message.verified != "trusted",
             "level": message.verified,
             "empty": message.empty,
+            **why,
         }
     )
 

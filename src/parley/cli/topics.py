@@ -17,6 +17,7 @@ from parley.client.administration import TopicInfo
 from parley.client.client import Client
 from parley.model.expressions import required_values
 from parley.model.names import MAX_PARTITIONS
+from parley.modules.topics.operations import Policy
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -47,6 +48,11 @@ Retention = Annotated[
     ),
 ]
 
+Matching = Annotated[
+    str, typer.Option(metavar="SETTING", help="How brokers match messages with subscriptions; it stays.")
+]
+Payload = Annotated[str, typer.Option(metavar="SETTING", help="How what is published is sealed; it stays.")]
+
 
 @app.command()
 def create(
@@ -56,6 +62,8 @@ def create(
     publish: PublishRule = "",
     subscribe: SubscribeRule = "",
     retention: Retention = "forever",
+    matching: Matching = "clear",
+    payload: Payload = "plain",
     directory: Directory = None,
     context: ContextName = None,
     who: As = None,
@@ -66,8 +74,14 @@ def create(
     lasting = parse_retention(retention or "forever")
 
     async def work(client: Client) -> TopicInfo:
+        _require_setting(client, "matching", matching)
+        _require_setting(client, "payload", payload)
         await client.create_topic(
-            topic, partitions=partitions or 1, publish=rules[0], subscribe=rules[1], retention=lasting
+            topic,
+            partitions=partitions or 1,
+            publish=rules[0],
+            subscribe=rules[1],
+            policy=Policy(matching, payload, lasting),
         )
         return await client.topic(topic)
 
@@ -157,6 +171,16 @@ def parse_retention(text: str) -> int:
     if int(found[1]) == 0:
         raise typer.BadParameter(f"{text!r} must be more than 0, or forever.", param_hint="--retention")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def _require_setting(client: Client, dial: str, setting: str) -> None:
+    """Say what there is to choose from before brokers refuse."""
+    settings = client.application.settings[dial]
+    if setting not in settings:
+        raise typer.BadParameter(
+            f"topics of this network may have the {dial} setting {' or '.join(settings)}, not {setting!r}.",
+            param_hint=f"--{dial}",
+        )
 
 
 def _warn_of_wide_rules(topic: str, publish: str | None, subscribe: str | None) -> None:

@@ -45,6 +45,9 @@ NOT_PROVED = {
     f"{_ALWAYS}",
     "entry": f"what the table holds under other keys, or held at other heights; {_ALWAYS}",
 }
+PLAIN = ("plain",)
+# A proof is of bytes and does not say how they were made: where topics may seal, it cannot be told from the file.
+SEALED = "these are the bytes as they were published: sealed, if the topic's payload setting is not plain"
 # Letters and marks that show nothing, besides what Python calls not printable.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
@@ -96,6 +99,7 @@ class Verdict(Struct, omit_defaults=True):
     publisher_key: str | None = None
     content: Content | None = None
     content_absent: str | None = None
+    content_note: str | None = None
     not_proved: str | None = None
 
 
@@ -168,7 +172,10 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         allowed_faults=committee.faults,
         not_proved=NOT_PROVED[what],
     )
-    return _with_summary(verdict, proof), proof
+    verdict = _with_summary(verdict, proof)
+    if verdict.content is not None and application.settings.get("payload", PLAIN) != PLAIN:
+        verdict.content_note = SEALED
+    return verdict, proof
 
 
 def _with_summary(verdict: Verdict, proof: Proof) -> Verdict:
@@ -223,6 +230,8 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
     whose = "Key of the publisher" if isinstance(proof, PublicationProof) else "Key that signed the operation"
     key = [] if verdict.publisher_key is None else [f"{whose}: {verdict.publisher_key}"]
     content = _content(proof) if isinstance(proof, PublicationProof) else _held(verdict)
+    if verdict.content_note is not None:
+        content.append(f"Of the content: {verdict.content_note}.")
     chain = f"Fingerprint of the chain: {verdict.chain}"
     return "\n".join(
         [*_said(proof), *key, certified, *content, used, chain, f"Not proved: {verdict.not_proved}."]

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from parley.client.connection import Declined, Gone
-from parley.client.errors import ParleyError, Revoked, UnknownClient, UnknownTopic
+from parley.client.errors import ParleyError, UnknownClient
 from parley.client.history import History
 from parley.client.quorum import ANSWER_SECONDS, QuorumClient
 from parley.client.state import StateReader
+from parley.client.topics import Topics
 from parley.ledger.proofs import ProofError
-from parley.model.batches import NO_TOPIC
-from parley.model.names import Position, Value, is_topic
+from parley.model.names import Value
 from parley.model.principals import ClientRecord, Right
 from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.topics.tables import GROWING, TOPICS, TopicRecord
 from parley.net.messages import Status, StatusRequest
 
 __all__ = ["BrokerStatus", "ClientInfo", "PartitionInfo", "Records", "TopicInfo"]
-
-RECORD_SECONDS = 60.0  # for which a topic's record is remembered
-UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
-MAX_REMEMBERED = 10_000  # topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +86,12 @@ class Records:
     _quorum: QuorumClient
     _state: StateReader
     _history: History
-    _known: dict[str, tuple[TopicRecord, float]] = field(default_factory=dict)
+    _topics: Topics
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str) -> TopicInfo:
-        record = await self._topic(name)
+        record = await self._topics.now(name)
         growing = await self._state.entry(GROWING, record.organisation, name)
         heads = await self._history.heads(name, range(record.partitions))
         return _topic_info(
@@ -109,63 +105,6 @@ class Records:
 
     async def topics(self) -> list[TopicInfo]:
         return [_topic_info(record) for _, record in await self._state.entries(TOPICS) if not record.deleted]
-
-    async def record(self, topic: str, *, fresh: bool = False) -> TopicRecord | None:
-        """A topic's record, at most a minute old unless `fresh`.
-
-        None if brokers do not know this client: they refuse what it sends, and say why.
-        """
-        now = asyncio.get_running_loop().time()
-        known = self._known.get(topic)
-        if known is not None and not fresh and now - known[1] < RECORD_SECONDS:
-            return known[0]
-        try:
-            found = await self._topic_once_known(topic)
-        except (UnknownClient, Revoked):
-            return None
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
-        self._known[topic] = (found, now)
-        return found
-
-    async def partitions(self, topic: str, *, fresh: bool = False) -> int:
-        """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
-        record = await self.record(topic, fresh=fresh)
-        return 1 if record is None else record.partitions
-
-    async def topic_id(self, topic: str, *, fresh: bool = False) -> Position:
-        """The id of the topic that has this name, at most a minute old unless `fresh`."""
-        record = await self.record(topic, fresh=fresh)
-        return NO_TOPIC if record is None else record.created
-
-    def forget(self, topic: str) -> None:
-        """Ask again the next time: the topic was deleted, made again, or has other partitions."""
-        self._known.pop(topic, None)
-
-    async def _topic_once_known(self, name: str) -> TopicRecord:
-        """The record of a topic. Brokers that do not know this client yet are asked again for a while.
-
-        They may be behind those that registered it. A number of partitions that is guessed meanwhile would send a key to
-        another partition.
-        """
-        clock = asyncio.get_running_loop().time
-        until = clock() + self._quorum.timeouts.freshness / 1_000
-        while True:
-            try:
-                return await self._topic(name)
-            except UnknownClient:
-                if clock() >= until:
-                    raise
-            await asyncio.sleep(UNKNOWN_PAUSE_S)
-
-    async def _topic(self, name: str) -> TopicRecord:
-        # Brokers prove nothing of a key that no topic can have, such as one with a zero byte in the name.
-        if not is_topic(name):
-            raise UnknownTopic(topic=name)
-        record = await self._state.entry(TOPICS, name)
-        if record is None or record.deleted:
-            raise UnknownTopic(topic=name)
-        return record
 
     # -- clients -----------------------------------------------------------------------------------------------------
 

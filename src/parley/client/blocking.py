@@ -32,6 +32,7 @@ from parley.client.subscription import Start, Subscription
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
 from parley.model.names import Value
+from parley.privacy.table import Codecs
 
 __all__ = [
     "BlockingClient",
@@ -59,6 +60,7 @@ def connect_blocking(
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
     shard: int | None = None,
+    codecs: Codecs | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
     return BlockingClient(
@@ -74,6 +76,7 @@ def connect_blocking(
             on_stalled=on_stalled,
             application=application,
             shard=shard,
+            codecs=codecs,
         )
     )
 

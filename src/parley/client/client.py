@@ -51,10 +51,11 @@ from parley.client.ledger import PAGE_BYTES, CertifiedHead, LedgerReader, Verifi
 from parley.client.messages import (
     Level,
     Message,
+    OnUndecryptable,
     OperationReceipt,
     Receipt,
     Withholding,
-    require_withholding,
+    require_choices,
 )
 from parley.client.observing import Observer
 from parley.client.operating import Operating
@@ -67,6 +68,7 @@ from parley.client.sequences import Applied, Author, ProducerSequence
 from parley.client.staging import VALID, StagedBatch, Stager, Staging, writer_id
 from parley.client.state import StateReader
 from parley.client.subscription import Start, Subscribing, Subscription
+from parley.client.topics import KnownTopic, Topics, chosen_codecs
 from parley.consensus.committee import Committee, UnknownShardError, all_brokers, committee_of
 from parley.ledger.proofs import Trust
 from parley.model.advisories import Advisory, Standpoint
@@ -88,6 +90,8 @@ from parley.modules.registry.tables import CLIENTS
 from parley.modules.staging.operations import UNNAMED, Source
 from parley.modules.staging.tables import StageRecord
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
+from parley.modules.topics.tables import TopicRecord
+from parley.privacy.table import Codecs
 
 __all__ = ["Client", "connect"]
 
@@ -109,14 +113,16 @@ def connect(
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
     shard: int | None = None,
+    codecs: Codecs | None = None,
 ) -> Client:
     """A client of the network that a context, a directory or files name: use it with `async with`.
 
     `brokers` changes addresses (a mapping) or says which brokers to use (names, in order of preference). `verify` is
     what it takes to believe an answer: `certified` checks every proof, `quorum` compares f+1 answers, `trusted` compares
     `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
-    hears of it. `application` is what the network's brokers run, if it is not the one that this package brings. `shard` has to
-    be named only where the network has several: a client speaks with one of them.
+    hears of it. `application` is what the network's brokers run, if it is not the one that this package brings;
+    `codecs` are those that this program has, if it has more than Parley's (see docs/privacy.md). `shard` has to be named
+    only where the network has several: a client speaks with one of them.
     """
     return Client(
         resolve(
@@ -127,6 +133,7 @@ def connect(
         timeout=timeout,
         on_stalled=on_stalled,
         application=application,
+        codecs=codecs,
     )
 
 
@@ -149,6 +156,7 @@ class Client(
         timeout: float | None = None,
         on_stalled: Callable[[ParleyError], None] | None = None,
         application: Application | None = None,
+        codecs: Codecs | None = None,
         clock: Callable[[], int] = _clock,
         rng: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -184,16 +192,17 @@ class Client(
             timeout=timeout,
             report=on_stalled or partial(log.warning, "%s"),
         )
-        self._history = History(self._quorum)
         self._state = StateReader(self._quorum)
-        self._records = Records(self._quorum, self._state, self._history)
+        self._topics = Topics(self._quorum, self._state, chosen_codecs(codecs))
+        self._history = History(self._quorum, self._topics)
+        self._records = Records(self._quorum, self._state, self._history, self._topics)
         self._ledger = LedgerReader(self._quorum)
-        self._columns = Columns(self._quorum)
+        self._columns = Columns(self._quorum, self._topics)
         self.observer = Observer(self._quorum)
         self._control = ProducerSequence(self._quorum, self._author, (CONTROL, "", NO_TOPIC, 0))
-        self._publishing = Publishing(self._quorum, rng, self._sequence, self._records)
-        self._staging = Staging(self._quorum, self._author, self._state, self._operate, self._records)
-        self._subscribing = Subscribing(self._history, self._operate, self._records)
+        self._publishing = Publishing(self._quorum, rng, self._sequence, self._topics)
+        self._staging = Staging(self._quorum, self._author, self._state, self._operate, self._topics)
+        self._subscribing = Subscribing(self._history, self._operate)
 
     async def __aenter__(self) -> Self:
         try:
@@ -265,11 +274,12 @@ class Client(
         A message with a key goes to the key's partition, one without goes to each partition in turn. If waiting is given
         up, the message may be published all the same.
         """
-        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._author.rng)
+        known = await self._topics.to_publish(topic)
+        overhead, rng = known.codec.overhead, self._author.rng
+        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng, overhead=overhead)
         message = composer.message(value)
-        if partition is None:
-            partition = self._partition(composer.key, await self._records.partitions(topic))
-        return await publish_one(self._publishing, topic, partition, message)
+        at = self._partition(composer.key, known.record.partitions) if partition is None else partition
+        return await publish_one(self._publishing, known, at, message)
 
     def _partition(self, key: bytes | None, partitions: int) -> int:
         if key is not None:
@@ -322,14 +332,18 @@ class Client(
 
     async def partitions(self, topic: str, *, fresh: bool = False) -> int:
         """The number of partitions, at most a minute old unless `fresh`. It only grows, unless the topic is created again."""
-        return await self._records.partitions(topic, fresh=fresh)
+        return (await self._topics.record(topic, fresh=fresh)).partitions
+
+    async def known_topic(self, topic: str, *, fresh: bool = False) -> KnownTopic:
+        """What messages are composed for: the certified record and the codec, at most a minute old unless `fresh`."""
+        return await self._topics.to_publish(topic, fresh=fresh)
 
     async def topic_id(self, topic: str, *, fresh: bool = False) -> TopicId:
         """The id of the topic that has this name: height and place of its creation; at most a minute old unless `fresh`.
 
         Operations name it, so that none of them acts on another topic that gets the name later.
         """
-        return await self._records.topic_id(topic, fresh=fresh)
+        return await self._topics.topic_id(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
@@ -387,20 +401,27 @@ class Client(
         *,
         keep: bool = False,
         withheld: Withholding = "skip",
+        on_undecryptable: OnUndecryptable = "raise",
     ) -> Subscription:
         """Messages whose tags satisfy `where`, in order, as they come; from `start` on if that lies in the past.
 
         `start` may be the `position()` of an earlier subscription: then nothing is missed and nothing comes twice. With
         `keep` the order stays alive for its lease after this subscription was left, so that its numbers go on.
         Messages that their rule hides from this client are checked and skipped; with `withheld="yield"` they come, too,
-        and their content raises `Redacted`.
+        and their content raises `Redacted`. What the topic's codec cannot open comes as well, and its content raises
+        `Undecryptable`; with `on_undecryptable="skip"` it is left out.
         """
-        require_withholding(withheld)
+        require_choices(withheld, on_undecryptable)
         wanted = constraint(where)
         if isinstance(start, Position):
             start.require(self.genesis.chain, topic, wanted.text)
         return Subscription(
-            self._subscribing, Subject(self._quorum, topic, wanted), start, keep=keep, withheld=withheld
+            self._subscribing,
+            Subject(self._quorum, topic, wanted),
+            start,
+            keep=keep,
+            withheld=withheld,
+            on_undecryptable=on_undecryptable,
         )
 
     async def fetch(
@@ -412,19 +433,26 @@ class Client(
         count: int | None = None,
         follow: bool = False,
         withheld: Withholding = "skip",
+        on_undecryptable: OnUndecryptable = "raise",
     ) -> AsyncGenerator[Message, None]:
         """Messages of a partition by offset: `count` of them, up to the end, or, to `follow`, beyond it.
 
-        `withheld` is as in `subscribe`.
+        `withheld` and `on_undecryptable` are as in `subscribe`.
         """
-        require_withholding(withheld)
+        require_choices(withheld, on_undecryptable)
         if isinstance(start, int):
             offset = start
         else:
             head = await self._history.head(topic, partition)
             offset = head.log_start_offset if start == "earliest" else head.next_offset
         async for message in self._history.messages(
-            topic, partition, offset, count, follow=follow, withheld=withheld
+            topic,
+            partition,
+            offset,
+            count,
+            follow=follow,
+            withheld=withheld,
+            on_undecryptable=on_undecryptable,
         ):
             yield message
 
@@ -616,13 +644,14 @@ class Client(
             raise self._control.unanswered(f"{what} (it may still take effect)")
         return done.result()
 
-    def _sequence(self, topic: str, topic_id: TopicId, partition: int) -> ProducerSequence:
-        found = self._sequences.get((topic, topic_id, partition))
+    def _sequence(self, topic: TopicRecord, partition: int) -> ProducerSequence:
+        place = (topic.name, topic.created, partition)
+        found = self._sequences.get(place)
         if found is None:
             if len(self._sequences) >= MAX_SEQUENCES:
                 self._sequences = {place: one for place, one in self._sequences.items() if not one.is_idle}
-            found = ProducerSequence(self._quorum, self._author, (PUBLISH, topic, topic_id, partition))
-            self._sequences[topic, topic_id, partition] = found
+            found = ProducerSequence(self._quorum, self._author, (PUBLISH, *place))
+            self._sequences[place] = found
         return found
 
 

@@ -6,7 +6,7 @@ What `verification.check_fetched` believes is believed here and nothing else; th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,7 +16,9 @@ from parley.client.beliefs import Reader, VerifiedView
 from parley.client.denials import Judge
 from parley.client.history import common_prefix
 from parley.client.messages import Evidence
+from parley.client.opening import read
 from parley.client.quorum import QuorumClient, Request
+from parley.client.topics import Topics
 from parley.client.verification import Contents, Placed, Question, check_places
 from parley.ledger.proofs import ProofError
 from parley.model.batches import MAX_MESSAGES, Message, MessageHeader, Withheld
@@ -32,6 +34,8 @@ from parley.net.messages import (
     Skipped,
     WireError,
 )
+from parley.privacy.codecs import Unopened
+from parley.privacy.table import TopicCodec
 
 PAGE_BYTES = 1024 * 1024
 MAX_HEADERS = 10_000  # different headers of messages that are remembered between pages, and
@@ -40,16 +44,23 @@ MAX_HEADER_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The messages of one batch from the asked offset on, column by column; what is hidden has its rule and no row."""
+    """The messages of one batch from the asked offset on, column by column.
+
+    What is hidden has its rule and no row, and what cannot be opened a reason and no row.
+    """
 
     offsets: Sequence[int]
     salts: Sequence[bytes]
-    headers: Sequence[bytes]  # as they are signed; `ColumnPage.header` reads them
+    headers: Sequence[bytes]  # `ColumnPage.headers` says what is in them
     rules: Sequence[str]
     payloads: Sequence[bytes]
     hidden: tuple[tuple[int, str], ...]  # offset and rule
     first: int  # the batch's first offset
     evidence: Evidence
+    unopened: tuple[tuple[int, str], ...] = ()  # offset and reason
+    sealed: tuple[Sequence[bytes], Sequence[bytes]] | None = (
+        None  # headers and payloads as published, if others
+    )
 
     @property
     def end(self) -> int:
@@ -67,9 +78,14 @@ class Rows:
     def time(self) -> int:
         return self.evidence.block.time
 
+    @property
+    def partitions(self) -> list[int]:
+        return [self.evidence.receipt.partition] * len(self.offsets)
+
     def proof(self, at: int) -> PublicationProof:
-        """Of the row's publication, for a third party."""
-        message = Message(self.salts[at], self.headers[at], self.rules[at], self.payloads[at])
+        """Of the row's publication, for a third party: of what was published, sealed if it was."""
+        headers, payloads = self.sealed or (self.headers, self.payloads)
+        message = Message(self.salts[at], headers[at], self.rules[at], payloads[at])
         return self.evidence.proof(self.offsets[at] - self.first, message)
 
     def identity(self) -> tuple[object, ...]:
@@ -97,6 +113,7 @@ class Columns:
     """Pages of a partition, from as many brokers as must agree."""
 
     _quorum: QuorumClient
+    _topics: Topics
     _headers: dict[bytes, MessageHeader] = field(default_factory=dict)
 
     async def page(
@@ -115,7 +132,7 @@ class Columns:
                 quorum.require_fresh(view)
             return page
 
-        return await quorum.ask(
+        page = await quorum.ask(
             Request(
                 f"reading partition {partition} of {topic}",
                 Fetch(0, topic, partition, offset, max_bytes, 0),
@@ -125,6 +142,39 @@ class Columns:
                 Judge(quorum, topic, partition, offset),
             )
         )
+        return await opened_page(await self._topics.to_read(topic), page) if page.batches else page
+
+
+async def opened_page(codec: TopicCodec, page: ColumnPage) -> ColumnPage:
+    """The same page with what its rows say. They are verified."""
+    opened = [await _opened_rows(codec, rows) for rows in page.batches]
+    headers = {data: header for _, new in opened for data, header in new.items()}
+    return ColumnPage(
+        tuple(rows for rows, _ in opened), page.head, {**page.headers, **headers} if headers else page.headers
+    )
+
+
+async def _opened_rows(codec: TopicCodec, rows: Rows) -> tuple[Rows, dict[bytes, MessageHeader]]:
+    """With what the headers say that were sealed."""
+    found = await codec.open(rows)
+    if found is rows:
+        return rows, {}
+    said = read(found)
+    shown = {at: one for at, one in enumerate(said) if not isinstance(one, Unopened)}
+    unopened = tuple(
+        (rows.offsets[at], one.reason) for at, one in enumerate(said) if isinstance(one, Unopened)
+    )
+    made = replace(
+        rows,
+        offsets=[rows.offsets[at] for at in shown],
+        salts=[rows.salts[at] for at in shown],
+        headers=[found.headers[at] for at in shown],
+        rules=[rows.rules[at] for at in shown],
+        payloads=[payload for _, payload in shown.values()],
+        unopened=unopened,
+        sealed=([rows.headers[at] for at in shown], [rows.payloads[at] for at in shown]),
+    )
+    return made, {found.headers[at]: header for at, (header, _) in shown.items()}
 
 
 def check_packed(

@@ -35,7 +35,9 @@ class Composer:
         headers: Mapping[str, bytes | str] | None,
         rule: str,
         rng: Callable[[int], bytes],
+        overhead: int = 0,
     ) -> None:
+        """`overhead`: bytes that sealing may add to each message."""
         self._rng = rng
         self.key = None if key is None else _bytes("key", key, MAX_KEY)
         self.rule = canonical_rule(rule)
@@ -51,7 +53,7 @@ class Composer:
                 decode_message_header(self._header)
             except Refused as refused:
                 raise InvalidMessage(f"The message cannot be published: {refused.detail}.") from None
-        self._overhead = OVERHEAD + len(self._header) + len(self.rule.encode())
+        self._overhead = OVERHEAD + overhead + len(self._header) + len(self.rule.encode())
 
     def message(self, value: bytes | str) -> Message:
         payload = _bytes("value", value)
@@ -100,9 +102,9 @@ class Composer:
             raise Oversized("message", size=size, limit=MAX_CONTENT)
 
 
-def size_of(message: Message) -> int:
-    """What it adds to a batch, at most."""
-    return OVERHEAD + len(message.header) + len(message.rule.encode()) + len(message.payload)
+def size_of(message: Message, overhead: int = 0) -> int:
+    """What it adds to a batch, at most, if sealing adds `overhead` to it."""
+    return OVERHEAD + overhead + len(message.header) + len(message.rule.encode()) + len(message.payload)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -55,6 +55,7 @@ __all__ = [
     "LimitExceeded",
     "LyingBroker",
     "Malformed",
+    "MissingCodec",
     "NotAuthenticated",
     "NotFound",
     "NotReady",
@@ -75,6 +76,7 @@ __all__ = [
     "Stalled",
     "TopicExists",
     "TopicReplaced",
+    "Undecryptable",
     "UnknownClient",
     "UnknownPartition",
     "UnknownTopic",
@@ -116,6 +118,34 @@ class Redacted(ParleyError):  # noqa: N818 - it names the condition
         self.partition = partition
         self.offset = offset
         self.rule = rule
+
+
+class Undecryptable(ParleyError):  # noqa: N818 - it names the condition
+    """The content of a message that its topic's codec could not open was asked for; `reason` says why."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f"The message in partition {partition} at offset {offset} of {topic} cannot be opened: {reason}. It was published "
+            f"like this, and the others are not concerned. Look at `message.unopened` before you ask for content, or have such "
+            f'messages left out with `on_undecryptable="skip"`.'
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+
+
+class MissingCodec(ParleyError):  # noqa: N818 - it names the condition
+    """A topic's policy has a setting that this program has no codec for: it can neither publish there nor read."""
+
+    def __init__(self, topic: str, dial: str, setting: str) -> None:
+        super().__init__(
+            f"Topic {topic} has the {dial} setting {setting}, and this program has no codec for it. Install a release of "
+            f"Parley that has one, or name codecs of your own with `connect(codecs=...)` or PARLEY_CODECS=MODULE:NAME."
+        )
+        self.topic = topic
+        self.dial = dial
+        self.setting = setting
 
 
 class _TextError(ParleyError, ValueError):

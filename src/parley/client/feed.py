@@ -23,6 +23,8 @@ from parley.ledger.proofs import ProofError
 from parley.model.expressions import Constraint
 from parley.model.refusals import Refusal
 from parley.net.messages import Delivery, Head, OpenStream, StreamPosition
+from parley.privacy.codecs import MatchingCodec
+from parley.privacy.table import CLEAR
 
 MARGIN = 2.0  # seconds beyond `freshness` that a proof may take to arrive
 GRANT = CREDIT // 4  # messages for which credit is given back at once
@@ -52,6 +54,7 @@ class Subject:
     quorum: QuorumClient
     topic: str
     constraint: Constraint
+    matching: MatchingCodec = CLEAR
 
 
 class Feed:
@@ -314,7 +317,9 @@ class _Source:
     async def _run(self) -> None:
         feed, subject, quorum = self._feed, self._subject, self._subject.quorum
         places = list(feed.places.values())
-        order = Order(quorum.reader, subject.topic, subject.constraint, places, feed.floor)
+        order = Order(
+            quorum.reader, subject.topic, subject.constraint, places, feed.floor, matching=subject.matching
+        )
         positions = tuple(StreamPosition(one.partition, one.incarnation, one.next_ps) for one in places)
         try:
             async with asyncio.timeout_at(self._due):

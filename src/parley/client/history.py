@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import UnknownPartition
-from parley.client.messages import Message, Withholding
+from parley.client.messages import Message, OnUndecryptable, Withholding, is_wanted
+from parley.client.opening import opened
 from parley.client.quorum import QuorumClient, Request, pause
+from parley.client.topics import Topics
 from parley.client.verification import Page, Question, check_fetched
 from parley.model.names import Position as TopicId
 from parley.modules.topics.tables import HEADS, PartitionRecord
@@ -27,6 +29,7 @@ class History:
     """What was published, as far as it is kept."""
 
     _quorum: QuorumClient
+    topics: Topics
 
     async def page(
         self,
@@ -63,7 +66,10 @@ class History:
             )
         )
         page.require_topic(topic_id)
-        return page
+        if not page.messages:
+            return page
+        codec = await self.topics.to_read(topic)
+        return replace(page, messages=tuple(await opened(codec, page.messages)))
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""
@@ -114,6 +120,7 @@ class History:
         *,
         follow: bool,
         withheld: Withholding,
+        on_undecryptable: OnUndecryptable,
     ) -> AsyncGenerator[Message, None]:
         """From `start` on, up to `limit` of them; at the end stop, or wait for more."""
         wait = self._quorum.timeouts.freshness if follow else 0
@@ -131,7 +138,7 @@ class History:
                     await asyncio.sleep(pause(early))
                 continue
             early = 0
-            shown = [one for one in page.messages if withheld == "yield" or not one.empty][:left]
+            shown = [one for one in page.messages if is_wanted(one, withheld, on_undecryptable)][:left]
             for message in shown:
                 yield message
             start += len(page.messages)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 from msgspec import Struct
 
 from parley.application.operations import Operation
-from parley.client.errors import ParleyError, Redacted
+from parley.client.errors import ParleyError, Redacted, Undecryptable
 from parley.client.proofs import OperationProof, narrowed, save_proof
 from parley.consensus.types import Header
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
@@ -20,23 +20,28 @@ from parley.model.batches import BatchHeader, MessageHeader, Withheld
 from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Outcome
 from parley.modules.publishing.proof import MessageProof, PublicationProof, check_publication
+from parley.privacy.codecs import Unopened
 
 __all__ = [
     "Evidence",
     "Level",
     "Message",
+    "OnUndecryptable",
     "OperationReceipt",
     "Origin",
     "Receipt",
     "Receipts",
     "Withholding",
-    "require_withholding",
+    "is_wanted",
+    "require_choices",
 ]
 
 T = TypeVar("T")
 
 Level = Literal["certified", "quorum", "trusted"]
 Withholding = Literal["skip", "yield"]  # what is done with messages that a rule hides from the reader
+# And with those that the topic's codec cannot open: asking for their content raises, or they are left out.
+OnUndecryptable = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +180,15 @@ class Origin(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, eq=False, gc=False):
-    """One publication as its reader sees it. `digest` is its leaf, which covers key, value, tags, headers and rule.
+    """One publication as its reader sees it. `digest` is its leaf, which covers what was published, sealed if it was.
 
     `ps` is its place in the subscription's order, None if it was read by offset. An `empty` one is redacted: `rule` hides
-    it from this reader. It has a place and a publisher; to ask for its key, value, tags or headers raises `Redacted`.
+    it from this reader. It has a place and a publisher; to ask for its key, value, tags or headers raises `Redacted`. Of an
+    `unopened` one the topic's codec cannot tell key, value and headers, so that asking for them raises `Undecryptable`.
     """
 
     offset: int
     ps: int | None
-    _value: bytes
     digest: bytes
     # Small, because there are so many: what is read rarely, or is the same for others, stands behind these.
     _origin: Origin
@@ -191,6 +196,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
     _content: batches.Message | Withheld
     _index: int = 0
     _evidence: Evidence | None = None
+    _payload: bytes | Unopened | None = None  # as it was opened; None: as it was published
 
     @property
     def topic(self) -> str:
@@ -223,23 +229,39 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def value(self) -> bytes:
-        self._require_shown()
-        return self._value
+        content, payload = self._content, self._payload
+        if isinstance(content, Withheld):
+            raise self._redacted(content)
+        if isinstance(payload, Unopened):
+            raise self._undecryptable(payload)
+        return content.payload if payload is None else payload
 
     @property
     def key(self) -> bytes | None:
-        self._require_shown()
-        return self._header.key
+        return self._opened_header().key
 
     @property
     def tags(self) -> Mapping[str, Value]:
-        self._require_shown()
+        """Of an `unopened` message those that stand in the clear."""
+        if isinstance(self._content, Withheld):
+            raise self._redacted(self._content)
         return dict(self._header.tags)
 
     @property
     def headers(self) -> Mapping[str, bytes]:
-        self._require_shown()
-        return dict(self._header.headers)
+        return dict(self._opened_header().headers)
+
+    @property
+    def published(self) -> batches.Message:
+        """As it was published, and as its proof shows it: sealed, if the topic's payload setting seals."""
+        if isinstance(self._content, Withheld):
+            raise self._redacted(self._content)
+        return self._content
+
+    @property
+    def unopened(self) -> str | None:
+        """Why the topic's codec cannot open it; None: it can, or there is nothing to open."""
+        return self._payload.reason if isinstance(self._payload, Unopened) else None
 
     @property
     def rule(self) -> str:
@@ -274,12 +296,24 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 
     def __repr__(self) -> str:
         where = f"{self.topic!r}, partition={self.partition}, offset={self.offset}, ps={self.ps}"
-        what = "empty" if self.empty else f"key={self.key!r}, value={self.value!r}"
+        if self.empty:
+            what = "empty"
+        else:
+            what = "unopened" if self.unopened else f"key={self.key!r}, value={self.value!r}"
         return f"Message({where}, {what}, publisher={self.publisher!r})"
 
-    def _require_shown(self) -> None:
+    def _opened_header(self) -> MessageHeader:
         if isinstance(self._content, Withheld):
-            raise Redacted(self.topic, self.partition, self.offset, self.rule)
+            raise self._redacted(self._content)
+        if isinstance(self._payload, Unopened):
+            raise self._undecryptable(self._payload)
+        return self._header
+
+    def _undecryptable(self, why: Unopened) -> Undecryptable:
+        return Undecryptable(self.topic, self.partition, self.offset, why.reason)
+
+    def _redacted(self, content: Withheld) -> Redacted:
+        return Redacted(self.topic, self.partition, self.offset, content.rule)
 
     def _identity(self) -> tuple[object, ...]:
         origin = self._origin
@@ -287,6 +321,15 @@ class Message(Struct, frozen=True, eq=False, gc=False):
         return (*place, origin.publisher, origin.height, origin.time, self.empty, self.digest)
 
 
-def require_withholding(given: str) -> None:
-    if given not in get_args(Withholding):
-        raise ParleyError(f"withheld is 'skip' or 'yield', not {given!r}.")
+def is_wanted(message: Message, withheld: Withholding, on_undecryptable: OnUndecryptable) -> bool:
+    """Whether a reader that has made these choices is handed the message."""
+    if message.empty:
+        return withheld == "yield"
+    return on_undecryptable == "raise" or message.unopened is None
+
+
+def require_choices(withheld: str, on_undecryptable: str) -> None:
+    if withheld not in get_args(Withholding):
+        raise ParleyError(f"withheld is 'skip' or 'yield', not {withheld!r}.")
+    if on_undecryptable not in get_args(OnUndecryptable):
+        raise ParleyError(f"on_undecryptable is 'raise' or 'skip', not {on_undecryptable!r}.")

@@ -9,24 +9,20 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from parley.client.administration import Records
 from parley.client.compose import MAX_CONTENT, Composer, partition_of, size_of
-from parley.client.errors import ClientClosed, LimitExceeded, TopicReplaced, UnknownPartition, UnknownTopic
+from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
+from parley.client.topics import OLD_RECORD, KnownTopic, Topics
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
-from parley.model.names import Position, Value
+from parley.model.names import Value
 from parley.modules.publishing.receipts import first_offset
+from parley.modules.topics.tables import TopicRecord
 
 __all__ = ["Pending", "Publisher", "Publishing", "publish_one"]
 
 MAX_FAILED = 64  # failures that are kept for `flush`
-_OTHER_RECORD = (
-    TopicReplaced,
-    UnknownPartition,
-    UnknownTopic,
-)  # after which the topic's record is asked for again
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,15 +31,15 @@ class Publishing:
 
     quorum: QuorumClient
     rng: Callable[[int], bytes]
-    sequence: Callable[[str, Position, int], ProducerSequence]
-    topics: Records
+    sequence: Callable[[TopicRecord, int], ProducerSequence]
+    topics: Topics
 
 
 @dataclass(eq=False, repr=False)
 class _Batch:
-    """Messages that go together. `done` is there once they were sent."""
+    """Messages that go together, composed for this topic. `done` is there once they were sent."""
 
-    topic_id: Position
+    topic: KnownTopic
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     rules: set[str] = field(default_factory=set)
@@ -53,16 +49,20 @@ class _Batch:
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     seen: bool = False  # whether one of them was waited for
 
-    def takes(self, message: Message, max_bytes: int) -> bool:
-        return self.size + size_of(message) <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
+    def takes(self, topic: KnownTopic, message: Message, max_bytes: int) -> bool:
+        """Whether the message may go with these: one for a topic that was made again must not."""
+        if topic.record.created != self.topic.record.created:
+            return False
+        size = size_of(message, self.topic.codec.overhead)
+        return self.size + size <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
-        self.size += size_of(message)
+        self.size += size_of(message, self.topic.codec.overhead)
         self.rules.add(message.rule)
 
     def submit(self, sequence: ProducerSequence) -> asyncio.Future[Applied]:
-        self.sequence, self.done = sequence, sequence.submit(tuple(self.messages))
+        self.sequence, self.done = sequence, sequence.submit(tuple(self.messages), codec=self.topic.codec)
         self.sent.set()
         return self.done
 
@@ -109,14 +109,14 @@ class Pending:
         return batch.receipts(quorum)[self._index]
 
 
-async def publish_one(publishing: Publishing, topic: str, partition: int, message: Message) -> Receipt:
+async def publish_one(publishing: Publishing, topic: KnownTopic, partition: int, message: Message) -> Receipt:
     """Publish a message in a batch of its own."""
-    batch = _Batch(await publishing.topics.topic_id(topic), [message])
-    batch.submit(publishing.sequence(topic, batch.topic_id, partition))
+    batch = _Batch(topic, [message])
+    batch.submit(publishing.sequence(topic.record, partition))
     try:
         return await Pending(publishing.quorum, batch, 0)
-    except _OTHER_RECORD:
-        publishing.topics.forget(topic)
+    except OLD_RECORD:
+        publishing.topics.forget(topic.name)
         raise
 
 
@@ -145,6 +145,7 @@ class Publisher:
         self._batch_size = batch_size
         self._max_bytes = max_bytes
         self._room = asyncio.Semaphore(in_flight)
+        self._known: KnownTopic | None = None  # as it was looked up last
         self._open: dict[int, _Batch] = {}
         self._unsettled: dict[asyncio.Future[Applied], _Batch] = {}
         self._failed: list[_Batch] = []
@@ -153,7 +154,7 @@ class Publisher:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._publishing.topics.record(self.topic)
+        self._known = await self._publishing.topics.to_publish(self.topic)
         return self
 
     async def __aexit__(
@@ -182,11 +183,10 @@ class Publisher:
         """Put a message on its way. This waits only while too many batches are in flight."""
         if self._closed:
             raise ClientClosed("The publisher is closed.")
-        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        topic, partition = await self._place(key, partition)
+        composer = self._composer(topic, key, tags, headers, rule)
         message = composer.message(value)
-        if partition is None:
-            partition = await self._partition(key)
-        batch = await self._batch(partition, message)
+        batch = await self._batch(topic, partition, message)
         pending = Pending(self._publishing.quorum, batch, len(batch.messages))
         batch.add(message)
         if len(batch.messages) >= self._batch_size:
@@ -210,17 +210,17 @@ class Publisher:
         """
         if isinstance(values, bytes | str):
             raise TypeError("publish_many takes several values; for one, use send or Client.publish")
-        composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=self._publishing.rng)
+        topic, _ = await self._place(key, partition)
+        composer = self._composer(topic, key, tags, headers, rule)
         sent: list[_Batch] = []
         for messages in composer.groups(values, lambda: self._batch_size, self._max_bytes):
-            at = partition if partition is not None else await self._partition(key)
-            topic_id = await self._publishing.topics.topic_id(self.topic)
+            topic, at = await self._place(key, partition)
             self._dispatch(at)  # what was sent before comes before
             await self._acquire()
             if self._closed:
                 self._room.release()
                 raise ClientClosed("The publisher is closed.")
-            batch = _Batch(topic_id, list(messages), seen=True)
+            batch = _Batch(topic, list(messages), seen=True)
             self._submit(at, batch)
             sent.append(batch)
         waiting = [batch.done for batch in sent if batch.done is not None]
@@ -228,6 +228,17 @@ class Publisher:
         if waiting:
             await asyncio.wait(waiting, timeout=quorum.timeout)
         return [batch.receipts(quorum) for batch in sent]
+
+    def _composer(
+        self,
+        topic: KnownTopic,
+        key: bytes | str | None,
+        tags: Mapping[str, Value] | None,
+        headers: Mapping[str, bytes | str] | None,
+        rule: str,
+    ) -> Composer:
+        overhead, rng = topic.codec.overhead, self._publishing.rng
+        return Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng, overhead=overhead)
 
     async def flush(self) -> None:
         """Send what is gathered and wait for all receipts; raises the first failure that was not waited for."""
@@ -241,27 +252,33 @@ class Publisher:
             if not batch.seen:
                 batch.receipts(self._publishing.quorum)
 
-    async def _partition(self, key: bytes | str | None) -> int:
-        if key is None and self._turn in self._open:  # one batch at a time
-            return self._turn
-        partitions = await self._publishing.topics.partitions(self.topic)
+    async def _place(self, key: bytes | str | None, partition: int | None) -> tuple[KnownTopic, int]:
+        """The topic as it is known, and the partition of a message with this key, unless one is named."""
+        if partition is None and key is None and self._turn in self._open:  # one batch at a time
+            partition = self._turn
+        if partition is not None and self._known is not None:
+            return self._known, partition
+        topic = self._known = await self._publishing.topics.to_publish(self.topic)
+        if partition is not None:
+            return topic, partition
         if key is None:
-            self._turn %= partitions
-            return self._turn
-        return partition_of(key.encode() if isinstance(key, str) else key, partitions)
+            self._turn %= topic.record.partitions
+            return topic, self._turn
+        return topic, partition_of(key.encode() if isinstance(key, str) else key, topic.record.partitions)
 
-    async def _batch(self, partition: int, message: Message) -> _Batch:
+    async def _batch(self, topic: KnownTopic, partition: int, message: Message) -> _Batch:
         """The open batch of the partition, with room for this message."""
-        while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
+        while (batch := self._open.get(partition)) is None or not batch.takes(
+            topic, message, self._max_bytes
+        ):
             if batch is not None and batch.messages:
                 self._dispatch(partition)
-            topic_id = await self._publishing.topics.topic_id(self.topic)
             await self._acquire()
             if partition in self._open:  # another sender was here first
                 self._room.release()
             else:
                 timer = asyncio.get_running_loop().call_later(self._linger, self._dispatch, partition)
-                batch = self._open[partition] = _Batch(topic_id, timer=timer)
+                batch = self._open[partition] = _Batch(topic, timer=timer)
                 break
         return batch
 
@@ -296,7 +313,7 @@ class Publisher:
     def _submit(self, partition: int, batch: _Batch) -> None:
         if partition == self._turn:
             self._turn += 1
-        done = batch.submit(self._publishing.sequence(self.topic, batch.topic_id, partition))
+        done = batch.submit(self._publishing.sequence(batch.topic.record, partition))
         self._unsettled[done] = batch
         done.add_done_callback(partial(self._settled, batch))
 
@@ -304,8 +321,9 @@ class Publisher:
         del self._unsettled[done]
         self._room.release()
         failure = done.exception()
-        if isinstance(failure, _OTHER_RECORD):
+        if isinstance(failure, OLD_RECORD):
             self._publishing.topics.forget(self.topic)
+            self._known = None
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but
             # those to come are better sent in smaller batches.

@@ -37,6 +37,7 @@ from parley.model.names import Position
 from parley.model.receipts import Rejected
 from parley.model.refusals import DUPLICATE, is_final
 from parley.net.messages import Answer, Receipted
+from parley.privacy.table import TopicCodec
 
 SESSION_SIZE = 16
 VALID = 1_000  # heights that a batch is given to be applied: 100 s of a busy network, a quarter of an hour of an idle one
@@ -112,13 +113,15 @@ class Applied:
 
 @dataclass(eq=False)
 class _Entry:
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # as they were composed; `published` is what is sent of them
+    codec: TopicCodec | None  # of the topic; None: they are no publication
     done: asyncio.Future[Applied]
     header: BatchHeader
     what: str  # in words, for errors; empty: a publication
     repeats: bool = False  # whether a duplicate is as good as the first: the sender finds out what that was
     digest: bytes = b""
     data: bytes = b""
+    published: tuple[Message, ...] = ()
     sent: float = 0.0  # when it was handed to the first broker, by the loop's clock
     broker: str = ""  # which one that was, until it says something
     problem: ParleyError | None = None  # that the last round of sending met
@@ -151,7 +154,12 @@ class ProducerSequence:
         return not self._entries
 
     def submit(
-        self, messages: tuple[Message, ...], what: str = "", *, repeats: bool = False
+        self,
+        messages: tuple[Message, ...],
+        what: str = "",
+        *,
+        repeats: bool = False,
+        codec: TopicCodec | None = None,
     ) -> asyncio.Future[Applied]:
         """Sign and send. The future may fail with `Unreachable` while the batch is still being sent.
 
@@ -162,7 +170,7 @@ class ProducerSequence:
         if self._closed:
             done.set_exception(ClientClosed("The client is closed."))
             return done
-        entry = _Entry(messages, done, self._header(len(messages)), what, repeats)
+        entry = _Entry(messages, codec, done, self._header(len(messages)), what, repeats)
         self._entries.append(entry)
         self._send(entry)
         return done
@@ -210,7 +218,9 @@ class ProducerSequence:
         return min(int(unheard + waiting), MAX_EXTRA)
 
     def _send(self, entry: _Entry) -> None:
-        entry.digest, entry.data = sign_batch(entry.header, entry.messages, self._author.key)
+        messages = entry.messages
+        entry.published = messages if entry.codec is None else entry.codec.seal(entry.header, messages)
+        entry.digest, entry.data = sign_batch(entry.header, entry.published, self._author.key)
         entry.task, entry.broker = None, ""
         self._unsent.append(entry)
         self._send_waiting()
@@ -439,11 +449,15 @@ class ProducerSequence:
     def _apply(self, entry: _Entry, ordered: Ordered) -> None:
         self._reached = max(self._reached, ordered.height)
         signature = entry.data[-SIGNATURE_SIZE:]  # a batch ends with it
-        self._settle(entry, Applied(ordered, entry.header, entry.messages, signature))
+        self._settle(entry, Applied(ordered, entry.header, entry.published, signature))
 
     def _settle(self, entry: _Entry, result: Applied | ParleyError) -> None:
         self._entries.remove(entry)
-        entry.messages, entry.data = (), b""  # a silent broker's connection holds on to the rest of it
+        entry.messages, entry.published, entry.data = (
+            (),
+            (),
+            b"",
+        )  # a silent broker's connection holds on to the rest of it
         entry.settled.set()
         if self._unsent:  # the caller may have other plans for what waits
             asyncio.get_running_loop().call_soon(self._send_waiting)

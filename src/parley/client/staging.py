@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.administration import Records
 from parley.client.errors import NotStaged, Refused, StageOver, Stalled, TopicReplaced, UnknownTopic
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
+from parley.client.topics import Topics
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
@@ -54,7 +54,7 @@ class Staging:
     _author: Author
     _state: StateReader
     _operate: _Operate
-    _topics: Records
+    _topics: Topics
 
     def source(self, writer: bytes, stage: int, *, plan: bytes | None, rows: bytes | None) -> Source:
         """The source that a commit of this stage names: a hash of its plan and one of its rows, as far as they are known.
@@ -100,17 +100,19 @@ class Staging:
         """Sign one batch and send the same bytes until its receipt is certified."""
         if not 1 <= valid <= MAX_VALID:
             raise ValueError(f"valid must be 1 to {MAX_VALID} heights, not {valid}")
+        known = await self._topics.to_publish(topic)
         content = tuple(messages)
         what = f"staging for partition {partition} of {topic}"
         clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
         digest = data = b""
-        until, topic_id = 0, await self._topics.topic_id(topic)
+        until = 0
         for number in count():
             if until <= self._quorum.height:  # none yet, or it came too late
                 until = self._quorum.height + valid
-                place = (STAGED, topic, topic_id, partition)
+                place = (STAGED, topic, known.record.created, partition)
                 header = self._author.header(place, writer, stage, len(content), until)
-                digest, data = sign_batch(header, content, self._author.key)
+                sealed = known.codec.seal(header, content)
+                digest, data = sign_batch(header, sealed, self._author.key)
             ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
             rejected = ordered.receipt.rejected
             if rejected is None:  # staged; or a duplicate of itself, which only what is staged can be

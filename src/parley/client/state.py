@@ -39,6 +39,11 @@ class StateReader:
         (found,) = await self.records(table, [key])
         return found
 
+    async def certified(self, table: Table[R, *K], *key: *K) -> R | None:
+        """The record under a key as of a height that is not below what this client has seen. It may have changed since."""
+        (value,) = await self._quorum.ask(self._request([table.key(*key)], fresh=False))
+        return record_of(table, value)
+
     async def records(self, table: Table[R, *K], keys: Sequence[tuple[*K]]) -> list[R | None]:
         """The records under several keys of a table, in their order."""
         return [record_of(table, value) for value in await self._prove([table.key(*key) for key in keys])]

@@ -11,11 +11,10 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Literal, Self
 
-from parley.client.administration import Records
 from parley.client.errors import (
     ClientClosed,
     Invalid,
@@ -27,14 +26,17 @@ from parley.client.errors import (
 )
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
-from parley.client.messages import Message, Withholding
+from parley.client.messages import Message, OnUndecryptable, Withholding, is_wanted
+from parley.client.opening import opened
 from parley.client.position import Position
 from parley.client.quorum import pause, swallow_result
 from parley.client.reading import Bridge, ReadingState
 from parley.client.sequences import Applied
+from parley.client.verification import Place
 from parley.model.batches import NO_TOPIC
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import PartitionStart, Subscribed
+from parley.privacy.table import TopicCodec
 
 __all__ = ["Batches", "Start", "Subscribing", "Subscription"]
 
@@ -52,7 +54,6 @@ class Subscribing:
 
     history: History
     operate: Callable[[Subscribe | Unsubscribe], Awaitable[Applied]]
-    topics: Records
     _open: Counter[tuple[str, bytes]] = field(default_factory=Counter)  # by topic and constraint
 
     def enter(self, subject: Subject) -> None:
@@ -82,16 +83,21 @@ class Subscription:
         *,
         keep: bool = False,
         withheld: Withholding = "skip",
+        on_undecryptable: OnUndecryptable = "raise",
     ) -> None:
         self._subscribing = subscribing
         self._subject = subject
         self._start = start
         self._keep = keep
-        self._withheld = withheld
+        self._withheld: Withholding = withheld
+        self._on_undecryptable: OnUndecryptable = on_undecryptable
         self._topic_id = start.topic_id if isinstance(start, Position) else NO_TOPIC
         self._ledger = (0, 0)  # shard and epoch, of the newest receipt of the subscription
         self._reading = ReadingState()
         self._feed: Feed | None = None
+        self._codec: TopicCodec | None = None  # of what the feed brings
+        # What the feed has brought, and where it stands then: nothing is lost if opening is given up.
+        self._brought: tuple[list[Message], dict[int, Place]] | None = None
         self._news: tuple[PartitionStart, ...] | None = None  # of a renewal that changed something
         self._failure: Refused | None = None
         self._lease = 0.0
@@ -133,10 +139,12 @@ class Subscription:
 
     async def __aenter__(self) -> Self:
         if not isinstance(self._start, Position):
-            self._topic_id = await self._subscribing.topics.topic_id(self.topic, fresh=True)
+            self._topic_id = await self._subscribing.history.topics.topic_id(self.topic, fresh=True)
         self._subscribing.enter(self._subject)
         try:
-            await self._begin(await self._subscribe())
+            starts = await self._subscribe()
+            self._codec = await self._subscribing.history.topics.to_read(self.topic)
+            await self._begin(starts)
         except BaseException:
             await self._leave()
             raise
@@ -194,9 +202,14 @@ class Subscription:
 
     async def _advance(self) -> None:
         """Get some more messages, or one step closer to them."""
+        if self._brought is not None:
+            await self._open(*self._brought)
+            return
         news, self._news = self._news, None
         if news is not None:
             self._reading.adopt(news)
+            self._codec = None  # the topic may have been created again, with another policy
+            self._subscribing.history.topics.forget(self.topic)
             await self._end_feed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
@@ -281,20 +294,29 @@ class Subscription:
 
     async def _follow(self) -> None:
         if self._feed is None:
-            self._feed = Feed(self._subject, self._reading.places.values())
+            if self._codec is None:
+                self._codec = await self._subscribing.history.topics.to_read(self.topic)
+            subject = replace(self._subject, matching=self._codec.matching)
+            self._feed = Feed(subject, self._reading.places.values())
         feed = self._feed
         try:
             messages = await feed.next()
         except Over as over:
             await self._go_on(feed, over)
         else:
-            self._reading.places = dict(feed.places)
-            self._hold(messages)
+            self._brought = messages, dict(feed.places)
+            await self._open(*self._brought)
+
+    async def _open(self, messages: list[Message], places: dict[int, Place]) -> None:
+        assert self._codec is not None, "a feed has brought them"
+        found = await opened(self._codec, messages)
+        self._brought, self._reading.places = None, places
+        self._hold(found)
 
     def _hold(self, messages: Iterable[Message]) -> None:
-        """Have them wait to be handed out. They are checked already, so a redacted one can be skipped."""
+        """Have them wait to be handed out. They are checked already, so that one that is not wanted can be left out."""
         self._reading.waiting.extend(
-            message for message in messages if self._withheld == "yield" or not message.empty
+            message for message in messages if is_wanted(message, self._withheld, self._on_undecryptable)
         )
 
     async def _go_on(self, feed: Feed, over: Over) -> None:

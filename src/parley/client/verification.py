@@ -39,6 +39,8 @@ from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.access import id_text
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, PackedBatch, Skipped
+from parley.privacy.codecs import MatchingCodec
+from parley.privacy.table import CLEAR
 
 B = TypeVar("B", FetchedBatch, PackedBatch)
 
@@ -54,6 +56,7 @@ class Contents:
     entry: StateEntry | None  # of the reader
     floor: int
     constraint: Constraint | None = None
+    matching: MatchingCodec = CLEAR  # which says whether a message belongs to the constraint
     known: dict[bytes, MessageHeader] = field(default_factory=dict)  # headers that were read
 
     @cached_property
@@ -102,7 +105,7 @@ class Contents:
             header = self.known[data] = decode_message_header(data)
         except Refused as refused:
             raise ProofError(f"a message's header cannot be read: {refused.detail}") from None
-        if self.constraint is not None and not self.constraint.matches(dict(header.tags)):
+        if self.constraint is not None and not self.matching.matches(self.constraint, header):
             raise ProofError(f"the tags of a message do not match {self.constraint.text}")
         return header
 
@@ -219,9 +222,8 @@ def _fetched(contents: Contents, placed: Placed[FetchedBatch], asked: int) -> It
         shown.append(content)
     origin = contents.origin(evidence.receipt, evidence.block)
     for index, content, header in zip(count(skipped), shown, contents.headers(shown), strict=False):
-        value = b"" if header is NOTHING else content.payload
         leaf = evidence.leaves[index]
-        yield Message(first + index, None, value, leaf, origin, header, content, index, evidence)
+        yield Message(first + index, None, leaf, origin, header, content, index, evidence)
 
 
 # -- the order of a subscription ---------------------------------------------------------------------------------------
@@ -251,17 +253,25 @@ class Order:
     """One broker's stream, block by block: what it may show next, and nothing else."""
 
     def __init__(
-        self, reader: Reader, topic: str, constraint: Constraint, places: Iterable[Place], floor: int
+        self,
+        reader: Reader,
+        topic: str,
+        constraint: Constraint,
+        places: Iterable[Place],
+        floor: int,
+        *,
+        matching: MatchingCodec = CLEAR,
     ) -> None:
         self._reader = reader
         self._topic = topic
         self._constraint = constraint
+        self._matching = matching
         self._places = {place.partition: place for place in places}
         self.floor = floor  # the highest certified height seen
 
     def delivered(self, view: VerifiedView, delivery: Delivery) -> list[tuple[Message, ...]]:
         """The messages that each block added to the order."""
-        contents = Contents(view, self._reader, delivery.reader, self.floor, self._constraint)
+        contents = Contents(view, self._reader, delivery.reader, self.floor, self._constraint, self._matching)
         shown: list[tuple[Message, ...]] = []
         for block in delivery.blocks:
             *receipts, last = view.leaves(block.proof)
@@ -328,7 +338,7 @@ class Order:
         headers = contents.headers(shown)
         numbers = range(match.first_ps, match.first_ps + len(shown))
         messages = [
-            Message(offset, ps, b"" if header is NOTHING else content.payload, leaf, origin, header, content)
+            Message(offset, ps, leaf, origin, header, content)
             for offset, ps, leaf, origin, header, content in zip(
                 offsets, numbers, leaves, origins, headers, shown, strict=True
             )

@@ -67,6 +67,12 @@ class DataLoss(ParleySparkError):
     condition = "PARLEY_DATA_LOSS"
 
 
+class Undecryptable(ParleySparkError):
+    """The codec of the topic cannot open a message, and `onUndecryptable` is `fail`."""
+
+    condition = "PARLEY_UNDECRYPTABLE"
+
+
 class BackwardOffset(ParleySparkError):
     """The checkpoint is ahead of the network, or of another one: Spark would silently repeat rows (P23)."""
 

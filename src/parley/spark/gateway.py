@@ -199,7 +199,7 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
     match error:
         case client_errors.IdentityError():
             return BadIdentity(text)
-        case client_errors.ContextError():
+        case client_errors.ContextError() | client_errors.MissingCodec():
             return BadOption(text)
         case client_errors.Revoked() | client_errors.UnknownClient() | client_errors.NotAuthenticated():
             return BadIdentity(f"The network does not take this identity: {text}.")

@@ -46,6 +46,7 @@ READ = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "onUndecryptable",
     "includeHeaders",
     "includeProof",
     "payload",
@@ -78,7 +79,11 @@ TABLE = (
 CHECKPOINT = "checkpointlocation"
 # Spark hands these on to every format, the name of a query to sinks only.
 SPARKS = frozenset({"path", CHECKPOINT, "queryname", "recursivefilelookup"})
-REPEATS: Mapping[str, bool] = {"fail": False, "keepFirst": True}  # what `onRepeat` may be
+REPEATS: Mapping[str, bool] = {
+    "fail": False,
+    "keepFirst": True,
+}  # what `onRepeat` may be; the first is the default
+UNDECRYPTABLE: Mapping[str, bool] = {"skip": False, "fail": True}  # what `onUndecryptable` may be
 
 _OF_TABLES = frozenset({"owner", "provider"})  # Spark adds them for CREATE TABLE, and only there
 _NO_TABLE = (
@@ -152,6 +157,7 @@ class ReadOptions:
     where: str = ""
     verify: Level = "certified"
     query_name: str = ""
+    fail_on_undecryptable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +232,7 @@ def read_options(options: Mapping[str, str], *, stream: bool | None) -> ReadOpti
         given.where(),
         given.level(),
         given.text("queryName") or "",
+        given.choice("onUndecryptable", UNDECRYPTABLE),
     )
 
 
@@ -250,7 +257,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         given.number("batchBytes", most=MAX_CONTENT) or BATCH_BYTES,
         given.number("batchesInFlight", most=MAX_IN_FLIGHT) or IN_FLIGHT,
         given.number("stageBlocks", most=MAX_VALID) or VALID,
-        given.keeps_first(),
+        given.choice("onRepeat", REPEATS),
         given.checkpoint(),
     )
 
@@ -330,11 +337,12 @@ class _Given:
             raise BadOption(f"Option {name} is true or false, not {value!r}.")
         return value.strip().lower() == "true"
 
-    def keeps_first(self) -> bool:
-        value = (self.text("onRepeat") or "fail").strip()
-        found = {word.lower(): keeps for word, keeps in REPEATS.items()}.get(value.lower())
+    def choice(self, name: str, meanings: Mapping[str, bool]) -> bool:
+        """What the word that is given means; the first one is the default."""
+        value = (self.text(name) or next(iter(meanings))).strip()
+        found = {word.lower(): meaning for word, meaning in meanings.items()}.get(value.lower())
         if found is None:
-            raise BadOption(f"Option onRepeat is {' or '.join(REPEATS)}, not {value[:200]!r}.")
+            raise BadOption(f"Option {name} is {' or '.join(meanings)}, not {value[:200]!r}.")
         return found
 
     def level(self) -> Level:

@@ -16,7 +16,7 @@ from parley.model.batches import MessageHeader
 from parley.model.expressions import Constraint, parse_rule
 from parley.model.names import Value
 from parley.spark.arrow import Builder
-from parley.spark.errors import DataLoss, RightsChanged
+from parley.spark.errors import DataLoss, RightsChanged, Undecryptable
 from parley.spark.gateway import Gateway, gateway
 from parley.spark.options import ReadOptions
 
@@ -100,6 +100,7 @@ class _Selection:
 
     def __init__(self, options: ReadOptions, piece: Range) -> None:
         self._piece = piece
+        self._fail_on_undecryptable = options.fail_on_undecryptable
         self._constraint: Constraint | None = constraint(options.where) if options.where else None
         self._allowed: dict[str, bool] = {"": True}
 
@@ -112,6 +113,8 @@ class _Selection:
                     f"reader could at height {self._piece.floor}, and its attributes do not allow that any more. A batch "
                     f"that was planned before cannot be run again: start the query with a new checkpoint."
                 )
+        if rows.unopened:
+            self._tell_unopened(rows)
         whole = rows.end <= self._piece.end and self._constraint is None
         if whole and all(map(self._allows, set(rows.rules))):
             return None
@@ -122,6 +125,24 @@ class _Selection:
             )
             if offset < self._piece.end and self._allows(rule) and self._matches(header, headers)
         ]
+
+    def _tell_unopened(self, rows: Rows) -> None:
+        """They have no row, and hold up no other."""
+        where = f"partition {self._piece.partition} of {self._piece.topic}"
+        for offset, reason in rows.unopened:
+            if offset < self._piece.end and self._fail_on_undecryptable:
+                raise Undecryptable(
+                    f"The message at offset {offset} of {where} cannot be opened: {reason}. Set onUndecryptable to skip to go "
+                    f"on without it."
+                )
+        offset, reason = rows.unopened[0]
+        log.warning(
+            "%d messages of %s cannot be opened and have no rows; that at offset %d: %s.",
+            len(rows.unopened),
+            where,
+            offset,
+            reason,
+        )
 
     def _allows(self, rule: str) -> bool:
         if rule not in self._allowed:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from parley.client.compose import MAX_CONTENT, MAX_KEY, OVERHEAD, SALT_SIZE, canonical_rule, checked_pairs
+from parley.client.compose import MAX_CONTENT, MAX_KEY, SALT_SIZE, canonical_rule, checked_pairs, size_of
 from parley.client.errors import InvalidMessage, InvalidRule
 from parley.model.batches import Message, MessageHeader, decode_message_header, encode
 from parley.model.names import Value, is_topic, sorted_pairs
@@ -112,7 +112,7 @@ class Publication:
     partition: int | None
     key: bytes | None
     message: Message
-    size: int  # what it adds to a batch, at most
+    size: int  # what it adds to a batch, at most, before it is sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +246,14 @@ _is_topic = lru_cache(maxsize=1_024)(is_topic)
 
 
 def _size(message: Message) -> int:
-    size = OVERHEAD + len(message.header) + len(message.rule.encode()) + len(message.payload)
+    size = size_of(message)
     if size > MAX_CONTENT:
-        raise _Fault(f"it takes {size} bytes, and at most {MAX_CONTENT} fit into a batch")
+        raise _Fault(too_large(size))
     return size
+
+
+def too_large(size: int) -> str:
+    return f"it takes {size} bytes, and at most {MAX_CONTENT} fit into a batch"
 
 
 def _column(batch: pa.RecordBatch, name: str, unreadable: set[int]) -> list[Any]:

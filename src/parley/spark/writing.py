@@ -13,14 +13,15 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from parley.client.compose import partition_of
+from parley.client.compose import MAX_CONTENT, partition_of
 from parley.client.errors import LimitExceeded, StageOver
+from parley.client.topics import KnownTopic
 from parley.model.batches import MAX_RULES, Message
 from parley.spark.errors import StageFailed
 from parley.spark.gateway import Gateway, gateway
 from parley.spark.options import T, WriteOptions
 from parley.spark.repeating import RowSum
-from parley.spark.rows import Faulty, Publication, Rows
+from parley.spark.rows import Faulty, Publication, Rows, too_large
 
 MAX_OPEN = 16 * 1024 * 1024  # bytes of batches that are being filled by one task
 _ROOM = "staged_"  # how the reasons of `LimitExceeded` begin if too much is staged and not committed
@@ -107,6 +108,9 @@ class _Task:
             there = f"{row.topic} has partitions 0 to {topic.partitions - 1}"
             self._set_aside(Faulty(row.topic, row.key, f"there is no partition {row.partition}", there))
             return
+        if row.size + topic.overhead > MAX_CONTENT:
+            self._set_aside(Faulty(row.topic, row.key, too_large(row.size + topic.overhead)))
+            return
         self._open += topic.add(row)
         if self._open > MAX_OPEN:
             self._open = sum(one.flush() for one in self._topics.values())
@@ -148,29 +152,39 @@ class _Topic:
         )
 
     @cached_property
-    def partitions(self) -> int:
+    def _known(self) -> KnownTopic:
         """As of now: with what this process remembers, one key of a batch could go to two partitions."""
-        return self._network.run(self._network.client.partitions(self._topic, fresh=True))
+        return self._network.run(self._network.client.known_topic(self._topic, fresh=True))
+
+    @property
+    def partitions(self) -> int:
+        return self._known.record.partitions
+
+    @cached_property
+    def overhead(self) -> int:
+        """Bytes that sealing may add to a row. What is not staged is not sealed."""
+        return 0 if self.over else self._known.codec.overhead
 
     def add(self, row: Publication) -> int:
         """By how many bytes there is more to be sent."""
         self.count(row)
         if self.over:
             return 0
+        size = row.size + self.overhead
         partition = self._partition(row)
         batch = self._open.get(partition)
         sent = 0
-        if batch is not None and not self._fits(batch, row):
+        if batch is not None and not self._fits(batch, row.message.rule, size):
             sent = self._send(partition)
             batch = None
         if batch is None:
             batch = self._open[partition] = _Open()
         batch.messages.append(row.message)
-        batch.size += row.size
+        batch.size += size
         batch.rules.add(row.message.rule)
         if len(batch.messages) >= self._options.batch_size:
             sent += self._send(partition)
-        return row.size - sent
+        return size - sent
 
     def count(self, row: Publication) -> None:
         """Put a row into the digest by which a repetition is known, without staging it."""
@@ -199,11 +213,9 @@ class _Topic:
             return partition_of(row.key, self.partitions)
         return self._turn % self.partitions  # one batch at a time
 
-    def _fits(self, batch: _Open, row: Publication) -> bool:
+    def _fits(self, batch: _Open, rule: str, size: int) -> bool:
         rules = batch.rules
-        return batch.size + row.size <= self._options.batch_bytes and (
-            row.message.rule in rules or len(rules) < MAX_RULES
-        )
+        return batch.size + size <= self._options.batch_bytes and (rule in rules or len(rules) < MAX_RULES)
 
     def _send(self, partition: int) -> int:
         batch = self._open.pop(partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -11,13 +11,14 @@ from parley.model.names import MAX_PARTITIONS, RuleText, TopicName
 
 Partitions = Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]
 Milliseconds = Annotated[int, Meta(ge=0, lt=2**62)]
+Setting = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")]
 
 
 class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A topic's three dials. Settings that brokers do not have yet are refused when a topic is created."""
+    """A topic's three dials. Settings that the application does not have are refused when a topic is created."""
 
-    matching: Literal["clear", "sse", "split"] = "clear"
-    payload: Literal["plain", "threshold", "hybrid", "broadcast", "attribute", "shared"] = "plain"
+    matching: Setting = "clear"
+    payload: Setting = "plain"
     retention: Milliseconds = 0  # ms of block time that messages stay; 0: for ever
 
 

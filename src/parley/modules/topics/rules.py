@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -62,13 +63,17 @@ TOPIC_DELETED = Hook("topic_deleted", _topic)
 # In later blocks, until the handlers leave something of the block's work: clear away what a deleted topic left.
 TOPIC_CLEARING = Hook("topic_clearing", _topic)
 
+Settings = Mapping[str, tuple[str, ...]]  # what the dials of a policy may be set to
+
 GROWN_AT_ONCE = 64  # work that making a topic larger may take in its own block; what takes more is a job
 
 
 # -- operations ------------------------------------------------------------------------------------------------------
 
 
-def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Position) -> Done:
+def create(
+    settings: Settings, block: BlockContext, by: Principal, operation: CreateTopic, at: Position
+) -> Done:
     organisation = by.require_administrator("create_topics")
     name, state = operation.name, block.state
     before = TOPICS.get(state, name)
@@ -86,7 +91,7 @@ def create(block: BlockContext, by: Principal, operation: CreateTopic, at: Posit
         # Orders of the old topic would be taken for orders of a new one.
         if ENDING.has(state, organisation, name):
             raise LimitExceeded("ending", topic=name)
-    _require_supported(operation.policy)
+    _require_supported(operation.policy, settings)
     if before is None:
         CREATED.require(block, organisation, block.genesis.limits.topics)
         CREATED.add(state, organisation)
@@ -249,10 +254,10 @@ def _begin_partitions(state: State, topic: str, partitions: range) -> None:
             HEADS.put(state, topic, partition, record=PartitionRecord(0, 0))
 
 
-def _require_supported(policy: Policy) -> None:
-    if policy.matching != "clear":
+def _require_supported(policy: Policy, settings: Settings) -> None:
+    if policy.matching not in settings["matching"]:
         raise Unsupported("matching", matching=policy.matching)
-    if policy.payload != "plain":
+    if policy.payload not in settings["payload"]:
         raise Unsupported("payload", payload=policy.payload)
 
 
@@ -283,31 +288,35 @@ def _settings(operation: CreateTopic | AlterTopic) -> dict[str, Any]:
     }
 
 
-MODULE = Module(
-    name="topics",
-    operations={CreateTopic: create, AlterTopic: alter, DeleteTopic: delete},
-    costs={
-        CreateTopic: lambda _reader, _by, operation: operation.partitions,
-        AlterTopic: _cost_of_topic,
-        DeleteTopic: _cost_of_topic,
-    },
-    jobs={ENDING: clear, GROWING: grow},
-    tables=(TOPICS, HEADS, ENDING, GROWING),
-    refusals=(UnknownTopic, TopicExists, TopicReplaced, UnknownPartition),
-    texts=TEXTS,
-    changes=(
-        ChangeTable(
-            "topics",
-            {
-                "topic": "text",
-                "partitions": "int",
-                "publish": "text",
-                "subscribe": "text",
-                "retention": "long",
-                "matching": "text",
-                "payload": "text",
-            },
-            _row,
+def module(*, matching: tuple[str, ...], payload: tuple[str, ...]) -> Module:
+    """Topics whose policies may have these settings."""
+    settings = {"matching": matching, "payload": payload}
+    return Module(
+        name="topics",
+        operations={CreateTopic: partial(create, settings), AlterTopic: alter, DeleteTopic: delete},
+        settings=settings,
+        costs={
+            CreateTopic: lambda _reader, _by, operation: operation.partitions,
+            AlterTopic: _cost_of_topic,
+            DeleteTopic: _cost_of_topic,
+        },
+        jobs={ENDING: clear, GROWING: grow},
+        tables=(TOPICS, HEADS, ENDING, GROWING),
+        refusals=(UnknownTopic, TopicExists, TopicReplaced, UnknownPartition),
+        texts=TEXTS,
+        changes=(
+            ChangeTable(
+                "topics",
+                {
+                    "topic": "text",
+                    "partitions": "int",
+                    "publish": "text",
+                    "subscribe": "text",
+                    "retention": "long",
+                    "matching": "text",
+                    "payload": "text",
+                },
+                _row,
+            ),
         ),
-    ),
-)
+    )

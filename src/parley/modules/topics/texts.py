@@ -27,6 +27,6 @@ TEXTS: Texts = {
     ),
     "UnknownPartition": "topic {topic} has partitions 0 to {last} only",
     "UnknownTopic": "there is no topic {topic}, or you may not know of it",
-    "Unsupported.matching": "brokers of this version match in the clear, not {matching}",
-    "Unsupported.payload": "brokers of this version carry plain payloads, not {payload}",
+    "Unsupported.matching": "brokers of this version do not have the matching setting {matching}",
+    "Unsupported.payload": "brokers of this version do not have the payload setting {payload}",
 }

@@ -1,0 +1,1 @@
+"""Settings of the matching dial: what brokers see of tags and constraints."""

@@ -1,0 +1,1 @@
+"""Settings of the payload dial: who can read what is published."""
