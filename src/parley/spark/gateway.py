@@ -30,6 +30,7 @@ from parley.spark.errors import (
     NotAllowed,
     ParleySparkError,
     TopicGone,
+    TopicReplaced,
     Unreachable,
 )
 from parley.spark.options import Network, T
@@ -214,6 +215,8 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
             return NotAllowed(f"The network refuses it: {text}.")
         case client_errors.Pruned():
             return DataLoss(text)
+        case client_errors.TopicReplaced():
+            return TopicReplaced(text)
         case client_errors.UnknownTopic() | client_errors.UnknownPartition():
             return TopicGone(
                 f"{text}. Check the name, whether the topic was deleted, and whether its rules admit this identity."
