@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -502,3 +503,135 @@ def test_compactions_are_small_also_in_a_store_that_exists(path: Path) -> None:
             assert said["max_bytes_for_level_base"] == str(LEVEL_BYTES)
             assert said["target_file_size_base"] == str(FILE_BYTES)
             assert float(said["blob_garbage_collection_age_cutoff"]) == MOVED_BLOBS
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def held(path: Path) -> dict[bytes, bytes]:
+    with opened(path, create=False) as store:
+        return dict(store.scan(b""))
+
+
+@contextmanager
+def place_on_another_file_system() -> Iterator[Path]:
+    """A folder in memory; skips the test where there is none."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        pytest.skip("this system has no file system in memory")
+    with TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_a_copy_has_all_that_was_handed_on_and_nothing_that_came_later(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with opened(path) as store:
+        store.write([(b"a", b"1"), (b"b", bytes(BLOB_BYTES * 2)), (b"c", b"1")], sync=True)
+        store.write([(b"a", b"2"), (b"c", None)], sync=False)
+        store.hand_on()
+        store.write([(b"d", b"1")], sync=False)  # waits for the next sync
+        store.copy_to(copy)
+        store.write([(b"a", b"3"), (b"e", b"1")], sync=True)
+        expected = {b"a": b"2", b"b": bytes(BLOB_BYTES * 2)}
+        assert held(copy) == expected
+        assert copy.stat().st_mode & 0o777 == 0o700
+        assert store.get(b"a") == b"3"
+    assert held(copy) == expected
+    assert held(path) == {**expected, b"a": b"3", b"d": b"1", b"e": b"1"}
+
+
+def test_a_copy_links_the_tables_of_the_store_and_leaves_nothing_beside_them(
+    path: Path, tmp_path: Path
+) -> None:
+    with opened(path) as store:
+        store.write([(b"%d" % i, bytes(BLOB_BYTES * (i % 2))) for i in range(100)], sync=True)
+        files = {file.name for file in path.iterdir()}
+        store.copy_to(tmp_path / "copy")
+        tables = [file for file in (tmp_path / "copy").iterdir() if file.suffix in {".sst", ".blob"}]
+        assert {file.suffix for file in tables} == {".sst", ".blob"}
+        assert all(file.stat().st_ino == (path / file.name).stat().st_ino for file in tables)
+        new = {file.name for file in path.iterdir()} - files
+        assert all(name.endswith((".sst", ".blob", ".log")) for name in new), new
+        assert {file.name for file in tmp_path.iterdir()} == {"store", "copy"}
+
+
+def test_a_copy_on_another_file_system_is_the_same_and_only_for_its_owner(path: Path) -> None:
+    with place_on_another_file_system() as folder, opened(path) as store:
+        if folder.stat().st_dev == path.stat().st_dev:
+            pytest.skip("the tests' own folder is in memory, too")
+        entries = [(b"%03d" % i, bytes([i]) * BLOB_BYTES) for i in range(100)]
+        store.write(entries, sync=True)
+        store.copy_to(folder / "copy")
+        assert [file.name for file in folder.iterdir()] == ["copy"]
+        assert (folder / "copy").stat().st_mode & 0o777 == 0o700
+        assert held(folder / "copy") == dict(entries)
+
+
+def test_a_copy_that_cannot_be_made_leaves_nothing_and_the_store_goes_on(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with opened(path) as store:
+        store.write([(b"a", b"1")], sync=True)
+        for place in ("there", "link", "missing/copy"):
+            with pytest.raises(StoreError, match="cop") as caught:
+                store.copy_to(tmp_path / place)
+            assert str(tmp_path / place) in str(caught.value)
+            assert not (path / "copying").exists()
+        store.write([(b"b", b"1")], sync=True)
+        store.copy_to(tmp_path / "copy")
+    assert {file.name for file in tmp_path.iterdir()} == {"store", "there", "link", "copy"}
+    assert held(tmp_path / "copy") == {b"a": b"1", b"b": b"1"}
+
+
+def test_a_copy_that_finds_no_room_on_another_file_system_leaves_nothing_there(path: Path) -> None:
+    with place_on_another_file_system() as folder, opened(path) as store:
+        if folder.stat().st_dev == path.stat().st_dev:
+            pytest.skip("the tests' own folder is in memory, too")
+        store.write([(b"a", bytes(300_000))], sync=True)
+        store._db.flush()
+        with largest_file(100_000), pytest.raises(StoreError, match="File too large"):
+            store.copy_to(folder / "copy")
+        assert list(folder.iterdir()) == []
+        store.write([(b"b", b"1")], sync=True)
+
+
+def test_one_copy_is_made_at_a_time_and_one_that_was_interrupted_is_cleared_away(
+    path: Path, tmp_path: Path
+) -> None:
+    with opened(path) as store:
+        (path / "copying").mkdir()
+        (path / "copying" / "part").write_bytes(b"of a copy")
+        with pytest.raises(StoreError, match="being copied already"):
+            store.copy_to(tmp_path / "copy")
+    with opened(path) as store:
+        store.copy_to(tmp_path / "copy")
+    assert held(tmp_path / "copy") == {}
+
+
+def test_a_store_that_is_only_read_or_closed_is_not_copied(path: Path, tmp_path: Path) -> None:
+    opened(path).close()
+    with (
+        Store.open(path, create=False, read_only=True) as store,
+        pytest.raises(StoreError, match="reading only"),
+    ):
+        store.copy_to(tmp_path / "copy")
+    with pytest.raises(StoreFailed, match="closed"):
+        store.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_is_whole_while_another_thread_writes(path: Path, tmp_path: Path) -> None:
+    """Each write is a row of equal values, so a copy that had a part of one would show it."""
+    copies = [tmp_path / f"copy {number}" for number in range(3)]
+    with opened(path) as store, ThreadPoolExecutor(1) as other:
+        copying = [other.submit(store.copy_to, copy) for copy in copies]
+        rounds = 0
+        while not all(one.done() for one in copying) or rounds < 3:
+            store.write([(b"%d" % key, b"%08d" % rounds * 500) for key in range(20)], sync=True)
+            rounds += 1
+        for one in copying:
+            one.result()
+    seen = [held(copy) for copy in copies]
+    assert all(len(set(found.values())) <= 1 and len(found) in {0, 20} for found in seen)
+    last = [max(found.values(), default=b"") for found in seen]
+    assert last == sorted(last)

@@ -6,8 +6,10 @@ each call of RocksDB costs as much as many entries.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBRecoveryMode,
     Options,
     Rdict,
@@ -48,12 +51,16 @@ BLOB_BYTES = (
 OPEN_FILES = 512
 # Of writes that wait for the next sync. Handing on a megabyte of small entries at once takes up to 70 ms.
 GATHERED_BYTES = 256 * 1024
+COPIED_BYTES = 1024 * 1024  # at a time, of a file that cannot be linked
 LOG_BYTES, LOG_FILES = 4 * 1024 * 1024, 4  # RocksDB's own diary
 
 FORMAT = b"parley store 5"
 _FORMAT_KEY = b"\0format"
 _FIRST_KEY = b"\1"  # keys that begin with a zero byte are the store's own
 _LOCK = "LOCK"  # in the directory of an open store as long as that is the one that was opened
+_COPYING = (
+    "copying"  # in the directory of a store: where a copy of it is made before it goes to its own place
+)
 _LOCKED = ("While lock file", "lock hold by current process")  # RocksDB's errors are texts
 
 
@@ -80,9 +87,10 @@ class StoreFailed(StoreError):  # noqa: N818 - what happened to the disk, not an
 class Store(AbstractContextManager["Store"]):
     """Made by `Store.open`. One process at a time has it open."""
 
-    def __init__(self, path: Path, db: Rdict) -> None:
+    def __init__(self, path: Path, db: Rdict, *, read_only: bool = False) -> None:
         self._path = path
         self._db = db
+        self._read_only = read_only
         self._open = True
         self._views: WeakSet[Frozen] = WeakSet()
         self._broken: Exception | None = None
@@ -105,8 +113,10 @@ class Store(AbstractContextManager["Store"]):
             db = Rdict(str(path), options, column_families={"default": options}, access_type=access)
         except Exception as error:
             raise _unopened(path, error) from error
-        store = cls(path, db)
+        store = cls(path, db, read_only=read_only)
         try:
+            if not read_only:
+                shutil.rmtree(path / _COPYING, ignore_errors=True)  # of a process that was killed meanwhile
             store._require_format(create=create)
         except StoreError:
             store.close()
@@ -192,6 +202,42 @@ class Store(AbstractContextManager["Store"]):
             self._db.flush_wal(sync=True)
         except Exception as error:
             raise self._break(error) from error
+
+    def copy_to(self, path: Path) -> None:
+        """Make `path`, which must not exist, a store with all that was handed on, while this one goes on. Raises `StoreError`.
+
+        It may run in a thread of its own and appears whole or not at all. On the same file system its tables are links.
+        """
+        self._require_able()
+        if self._read_only:  # a checkpoint of such a one lacks what only the log has
+            raise StoreError(
+                self._path, "is open for reading only and cannot be copied. Open it for writing."
+            )
+        if os.path.lexists(path):
+            raise StoreError(
+                self._path, f"is not copied to {path}: that is there already. Choose another name."
+            )
+        copying = self._path / _COPYING  # here links are possible, and only the store's owner looks
+        try:
+            copying.mkdir(mode=0o700)
+        except FileExistsError:
+            raise StoreError(self._path, "is being copied already. Let that end first.") from None
+        except OSError as error:
+            raise self._not_copied(path, error) from error
+        try:
+            self._db.flush()  # or the checkpoint does it, and lets no other thread run meanwhile
+            Checkpoint(self._db).create_checkpoint(str(copying / _COPYING))
+            _move(copying / _COPYING, path)
+        except Exception as error:  # those of RocksDB have no class of their own
+            raise self._not_copied(path, error) from error
+        finally:
+            shutil.rmtree(copying, ignore_errors=True)
+
+    def _not_copied(self, path: Path, error: Exception) -> StoreError:
+        return StoreError(
+            self._path,
+            f"cannot be copied to {path}: {error}. Check that place, its rights and its free space.",
+        )
 
     def measured(self, name: str) -> int | None:
         """One of RocksDB's own numbers, by the name that it has there; None if it does not tell."""
@@ -404,6 +450,35 @@ def _make(path: Path) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise StoreError(path, f"cannot be made: {error.strerror}.") from error
+
+
+def _move(copy: Path, path: Path) -> None:
+    """Bring a folder of files to its place, perhaps on another file system; it is on disk on return."""
+    copy.chmod(0o700)
+    try:
+        copy.rename(path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _move_across(copy, path)
+    sync_directory(path.parent)
+
+
+def _move_across(copy: Path, path: Path) -> None:
+    partial = path.with_name(f".{path.name}.{_COPYING}")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed meanwhile
+    try:
+        partial.mkdir(mode=0o700)
+        for file in copy.iterdir():
+            with file.open("rb") as source, (partial / file.name).open("xb") as target:
+                shutil.copyfileobj(source, target, COPIED_BYTES)
+                target.flush()
+                os.fsync(target.fileno())
+        sync_directory(partial)
+        partial.rename(path)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _unopened(path: Path, error: Exception) -> StoreError:
