@@ -22,6 +22,9 @@ from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, Visit, listen
 from parley.node import rights
+from parley.node.admin.actions import Actions, Served
+from parley.node.admin.place import bound
+from parley.node.admin.server import AdminSocket
 from parley.node.advisories import Advisories
 from parley.node.allowances import Unsent
 from parley.node.archive import Archive
@@ -77,15 +80,26 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
             closing.callback(log_file.close)
         now = WallClock()
         require_descriptors(config)
-        switches, showing = _told_by_signal(config, log, now, closing)
+        # First the socket, then the files: a change of them is either read now or told there.
+        admin_socket = closing.enter_context(bound(config.directory))
+        switches, showing = _as_the_files_say(config, log), Showing(config, log, now)
+        admin = Actions(config, switches, showing, log)
         stop = stop or _stopped_by_signal(closing)
         found: deque[Found] = deque(maxlen=MAX_FOUND)  # also what one life found and another has mended
         telemetry = Telemetry(config, log)
         closing.enter_context(telemetry.holding.watched())
-        async with telemetry.served(config.metrics_listen, log):
+        async with telemetry.served(config.metrics_listen, log), AdminSocket(admin_socket, admin.table, log):
             while (
                 code := await _live(
-                    config, switches, log, now, stop, showing=showing, telemetry=telemetry, found=found
+                    config,
+                    switches,
+                    log,
+                    now,
+                    stop,
+                    showing=showing,
+                    telemetry=telemetry,
+                    found=found,
+                    admin=admin,
                 )
             ) is None:
                 gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
@@ -102,6 +116,7 @@ async def _live(
     showing: Showing,
     telemetry: Telemetry,
     found: deque[Found],
+    admin: Actions,
 ) -> int | None:
     """Run one replica until it ends; None: another one is to follow, on what this one has left on disk."""
     with ExitStack() as closing:
@@ -118,7 +133,8 @@ async def _live(
         telemetry.holding.run(START, "garbage collection", _set_apart)
         closing.callback(gc.unfreeze)  # or what this life leaves behind would never be freed
         with telemetry.showing(node.life):
-            return await node.run(stop)
+            async with admin.serving(0, Served(node.life.status, storage.store)):
+                return await node.run(stop)
 
 
 def _set_apart() -> None:
@@ -361,34 +377,12 @@ def _remove_own(path: Path, content: str) -> None:
             path.unlink()
 
 
-def _told_by_signal(config: Config, log: Log, now: WallClock, closing: ExitStack) -> tuple[Switches, Showing]:
-    """The faults and the certificate that the files ask for, and again whenever SIGHUP says that these have changed."""
-    switches = Switches(config.faults)
-    if config.faults:
-        log.warning("faults", faults=", ".join(config.faults))
-    loop = asyncio.get_running_loop()
-
-    def change() -> None:
-        _read_faults(config, switches, log)
-        showing.reload()
-
-    with suppress(ValueError, RuntimeError):  # signals are for the main thread
-        loop.add_signal_handler(signal.SIGHUP, change)
-        closing.callback(loop.remove_signal_handler, signal.SIGHUP)
-    # Read only now: whoever replaces the files and then tells us is either early enough or heard.
-    showing = Showing(config, log, now)
-    return switches, showing
-
-
-def _read_faults(config: Config, switches: Switches, log: Log) -> None:
-    try:
-        wanted = reload_faults(config)
-    except ConfigError as error:
-        log.warning("faults_refused", why=str(error))
-        return
-    if config.genesis.allow_faults:
-        switches.set(wanted)
-        log.warning("faults", faults=", ".join(wanted) or "none")
+def _as_the_files_say(config: Config, log: Log) -> Switches:
+    """The faults, read again: since the configuration was read they may have changed."""
+    switches = Switches(reload_faults(config))
+    if switches.faults:
+        log.warning("faults", faults=", ".join(switches.faults))
+    return switches
 
 
 def _stopped_by_signal(closing: ExitStack) -> asyncio.Event:

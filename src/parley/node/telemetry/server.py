@@ -22,8 +22,6 @@ from parley.node.logs import Log
 if TYPE_CHECKING:  # a broker whose pages nobody asks for does without it
     from aiohttp import web
 
-    from parley.node.http_server import HttpServer
-
 MAX_CONNECTIONS = 32
 BACKLOG = 64
 SECONDS = 10.0  # for one connection, from its first byte to its last
@@ -41,15 +39,41 @@ Site = Callable[[str], Awaitable[Answer | None]]  # the answer at a path; None: 
 
 
 class PageServer:
-    """Made by `listen_http`."""
+    """Made by `listen_http`. A connection is closed after its answer."""
 
-    def __init__(self, address: Address, http: HttpServer) -> None:
+    def __init__(
+        self, address: Address, site: Site, log: Log, *, seconds: float, max_connections: int
+    ) -> None:
+        from parley.node.http_server import HttpServer  # noqa: PLC0415 - it takes its time and memory
+
         self.address = address
-        self._http = http
+        self._site = site
+        self._log = log
+        self._http = HttpServer(self._answer, log, seconds=seconds, max_connections=max_connections)
+
+    async def start(self, listening: socket.socket) -> None:
+        await self._http.start(listening)
 
     async def close(self) -> None:
         """Accept no more, and end what is going on."""
         await self._http.close()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        from parley.node.http_server import Refusal, response  # noqa: PLC0415
+
+        if is_loopback(self.address) and not all(map(_is_own, request.headers.getall("Host", []))):
+            return Refusal(HTTPStatus.MISDIRECTED_REQUEST)
+        if request.method not in {"GET", "HEAD"}:
+            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+        path = request.raw_path.partition("?")[0]
+        try:
+            answer = await self._site(path)
+        except Exception as error:  # noqa: BLE001 - a page that fails must not break what is watched
+            self._log.error("metrics_failed", path=path, why=str(error), exc_info=error)
+            return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+        if answer is None:
+            return Refusal(HTTPStatus.NOT_FOUND)
+        return response(answer.status, answer.body, answer.content_type)
 
 
 async def listen_http(
@@ -61,29 +85,11 @@ async def listen_http(
     max_connections: int = MAX_CONNECTIONS,
 ) -> PageServer:
     """Raises `ListenError` if the port cannot be had."""
-    from parley.node.http_server import HttpServer, Refusal, response  # noqa: PLC0415 - it takes its time and memory
-
     listening = _listening(address)
     bound = Address(*listening.getsockname()[:2])
-
-    async def page(request: web.BaseRequest) -> web.StreamResponse:
-        if is_loopback(bound) and not all(map(_is_own, request.headers.getall("Host", []))):
-            return Refusal(HTTPStatus.MISDIRECTED_REQUEST)
-        if request.method not in {"GET", "HEAD"}:
-            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED)
-        path = request.raw_path.partition("?")[0]
-        try:
-            answer = await site(path)
-        except Exception as error:  # noqa: BLE001 - a page that fails must not break what is watched
-            log.error("metrics_failed", path=path, why=str(error), exc_info=error)
-            return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
-        if answer is None:
-            return Refusal(HTTPStatus.NOT_FOUND)
-        return response(answer.status, answer.body, answer.content_type)
-
-    http = HttpServer(page, log, seconds=seconds, max_connections=max_connections)
-    await http.start(listening)
-    return PageServer(bound, http)
+    server = PageServer(bound, site, log, seconds=seconds, max_connections=max_connections)
+    await server.start(listening)
+    return server
 
 
 def _listening(address: Address) -> socket.socket:
