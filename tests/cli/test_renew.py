@@ -257,7 +257,6 @@ def test_a_broker_that_does_not_take_the_certificate_is_no_success(
     assert asyncio.run(confirm(config, load_shown(config, now()), 0)) == "it does not listen yet"
     (folder / "address").write_text("127.0.0.1:1\n")
     assert "cannot be reached" in asyncio.run(confirm(config, load_shown(config, now()), 0))
-    monkeypatch.setattr("parley.node.renewal.tell", lambda _: 1)
     monkeypatch.setattr("parley.node.renewal.confirm.__defaults__", (0.0,))
     ended = parley("node", "renew", BROKER, "--new-key", home=home, code=ExitCode.DOES_NOT_HOLD)
     assert "has its new certificate on disk, but does not show it" in ended.err
