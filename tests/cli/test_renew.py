@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+import socket
 import ssl
 import sys
 import time
@@ -23,6 +24,7 @@ from parley.cli.output import ExitCode
 from parley.client.contexts import read_identity, renewed
 from parley.crypto.ed25519 import SecretKey
 from parley.model.credentials import Identity, issue_credential
+from parley.node.admin.place import SOCKET
 from parley.node.certificates import create_authority, issue
 from parley.node.config import load
 from parley.node.keys import read_key
@@ -271,10 +273,12 @@ def test_it_needs_what_a_broker_needs(home: Path, monkeypatch: pytest.MonkeyPatc
     assert 'pip install "parley[node]"' in ended.err
 
 
-def test_a_broker_that_has_just_ended_need_not_be_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_was_killed_need_not_be_told(home: Path) -> None:
     folder = broker_directory(home / ".parley", BROKER)
     (folder / "address").write_text("127.0.0.1:1\n")
-    monkeypatch.setattr(LocalBroker, "pid", lambda _: 2**22 + 1)  # more than the system gives
+    (folder / "pid").write_text(f"{2**22 + 1}\n")  # more than the system gives
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(folder / SOCKET))
     assert tell(load(folder / "broker.toml")) is None
 
 

@@ -35,15 +35,22 @@ _NO_REQUEST = b"\0"  # aiohttp refuses it
 _HEAD_END = b"\r\n\r\n"
 
 
-def response(status: HTTPStatus, body: bytes, content_type: str) -> web.Response:
+def response(status: HTTPStatus, body: bytes, content_type: str, **headers: str) -> web.Response:
     """An answer after which the connection is closed."""
-    found = web.Response(status=status, body=body, headers={"Content-Type": content_type, **_HEADERS})
+    kind = web.Response if status < HTTPStatus.BAD_REQUEST else _Refusal
+    found = kind(status=status, body=body, headers={"Content-Type": content_type, **_HEADERS, **headers})
     found.force_close()
     return found
 
 
+def refusal(status: HTTPStatus) -> web.Response:
+    """The bare status as a text."""
+    allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
+    return response(status, f"{status.phrase}\n".encode(), TEXT, **allow)
+
+
 def stream(content_type: str) -> web.StreamResponse:
-    """The same in parts that are not known yet."""
+    """An answer in parts that are not known yet."""
     found = web.StreamResponse(headers={"Content-Type": content_type, **_HEADERS})
     found.force_close()
     return found
@@ -54,16 +61,8 @@ def take_time(request: web.BaseRequest) -> None:
     _connection(request).take_time()
 
 
-class Refusal(web.Response):
-    """The bare status as a text; what the client still sends is read for a moment, or it would miss this."""
-
-    def __init__(self, status: HTTPStatus) -> None:
-        headers = dict(_HEADERS)
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = "GET, HEAD"
-        body = f"{status.phrase}\n".encode()
-        super().__init__(status=status, body=body, headers={"Content-Type": TEXT, **headers})
-        self.force_close()
+class _Refusal(web.Response):
+    """What the client still sends is read for a moment, or it would miss this."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         self._connection = _connection(request)
@@ -136,7 +135,7 @@ class HttpServer:
         self._handlers.add(task)
         task.add_done_callback(self._handlers.discard)
         if not _is_plain(request):
-            return Refusal(HTTPStatus.BAD_REQUEST)
+            return refusal(HTTPStatus.BAD_REQUEST)
         return await self._handle(request)
 
 
@@ -205,9 +204,9 @@ class _Connection(web.RequestHandler):
             self._left -= len(data)
             if self._left < 0:
                 self.abort()
-        elif data and self._left >= len(data):
-            self._left -= len(data)
-            super().data_received(data)
+        elif wanted := data[: self._left]:
+            self._left -= len(wanted)
+            super().data_received(wanted)
 
     def _refuse(self, status: HTTPStatus) -> None:
         self._head, self._refused = _HEAD_END, status
@@ -221,9 +220,9 @@ class _Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's words, for its own page
     ) -> web.StreamResponse:
         if status != HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Refusal(self._refused)
+            return refusal(self._refused)
         self._server.log.error("http_failed", path=request.path, why=str(exc), exc_info=exc)
-        return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _connection(request: web.BaseRequest) -> _Connection:
