@@ -8,8 +8,10 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Coroutine
-from contextlib import ExitStack, asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -206,10 +208,11 @@ async def opened(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 async def ask(folder: Path, line: str, body: bytes = b"", headers: str = "") -> Page:
     reader, writer = await opened(folder)
     head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-    writer.write(head.encode() + body)
-    data = await rest(reader)
-    writer.close()
-    return parse(data)
+    try:
+        writer.write(head.encode() + body)
+        return parse(await rest(reader))
+    finally:
+        writer.close()
 
 
 async def rest(reader: asyncio.StreamReader) -> bytes:
@@ -386,29 +389,32 @@ def test_a_broker_without_questions_does_without_aiohttp() -> None:
     assert subprocess.run([sys.executable, "-c", looks], check=False).returncode == 0
 
 
-def test_another_user_is_refused_even_if_the_rights_were_changed(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or not hasattr(socket, "SO_PEERCRED"):
-        pytest.skip("only root can become another user")
+STRANGER = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+os.setuid(65_534)
+stranger = socket.socket(socket.AF_UNIX)
+stranger.connect("admin.sock")
+stranger.sendall(b"POST /echo HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+print(stranger.makefile().read())
+"""
 
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not hasattr(socket, "SO_PEERCRED"), reason="only root becomes another user"
+)
+def test_another_user_is_refused_by_the_rights_and_even_if_these_were_changed(tmp_path: Path) -> None:
     async def story() -> None:
         async with served(tmp_path):
-            with ExitStack() as closing:
-                for path in (tmp_path / SOCKET, tmp_path, *tmp_path.parents):
-                    mode = stat.S_IMODE(path.stat().st_mode)
-                    path.chmod(mode | 0o777 if path.name == SOCKET else mode | 0o111)
-                    closing.callback(path.chmod, mode)
-                asks = (
-                    "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
-                    "s.sendall(b'POST /echo HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); print(s.makefile().read())"
-                )
-                command = [sys.executable, "-S", "-c", asks, str(tmp_path / SOCKET)]
-                found = await asyncio.to_thread(
-                    subprocess.run, command, user=65_534, capture_output=True, text=True, check=False
-                )
-            if "Permission denied" in found.stderr:
-                pytest.skip("another user cannot run this Python")
-            assert "403 Forbidden" in found.stdout
-            assert "User 65534 may not administer this broker" in found.stdout
+            asks = partial(
+                subprocess.run, [sys.executable, "-c", STRANGER, str(tmp_path)], capture_output=True
+            )
+            await asyncio.to_thread(tmp_path.chmod, 0o711)
+            assert b"Permission denied" in (await asyncio.to_thread(asks)).stderr
+            await asyncio.to_thread((tmp_path / SOCKET).chmod, 0o666)
+            found = (await asyncio.to_thread(asks)).stdout
+            assert b"403 Forbidden" in found
+            assert b"User 65534 may not administer this broker" in found
 
     run(story())
 
@@ -425,22 +431,18 @@ def test_another_user_is_refused_even_if_the_rights_were_changed(tmp_path: Path)
     ],
 )
 def test_an_answer_that_is_none_is_an_error_that_says_what_to_do(tmp_path: Path, answer: bytes) -> None:
-    async def story() -> None:
-        def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
-            async def once() -> None:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(answer)
-                writer.close()
+    def answered(listening: socket.socket) -> None:
+        with listening.accept()[0] as connection:
+            assert connection.recv(2**16).endswith(b"\r\n\r\n")
+            connection.sendall(answer)
 
-            return once()
-
-        with bound(tmp_path) as listening:
-            server = await asyncio.start_unix_server(answered, sock=listening)
-            with pytest.raises(AdminError, match=r"has not answered as expected.*Look at its log"):
-                await asyncio.to_thread(reload, tmp_path)
-            server.close()
-
-    run(story())
+    with bound(tmp_path) as listening:
+        listening.setblocking(True)
+        server = threading.Thread(target=answered, args=(listening,))
+        server.start()
+        with pytest.raises(AdminError, match=r"has not answered as expected.*Look at its log"):
+            reload(tmp_path)
+        server.join()
 
 
 def test_the_client_reads_what_the_broker_says(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from parley.ledger.safety_file import SafetyFile, SafetyFileError
 from parley.ledger.store import Store
 from parley.node import backup as backups
 from parley.node.backup import check_restorable, make_backup, restore_backup
-from parley.node.backup_file import BackupError, Manifest, StoredFile, read_manifest, verify_backup
+from parley.node.backup_file import Manifest, StoredFile, read_manifest, verify_backup
 from parley.node.config import Config, load
+from parley.node.copies import BackupError
 from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import examine
 from parley.node.storage import StorageError, open_storage

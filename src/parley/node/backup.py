@@ -24,7 +24,6 @@ from parley.node.admin.client import AdminError, NotListening, copied_store
 from parley.node.backup_file import (
     CHUNK,
     FORMAT,
-    BackupError,
     Manifest,
     Progress,
     StoredFile,
@@ -35,7 +34,7 @@ from parley.node.backup_file import (
     unpack,
 )
 from parley.node.config import Config
-from parley.node.copies import opened, reading
+from parley.node.copies import BackupError, opened, reading
 from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain

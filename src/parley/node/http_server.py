@@ -126,8 +126,11 @@ class HttpServer:
         self._connections.pop(end, None)
         self._lasting.pop(end, None)
 
-    def _request(self, *arguments: Any) -> web.BaseRequest:  # noqa: ANN401 - aiohttp's own
-        return web.BaseRequest(*arguments, self._loop, client_max_size=self.max_body)
+    def _request(self, *parts: Any) -> web.BaseRequest:  # noqa: ANN401 - aiohttp's own
+        message, payload, protocol, writer, task = parts
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, self._loop, client_max_size=self.max_body
+        )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -143,9 +146,7 @@ class _Connection(web.RequestHandler):
     """One connection. Aiohttp sees the head of a request when it has come whole and is not too long."""
 
     def __init__(self, server: HttpServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(
-            manager, loop=loop, access_log=None, lingering_time=0, tcp_keepalive=False, auto_decompress=False
-        )
+        super().__init__(manager, loop=loop, lingering_time=0, tcp_keepalive=False, auto_decompress=False)
         self.end: asyncio.Future[None] = loop.create_future()
         self._server = server
         self._deadline = loop.call_later(server.seconds, self.abort)

@@ -122,6 +122,6 @@ def _line(folder: Path, answer: http.client.HTTPResponse, type_: type[S]) -> S:
 
 def _broken(folder: Path, error: Exception) -> AdminError:
     return AdminError(
-        f"the broker of {folder} has not answered as expected ({str(error) or type(error).__name__}): it has ended meanwhile, is "
+        f"the broker of {folder} has not answered as expected ({str(error).strip() or type(error).__name__}): it has ended meanwhile, is "
         f"of another version, or stands still. Look at its log, and try again."
     )
