@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from string import Formatter
 from textwrap import fill
-from typing import get_args
 
 from msgspec import Struct, inspect
 
@@ -22,7 +21,8 @@ from parley.model.names import Pairs, Position
 from parley.model.receipts import HOST_OUTCOMES, BatchReceipt, Outcome
 from parley.model.refusals import Refused
 from parley.net import texts as broker_texts
-from parley.net.messages import Question
+from parley.net.messages import EXCHANGES
+from parley.node.services.table import TABLE
 from parley.node.telemetry.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,9 +71,9 @@ _REFUSALS = """A code is stable, and the same in receipts, in answers of brokers
 _REASONS = """Within a code, the reason says which rule refused. Texts are for people and may be reworded at any time;
 programs look at code, reason and fields. Names in braces are those of fields."""
 
-_QUESTIONS = (
-    """What a client may ask a broker over its connection. Answers repeat the `id` of their question."""
-)
+_QUESTIONS = """What a client may ask a broker over its connection. Answers repeat the `id` of their question; `Failure`
+may answer any. "Cost": what counts against the limit of the client's bytes besides the bytes of question and answers.
+[Services](services.md) says how to add a question."""
 
 _METRICS = (
     """What a broker tells Prometheus. [Metrics and health](metrics.md) says how to read the numbers."""
@@ -149,7 +149,12 @@ def page(application: Application) -> str:
             _codes(application),
         ),
         _section("Reasons", _REASONS, ("code", "reason", "said by", "text"), _reasons(application), level=3),
-        _section("Questions of clients", _QUESTIONS, ("question", "fields", "meaning"), _questions()),
+        _section(
+            "Questions of clients",
+            _QUESTIONS,
+            ("question", "answers", "who may ask", "cost", "fields", "meaning"),
+            _questions(),
+        ),
         _section("Metrics", _METRICS, ("metric", "kind", "labels", "public", "meaning"), _metrics()),
         _section("Ledger tables", _LEDGER, ("table", "module", "columns"), _ledger_tables(application)),
     ]
@@ -300,8 +305,16 @@ def _reasons(application: Application) -> Iterator[Row]:
 
 
 def _questions() -> Iterator[Row]:
-    for kind in get_args(Question):
-        yield _code(kind.__name__), _fields(kind), _sentence(kind)
+    for service in TABLE:
+        kind = service.question
+        yield (
+            _code(kind.__name__),
+            ", ".join(_code(answer.__name__) for answer in EXCHANGES[kind]) or "none",
+            service.right.about,
+            service.cost.about,
+            _fields(kind),
+            _sentence(kind),
+        )
 
 
 def _metrics() -> Iterator[Row]:

@@ -22,7 +22,7 @@ from parley.modules.topics import rules as topics
 
 # Names another application as module:name, for networks whose genesis file allows faults.
 VARIABLE = "PARLEY_APPLICATION"
-VERSION = 5
+VERSION = 6
 
 MODULES: tuple[Module, ...] = (
     registry.MODULE,

@@ -47,6 +47,7 @@ from tests.application.world import ADMIN, ADMINS, WRITER, Actor, World, pairs, 
 from parley.model.batches import (
     CONTROL,
     MAX_BATCH_BYTES,
+    NO_TOPIC,
     PUBLISH,
     STAGED,
     Batch,
@@ -68,7 +69,9 @@ def admission(world: World, body: bytes) -> str:
 
 def _header(world: World, kind: int) -> BatchHeader:
     topic = "" if kind == CONTROL else "open"
-    return BatchHeader(1, world.chain, kind, topic, 0, ADMIN.key, bytes(16), 7, 1, 1_000)
+    return BatchHeader(
+        2, world.chain, 0, kind, topic, world.topic_id(topic), 0, ADMIN.key, bytes(16), 7, 1, 1_000
+    )
 
 
 def _payload(operation: Operation) -> bytes:
@@ -88,6 +91,8 @@ def signed(header: BatchHeader, messages: Sequence[Message], by: Actor = ADMIN) 
 Parts = tuple[BatchHeader, list[Message]]
 FAULTS: dict[str, Callable[[Parts], Parts]] = {
     "other chain": lambda it: (replace(it[0], chain=b"c" * 32), it[1]),
+    "other shard": lambda it: (replace(it[0], shard=1), it[1]),
+    "a topic id": lambda it: (replace(it[0], topic_id=(1, 0)), it[1]),
     "counts one more": lambda it: (replace(it[0], count=it[0].count + 1), it[1]),
     "counts one less": lambda it: (replace(it[0], count=it[0].count - 1), it[1]),
     "two messages": lambda it: (replace(it[0], count=2 * it[0].count), it[1] * 2),
@@ -98,7 +103,8 @@ FAULTS: dict[str, Callable[[Parts], Parts]] = {
     "long topic": lambda it: (replace(it[0], topic="x" * 129), it[1]),
     "a partition": lambda it: (replace(it[0], partition=1), it[1]),
     "format 0": lambda it: (replace(it[0], format=0), it[1]),
-    "format 2": lambda it: (replace(it[0], format=2), it[1]),
+    "format 1": lambda it: (replace(it[0], format=1), it[1]),
+    "format 3": lambda it: (replace(it[0], format=3), it[1]),
     "kind 3": lambda it: (replace(it[0], kind=3), it[1]),
     "sequence": lambda it: (replace(it[0], sequence=2**62), it[1]),
     "not after": lambda it: (replace(it[0], not_after=2**64 - 1), it[1]),
@@ -422,9 +428,9 @@ ODD_TAGS: tuple[object, ...] = (0, 99, -1, 2**63, None, True, 1.5, "no-such-oper
 ODD_FIELDS: tuple[object, ...] = (None, True, 0, -1, 1.5, "", "x", b"", bytes(32), [], [[]], {})
 
 
-def _mutations(operation: str, made: bytes, random: Random, count: int) -> Iterator[tuple[str, bytes]]:
+def _mutations(operation: str, world: World, random: Random, count: int) -> Iterator[tuple[str, bytes]]:
     """Payloads of control batches."""
-    valid = [one for one in examples(made) if type(one).__name__ == operation]
+    valid = [world.named(one) for one in examples(world.chain) if type(one).__name__ == operation]
     for one in valid:
         tag, fields, whole = tag_of(one), fields_of(one), _payload(one)
         yield "as it is", whole
@@ -459,7 +465,7 @@ def _mutations(operation: str, made: bytes, random: Random, count: int) -> Itera
 
 def operations(operation: str) -> list[Said]:
     world, said = with_rights(World()), list[Said]()
-    for what, payload in _mutations(operation, world.chain, Random(f"operations {operation}"), 120):
+    for what, payload in _mutations(operation, world, Random(f"operations {operation}"), 120):
         body = signed(_header(world, CONTROL), [replace(_message(CONTROL), payload=payload)])
         said.append((what, admission(world, body)))
     return said
@@ -511,7 +517,7 @@ def applied(operation: str) -> list[Said]:
         story.topic(name, organisation, partitions=2)
     for who in (ALICE, ANNA, BOB, CAROL):
         story.register(who, level=random.randrange(4))
-    for what, payload in _mutations(operation, world.chain, random, 150):
+    for what, payload in _mutations(operation, world, random, 150):
         who = random.choice((*ADMINS.values(), ADMIN, ALICE, ANNA, BOB, CAROL, MALLORY))
         message = replace(_message(CONTROL), payload=payload)
         batch = world.batch(who, [message], kind=CONTROL)
@@ -520,6 +526,6 @@ def applied(operation: str) -> list[Said]:
             story.order(batch, what=f"{who.organisation}/{who.name} {what}")
         else:
             # It was never ordered, so the sequence is free.
-            world._sequences[who.key, bytes(16), CONTROL, "", 0] -= 1
+            world._sequences[world.shard, who.key, bytes(16), CONTROL, "", NO_TOPIC, 0] -= 1
             story.said.append((what, code))
     return story.said

@@ -57,9 +57,9 @@ from tests.application.codes import (
     proven,
     with_rights,
 )
-from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Memory, Signed, actor, registration, tagged
+from tests.application.world import ADMIN, ADMINS, WRITER, Actor, Signed, actor, registration, tagged
 from tests.client.ledger import Ledger, note
-from tests.node.ledger_broker import listed
+from tests.node.answering import listed
 
 from parley.applications import DATA_SHARD
 from parley.crypto.merkle import MountainRange
@@ -82,15 +82,7 @@ from parley.net.messages import (
 from parley.node.archive import Archive
 from parley.node.pieces import Shelf
 from parley.node.view import View
-
-
-class _Store(Memory):
-    """What a broker reads of its store."""
-
-    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        found = [one for one in self.scan(prefix) if one[0] <= key]
-        return found[-1] if found else None
-
+from parley.store.memory import MemoryStore
 
 GONE, SILENT = actor("gone"), actor("silent")
 PATIENT = "a = 1"
@@ -140,7 +132,7 @@ def _ledger() -> tuple[Ledger, list[Signed], list[list[StreamPosition]]]:
 
 
 def _view(ledger: Ledger) -> View:
-    store, history = _Store(), MountainRange()
+    store, history = MemoryStore(), MountainRange()
     for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
         nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))
         store.write(
@@ -234,13 +226,15 @@ def _keys(ledger: Ledger, kept: list[Signed]) -> Iterator[tuple[str, bytes]]:
             yield f"subscription {topic} {who}", key_of_subscription(topic, constraint, who.key)
             yield f"advertisement {topic} {who}", key_of_advertisement(topic, who.key)
             for writer in (WRITER, OTHER):
-                yield f"stage {topic} {who}", key_of_stage(who.key, topic, writer)
+                yield f"stage {topic} {who}", key_of_stage(ledger, who.key, topic, writer)
     for who, under in ASKERS.values():
         yield f"client {who}", key_of_client(who.key)
         yield f"name {who} {under}", key_of_name(who.organisation, under or who.name)
     for organisation in (*ADMINS, "nobody"):
         yield f"name {organisation}/none", key_of_name(organisation, "none")
-    header = BatchHeader(1, ledger.chain, PUBLISH, "open", 0, ALICE.key, bytes(16), 0, 1, 1)
+    header = BatchHeader(
+        2, ledger.chain, 0, PUBLISH, "open", ledger.topic_id("open"), 0, ALICE.key, bytes(16), 0, 1, 1
+    )
     for who, batch in zip((ALICE, BOB), kept, strict=True):
         for kind, key in keys_of_internals(who.key, batch.digest, replace(header, publisher=who.key)).items():
             yield f"{kind} {who}", key

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, START, WRITER, Actor, Signed, World, actor, mount, registration
+from tests.node.answering import audited, block_name, fetched, proven
 
 from parley.application import machine, sequences, strangers
 from parley.application.block import BlockContext
@@ -57,10 +58,8 @@ from parley.modules.subscriptions.receipts import Subscribed
 from parley.modules.subscriptions.tables import CONSTRAINTS, ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import ENDING, HEADS, TOPICS
-from parley.node import answers as answering
 from parley.node.access import Caller as Asker
-from parley.node.answers import block_name, fetched, proven
-from parley.node.blocks import audited
+from parley.node.services import proving
 from parley.node.streams import Stream
 
 __all__ = [
@@ -150,7 +149,7 @@ _LIMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "writer kept": ((staging, "WRITER_KEPT"),),
     "compared of batch": ((budget, "MAX_COMPARED"),),
     "numbered": ((numbering, "MAX_NUMBERED"),),
-    "examined": ((answering, "MAX_EXAMINED"),),
+    "examined": ((proving, "MAX_EXAMINED"),),
 }
 
 
@@ -213,8 +212,8 @@ def key_of_name(organisation: str, name: str) -> bytes:
     return NAMES.key(organisation, name)
 
 
-def key_of_stage(publisher: bytes, topic: str, writer: bytes) -> bytes:
-    return stages.STAGES.key(topic, publisher, writer)
+def key_of_stage(world: World, publisher: bytes, topic: str, writer: bytes) -> bytes:
+    return stages.STAGES.key(topic, world.topic_id(topic), publisher, writer)
 
 
 def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[str, bytes]:
@@ -233,13 +232,13 @@ def keys_of_internals(client: bytes, batch: bytes, line: BatchHeader) -> dict[st
         "use": HELD.key("subscriptions", client),
         "staged": stages.STAGED.key(batch),
         "content": stages.CONTENTS.key(batch, 0),
-        "staging": stages.STAGING.key("open", client, WRITER, 0, batch),
+        "staging": stages.STAGING.key("open", line.topic_id, client, WRITER, 0, batch),
         "committing": stages.COMMITTING.key(client),
         "committed": stages.COMMITTED.key(client, 0),
         "queue": stages.QUEUES.key(client),
         "turn": stages.TURNS.key(A, 1, client),
         "waiting": stages.WAITING.key(A),
-        "over": stages.OVER.key(A, "open", client, WRITER),
+        "over": stages.OVER.key(A, "open", line.topic_id, client, WRITER),
         "pending": stages.PENDING.key("open"),
         "expiry": EXPIRY.key(9, sequences.SEQUENCES.key(name)),
     }

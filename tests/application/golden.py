@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tests.application.histories import History
-from tests.application.world import ADMINS, ORGANISATIONS, START, Memory, actor
+from tests.application.world import ADMINS, ORGANISATIONS, START, actor
 
 from parley.application.admission import OpenedBatch
 from parley.application.application import Application
@@ -21,6 +21,7 @@ from parley.consensus.types import Block, Instance, genesis_block
 from parley.crypto import merkle
 from parley.model.genesis import Genesis
 from parley.modules.registry.operations import GrantRight, RevokeRight
+from parley.store.memory import MemoryStore
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "golden"
 SEEDS = (2, 21)
@@ -66,7 +67,7 @@ def replayed(chain: GoldenChain, application: Application = DATA_SHARD) -> Repla
     """What applying the recorded bodies gives now."""
     genesis = msgspec.convert(chain.genesis, Genesis)
     machine, _ = application.mount(genesis)
-    store, found = Memory(), Replay([], [], [])
+    store, found = MemoryStore(), Replay([], [], [])
     instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
     header = genesis_block(instance, machine.genesis().state_root, START).header
     for height, block in enumerate(chain.blocks, start=1):

@@ -35,7 +35,7 @@ from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.refusals import NotSubscribed
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic
-from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicExists, TopicReplaced, UnknownPartition, UnknownTopic
 
 
 class No(Exception):  # noqa: N818
@@ -94,6 +94,7 @@ class Commit:
         return (by.source, by.digests) == (self.source, self.digests)
 
 
+Writer = tuple[bytes, str, Position, bytes]  # publisher, topic and its id, writer
 OrderName = tuple[str, int, bytes, Position]
 
 
@@ -118,7 +119,7 @@ class Reference:
         self.known: dict[bytes, Position] = {}
         self.original: dict[bytes, Position] = {}  # what the last duplicate of a batch was told
         self.staged: dict[bytes, Batch] = {}  # and not committed
-        self.stages: dict[tuple[bytes, str, bytes], Commit] = {}  # of publisher, topic and writer
+        self.stages: dict[Writer, Commit] = {}
         self.queue: list[tuple[bytes, Batch, Position]] = []  # committed and not numbered
         self.turns: dict[str, int] = {}  # of organisations that wait: the lowest is next
         self.turns_of: dict[bytes, int] = {}  # of clients that wait
@@ -158,7 +159,8 @@ class Reference:
         codes: list[tuple[bytes, str]] = []
         for digest, batch, committed in [self.take() for _ in self.queue[: self.most]]:
             topic = self.topics[batch.header.topic]
-            if not topic.deleted and topic.created < committed:
+            assert batch.header.topic_id < committed
+            if not topic.deleted and topic.created == batch.header.topic_id:
                 self.append(batch)
                 codes.append((digest, OK))
         return codes
@@ -209,6 +211,8 @@ class Reference:
         revoked = header.publisher not in self.admins and self.clients[header.publisher].revoked
         if revoked and sequence_of(batch) not in self.next:
             return Revoked.code
+        if header.kind == PUBLISH and self.is_replaced(header.publisher, header.topic, header.topic_id):
+            return TopicReplaced.code
         if header.sequence < expected:
             return SequenceReused.code
         if header.sequence > expected:
@@ -231,7 +235,7 @@ class Reference:
 
     def stage(self, digest: bytes, batch: Batch, at: Position) -> str:
         header = batch.header
-        last = self.stages.get((header.publisher, header.topic, header.session))
+        last = self.stages.get((header.publisher, header.topic, header.topic_id, header.session))
         if not self.height <= header.not_after <= self.height + MAX_NOT_AFTER:
             return Expired.code
         if last is not None and header.sequence <= last.stage:
@@ -248,13 +252,14 @@ class Reference:
         return OK
 
     def commit(self, digest: bytes, key: bytes, operation: CommitStage, at: Position) -> None:
-        client, writer = self.client(key), (key, operation.topic, operation.writer)
+        client, writer = self.client(key), (key, operation.topic, operation.topic_id, operation.writer)
         last = self.stages.get(writer)
         if last is not None and operation.stage <= last.stage:
             if last.stage == operation.stage and last.is_said_again(operation):
                 self.original[digest] = last.at
                 raise No(DUPLICATE)
             raise No(StageOver.code)
+        self.require_this(key, operation.topic, operation.topic_id)
         self.allow(self.topic(operation.topic), "publish", client)
         if len(set(operation.digests)) < len(operation.digests):
             raise No(Invalid.code)
@@ -262,8 +267,6 @@ class Reference:
             found = self.staged.get(name)
             if found is None or (*writer, operation.stage) != stage_of(found):
                 raise No(NotStaged.code)
-            if found.header.partition >= self.topic(operation.topic).partitions:
-                raise No(UnknownPartition.code)
         self.stages[writer] = Commit(operation.stage, operation.digests, at, operation.source)
         self.queue += [(name, self.staged.pop(name), at) for name in operation.digests]
         if operation.digests:
@@ -281,6 +284,22 @@ class Reference:
             raise No(UnknownTopic.code)
         return self.topics[name]
 
+    def is_replaced(self, key: bytes, name: str, topic_id: Position) -> bool:
+        """Whether it was meant for an earlier topic of the name, and the key may know of the present one."""
+        if name not in self.topics or topic_id >= self.topics[name].created:
+            return False
+        try:
+            self.describe(self.topics[name], self.clients.get(key), self.admins.get(key))
+        except No:
+            return False
+        return True
+
+    def require_this(self, key: bytes, name: str, topic_id: Position) -> None:
+        if self.is_replaced(key, name, topic_id):
+            raise No(TopicReplaced.code)
+        if self.topic(name).created != topic_id:
+            raise No(UnknownTopic.code)
+
     def allow(self, topic: Topic, what: str, client: Client) -> None:
         self.describe(topic, client)
         if not client.satisfies(getattr(topic, what)):
@@ -295,6 +314,7 @@ class Reference:
 
     def require_publishing(self, batch: Batch) -> None:
         client = self.client(batch.header.publisher)
+        self.require_this(batch.header.publisher, batch.header.topic, batch.header.topic_id)
         topic = self.topic(batch.header.topic)
         self.describe(topic, client)
         if batch.header.partition >= topic.partitions:
@@ -389,7 +409,9 @@ class Reference:
             case Subscribe():
                 self.subscribe(key, operation, at)
             case Unsubscribe():
-                client, topic = self.client(key), self.topic(operation.topic)
+                client = self.client(key)
+                self.require_this(key, operation.topic, operation.topic_id)
+                topic = self.topic(operation.topic)
                 held = (operation.topic, parse_constraint(operation.constraint).id, key)
                 if held not in self.subscriptions:
                     self.describe(topic, client)
@@ -439,7 +461,9 @@ class Reference:
         topic.partitions = partitions
 
     def subscribe(self, key: bytes, operation: Subscribe, at: Position) -> None:
-        client, topic = self.client(key), self.topic(operation.topic)
+        client = self.client(key)
+        self.require_this(key, operation.topic, operation.topic_id)
+        topic = self.topic(operation.topic)
         self.allow(topic, "subscribe", client)
         constraint = parse_constraint(operation.constraint)
         held = (operation.topic, constraint.id, key)
@@ -463,9 +487,10 @@ class Reference:
 
 def sequence_of(batch: Batch) -> tuple[object, ...]:
     header = batch.header
-    return header.publisher, header.session, header.kind, header.topic, header.partition
+    topic = (header.topic, header.topic_id)
+    return header.shard, header.publisher, header.session, header.kind, *topic, header.partition
 
 
-def stage_of(batch: Batch) -> tuple[bytes, str, bytes, int]:
+def stage_of(batch: Batch) -> tuple[bytes, str, Position, bytes, int]:
     header = batch.header
-    return header.publisher, header.topic, header.session, header.sequence
+    return header.publisher, header.topic, header.topic_id, header.session, header.sequence

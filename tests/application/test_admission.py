@@ -119,7 +119,7 @@ def test_a_restarted_broker_applies_what_it_admitted_before() -> None:
 
 def test_opened_batches_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    kept = Admission(world.chain, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+    kept = Admission((world.chain, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     batches = [world.publication(ALICE, "orders", tagged(payload=bytes(1_000))) for _ in range(6)]
     monkeypatch.setattr(admission, "MAX_KEPT", 4)
     for batch in batches:
@@ -155,7 +155,7 @@ def test_looking_after_what_is_stored_takes_no_memory_from_what_waits() -> None:
 
 def test_an_admitted_batch_is_not_opened_again_when_it_is_applied() -> None:
     world = World()
-    kept = Admission(world.chain, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+    kept = Admission((world.chain, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     batch, other = (world.publication(ALICE, "orders") for _ in range(2))
     opened = kept.admit(batch.body)
     assert kept.recall(batch.digest, b"") is opened

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.application.histories import History
-from tests.application.world import Memory, World, mount, tagged
+from tests.application.world import World, mount, tagged
 
 from parley.application.sequences import SEQUENCES
 from parley.crypto.hashing import digest
 from parley.ledger.application import Results
 from parley.modules.subscriptions.operations import Subscribe
+from parley.store.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,14 +27,14 @@ ROOT = Path(__file__).parents[2]
 @given(seed=st.integers(0, 2**32))
 def test_a_fresh_application_for_every_block_does_the_same(seed: int) -> None:
     world = play(seed)
-    store = Memory()
+    store = MemoryStore()
     for (block, batches), expected in zip(world.blocks, world.outcomes, strict=True):
         machine, _ = mount(world.genesis)
         outcome = machine.apply(block, [(batch.digest, batch.body) for batch in batches], store)
         assert outcome == expected
         # Into a store that was filled in another order.
         entries = [*store.scan(b""), *outcome.writes]
-        store = Memory()
+        store = MemoryStore()
         store.write(dict(entries).items())
 
 
@@ -73,7 +74,7 @@ def test_a_block_may_be_applied_to_an_older_state_again() -> None:
     world = World()
     world.topic("orders")
     alice = world.client("alice")
-    old = world.store.copy()
+    old = world.store.frozen()
     batches = [
         world.publication(alice, "orders", tagged(a=1)),
         world.control(alice, Subscribe("orders", "a = 1")),
@@ -95,7 +96,7 @@ def test_writes_are_listed_once() -> None:
 class Broken:
     """A store that fails when the sequence of a third batch is read."""
 
-    def __init__(self, store: Memory) -> None:
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._sequences = 0
 
@@ -105,8 +106,8 @@ class Broken:
             raise OSError("broken")
         return self._store.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._store.scan(prefix)
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan(prefix, start)
 
 
 def play(seed: int, blocks: int = 20) -> World:

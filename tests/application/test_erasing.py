@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.application.histories import History
-from tests.application.world import ADMIN, Memory, Signed, World, actor, mount, tagged
+from tests.application.world import ADMIN, Signed, World, actor, mount, tagged
 
 from parley.application.keeping import RECEIPTS, TO_ERASE
 from parley.application.tables import encode_value
@@ -23,6 +23,7 @@ from parley.modules.staging.tables import STAGED
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import DeleteTopic
 from parley.modules.topics.tables import HEADS
+from parley.store.memory import MemoryStore
 
 ALICE = actor("alice")
 LISTS = (TO_ERASE.places(), LOGS_TO_ERASE.places())
@@ -359,7 +360,7 @@ def test_what_is_to_be_erased_is_no_part_of_the_state(world: World) -> None:
     publish(world, 2)
     world.apply(time=batches_end(world))
     assert to_do(world)
-    without = Memory()
+    without = MemoryStore()
     without.write((key, value) for key, value in world.store.scan(b"") if not key.startswith(LISTS))
     block = world.next_block([])
     other = mount(world.genesis)[0].apply(block, [], without)

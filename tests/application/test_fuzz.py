@@ -167,6 +167,8 @@ def send(
         messages,
         kind=kind,
         topic=topic,
+        topic_id=random.choice((None, (0, 0), (3, 1), (2**61, 0))) if odd and kind != CONTROL else None,
+        shard=random.choice((0, 0, 0, 1)) if odd else 0,
         partition=partition,
         session=session,
         sequence=random.choice((0, 2**61, 2**62 - 1, sequence, sequence)) if odd else sequence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.application.world import ADMIN, Memory, Signed, World, actor, mount, registration, tagged
+from tests.application.world import ADMIN, Signed, World, actor, mount, registration, tagged
 from tests.ledger.shard import Shard
 
 from parley.application import keeping
@@ -28,6 +28,7 @@ from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.ports import Applied, Certified, Effect, Write
 from parley.replica.replica import Replica
+from parley.store.memory import MemoryStore
 
 
 class Node:
@@ -36,7 +37,8 @@ class Node:
     def __init__(self, world: World) -> None:
         key = SecretKey.from_seed(bytes(32))
         config = ReplicaConfig(Instance(world.chain, 0, 0, 1, VERSION), 0)
-        self.store = Memory()
+        self.store = MemoryStore()
+        world.ids_from = layout.StateView(self.store)
         self.receipts: list[Receipt] = []
         self.refused: list[str] = []
         self.state_root = b""
@@ -84,14 +86,11 @@ def test_what_a_replica_certifies_is_the_applications_state() -> None:
     world = World()  # makes the batches; it applies none of them
     alice = actor("alice")
     node = Node(world)
-    for batch in (
-        world.control(ADMIN, registration(world.chain, alice)),
-        world.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")),
-        world.control(alice, Subscribe("orders", "a = 1")),
-        world.publication(alice, "orders", tagged(a=1), tagged(a=2)),
-        world.publication(actor("mallory"), "orders"),
-    ):
-        node.submit(batch)
+    node.submit(world.control(ADMIN, registration(world.chain, alice)))
+    node.submit(world.control(ADMIN, CreateTopic("orders", 1, Policy(), "", "")))
+    node.submit(world.control(alice, Subscribe("orders", "a = 1")))
+    node.submit(world.publication(alice, "orders", tagged(a=1), tagged(a=2)))
+    node.submit(world.publication(actor("mallory"), "orders"))
     assert [receipt.code for receipt in node.receipts] == ["Ok"] * 4 + ["UnknownClient"]
     state = StateView(node.store)
     head = encode_value(PartitionRecord(2, 0))

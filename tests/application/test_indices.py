@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.application.histories import History
-from tests.application.world import ADMIN, Memory, World, actor, registration, tagged
+from tests.application.world import ADMIN, World, actor, registration, tagged
 
 from parley.application.keeping import RECEIPTS, TO_ERASE, ReceiptPlace, places
 from parley.applications import DATA_SHARD
@@ -25,6 +25,7 @@ from parley.modules.staging.receipts import is_staged
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import Match, order_leaf
 from parley.modules.subscriptions.tables import ORDER_LEAVES, SUBSCRIPTIONS, LeafPlace
+from parley.store.memory import MemoryStore
 
 ALICE = actor("alice")
 
@@ -147,7 +148,7 @@ def test_the_first_refusal_is_the_one_that_is_found(world: World) -> None:
 def test_of_a_staged_batch_the_receipt_that_numbers_it_is_found_then_the_one_that_stages_it(
     world: World,
 ) -> None:
-    batch = world.staged(ALICE, "late")
+    batch = world.staged(ALICE, "late", topic_id=(world.height + 2, 0))
     world.order(batch)
     assert place(world, batch.digest) == refused_at(world.height, 0)
     world.topic("late")
@@ -177,7 +178,7 @@ def test_the_leaves_of_a_block_are_gone_through_no_more_often_the_more_of_them_a
     for count in (1, 40):
         batches = [world.staged(ALICE, "orders", tagged(n=n), stage=count) for n in range(count)]
         leaves = Walked(world.apply(*batches))
-        assert len(list(places(DATA_SHARD, world.height, leaves, Memory()))) == count
+        assert len(list(places(DATA_SHARD, world.height, leaves, MemoryStore()))) == count
         assert leaves.walks <= 2
 
 
@@ -199,7 +200,7 @@ def test_an_order_that_begins_again_is_indexed_apart(world: World) -> None:
 def test_indices_are_no_part_of_the_state(world: World) -> None:
     world.do(ADMIN, registration(world.chain, actor("bob")))
     world.publish(ALICE, "orders")
-    without = world.store.copy()
+    without = world.store.frozen()
     without.write([(key, None) for key, _ in world.store.scan(INDICES)])
     batch = world.publication(ALICE, "orders")
     block = world.next_block([batch])
@@ -209,7 +210,7 @@ def test_indices_are_no_part_of_the_state(world: World) -> None:
     assert first.state_root == world.root
 
 
-def indices(world: World, height: int, store: Memory) -> list[tuple[bytes, bytes | None]]:
+def indices(world: World, height: int, store: MemoryStore) -> list[tuple[bytes, bytes | None]]:
     """What a block gives to a store that has not executed it, a part after another."""
     steps = in_parts(world.keeper.indexing(height, store), world.outcomes[height - 1].leaves)
     return [step for step in steps if not isinstance(step, int)]
@@ -224,7 +225,7 @@ def test_a_broker_that_gets_old_blocks_late_has_the_same_places(seed: int, order
         world.apply(*batches, time=time)
     heights = list(range(1, world.height + 1))
     order.shuffle(heights)
-    late = Memory()
+    late = MemoryStore()
     for height in heights:
         late.write(indices(world, height, late))
     assert dict(late.scan(INDICES)) == {

@@ -308,7 +308,7 @@ def counts(world: World) -> Iterator[tuple[str, str, bytes, int]]:
     for of, _ in world.table(CHUNKS):
         line = lines[of,]
         yield "chunks", line.organisation, line.publisher, 1
-    for _, publisher, _ in world.table(STAGES):
+    for *_, publisher, _ in world.table(STAGES):
         yield "writers", clients[publisher,].organisation, publisher, 1
     for staged in world.table(STAGED).values():
         much = charge(staged.size, staged.count)

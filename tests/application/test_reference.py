@@ -55,7 +55,7 @@ def _compare(history: History, numbered: int) -> None:
     for batches, time in history.blocks(30):
         leaves = world.apply(*batches, time=time)
         receipts = [leaf for leaf in leaves if isinstance(leaf, BatchReceipt)]
-        block = dict(open_batch(batch.body, world.chain) for batch in batches)
+        block = dict(open_batch(batch.body, world.chain, 0) for batch in batches)
         opened |= block
         expected = reference.apply(world.height, time, list(block.items()))
         assert [(receipt.digest, receipt.code) for receipt in receipts] == expected
@@ -142,22 +142,27 @@ def _compare_topics(world: World, reference: Reference) -> None:
 
 
 def _compare_stages(world: World, reference: Reference) -> None:
-    pending = Counter(stage_of(batch)[:3] for _, batch, _ in reference.queue)
+    pending = Counter(stage_of(batch)[:4] for _, batch, _ in reference.queue)
     assert world.table(STAGES) == {
-        (topic, publisher, writer): StageRecord(
-            one.stage, one.at, digests_hash(one.digests), pending[publisher, topic, writer], one.source
+        (topic, topic_id, publisher, writer): StageRecord(
+            one.stage,
+            one.at,
+            digests_hash(one.digests),
+            pending[publisher, topic, topic_id, writer],
+            one.source,
         )
-        for (publisher, topic, writer), one in reference.stages.items()
+        for (publisher, topic, topic_id, writer), one in reference.stages.items()
     }
     # What a commit has left behind is dropped when all is numbered that its writer has committed.
     records = world.table(STAGED)
     held, waiting = {digest for (digest,) in records}, {name for name, _, _ in reference.queue}
     stages, over = reference.stages, set[bytes]()
     for (digest,), record in records.items():
-        last = stages.get((record.publisher, record.topic, record.writer))
+        whose = (record.publisher, record.topic, record.topic_id, record.writer)
+        last = stages.get(whose)
         if last is not None and record.stage <= last.stage and digest not in waiting:
             over.add(digest)
-            assert world.table(OVER) or pending[record.publisher, record.topic, record.writer]
+            assert world.table(OVER) or pending[whose]
     left = {name for name, batch in reference.staged.items() if not _is_over(batch, reference)}
     assert held - over == left | waiting
     assert {digest for digest, _ in world.table(CONTENTS)} == held
@@ -169,7 +174,7 @@ def _compare_stages(world: World, reference: Reference) -> None:
 
 
 def _is_over(batch: Batch, reference: Reference) -> bool:
-    last = reference.stages.get(stage_of(batch)[:3])
+    last = reference.stages.get(stage_of(batch)[:4])
     return last is not None and batch.header.sequence <= last.stage
 
 

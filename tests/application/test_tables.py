@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.application.world import Memory
 
 from parley.application.state import State
 from parley.application.tables import (
@@ -28,6 +27,7 @@ from parley.application.tables import (
 from parley.applications import DATA_SHARD
 from parley.ledger import layout
 from parley.modules.topics.tables import HEADS, PartitionRecord
+from parley.store.memory import MemoryStore
 
 
 class Note(Record, frozen=True):
@@ -169,9 +169,9 @@ places = st.tuples(st.sampled_from(("a", "ab", "b")), st.integers(0, 3))
 writes = st.lists(st.tuples(places, st.none() | st.text(max_size=2)), max_size=12)
 
 
-def written(state: State) -> Memory:
+def written(state: State) -> MemoryStore:
     """A store with what a block wrote."""
-    store = Memory()
+    store = MemoryStore()
     store.write((layout.ENTRIES + key, value) for key, value in state.changes())
     return store
 
@@ -195,7 +195,7 @@ def test_a_table_in_a_block_is_what_was_stored_with_what_was_written(
     limit: int,
 ) -> None:
     model: dict[tuple[str, int], str] = {}
-    first = State(Memory())
+    first = State(MemoryStore())
     apply(first, model, before)
     store, stored = written(first), sorted(model)
     state = State(store)
@@ -216,15 +216,15 @@ def test_a_table_in_a_block_is_what_was_stored_with_what_was_written(
     assert {key: record.text for key, record in NOTES.scan_stored(written_over(store, state))} == model
 
 
-def written_over(store: Memory, state: State) -> Memory:
-    copy = store.copy()
+def written_over(store: MemoryStore, state: State) -> MemoryStore:
+    copy = store.frozen()
     copy.write((layout.ENTRIES + key, value) for key, value in state.changes())
     return copy
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), max_size=12))
 def test_of_a_sum_that_is_zero_there_is_no_entry(added: list[tuple[str, int]]) -> None:
-    state, sums = State(Memory()), {"a": 0, "b": 0}
+    state, sums = State(MemoryStore()), {"a": 0, "b": 0}
     for name, by in added:
         if sums[name] + by >= 0:
             SUMS.add(state, name, by=by)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
@@ -22,6 +22,7 @@ from parley.ledger.application import Mounted, Results
 from parley.model.batches import (
     CONTROL,
     FORMAT,
+    NO_TOPIC,
     PUBLISH,
     STAGED,
     BatchHeader,
@@ -31,14 +32,19 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import prove_registration
-from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
-from parley.model.names import Pairs, Value, sorted_pairs
+from parley.model.genesis import FORMAT as GENESIS_FORMAT
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts, one_shard
+from parley.model.names import Pairs, Position, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt, Leaf
 from parley.model.refusals import DUPLICATE, OK
 from parley.modules.registry.operations import RegisterClient
 from parley.modules.staging.operations import UNNAMED, CommitStage, Source
+from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.operations import CreateTopic, Policy
+from parley.modules.topics.tables import TOPICS
+from parley.store.interface import KeyValue
+from parley.store.memory import MemoryStore
 
 R = TypeVar("R")
 K = TypeVarTuple("K")
@@ -82,8 +88,11 @@ ADMIN = ADMINS[ORGANISATIONS[0]]
 
 
 def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None) -> Genesis:
+    brokers = tuple(
+        Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
+    )
     return Genesis(
-        format=1,
+        format=GENESIS_FORMAT,
         application=VERSION,
         network="health",
         start_time=START,
@@ -96,9 +105,8 @@ def make_genesis(limits: Limits | None = None, timeouts: Timeouts | None = None)
             Organisation(name, actor("anchor", name).key, b"ca", (ADMINS[name].key,))
             for name in ORGANISATIONS
         ),
-        brokers=tuple(
-            Broker(f"broker-{name}", name, actor("broker", name).key, "127.0.0.1:1") for name in ORGANISATIONS
-        ),
+        brokers=brokers,
+        shards=one_shard(brokers),
     )
 
 
@@ -111,58 +119,27 @@ def registration(
     return RegisterClient(name, who.key, attributes, proof)
 
 
-class Memory:
-    """A store in memory; entries of one kind lie together, so that a scan looks only at its own."""
-
-    def __init__(self) -> None:
-        self._kinds: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
-
-    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in entries:
-            if value is None:
-                self._kinds[key[:4]].pop(key, None)
-            else:
-                self._kinds[key[:4]][key] = value
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._kinds[key[:4]].get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        if len(prefix) >= 4:
-            kind = self._kinds[prefix[:4]]
-        else:
-            kind = {key: value for kind in self._kinds.values() for key, value in kind.items()}
-        return ((key, kind[key]) for key in sorted(kind) if key.startswith(prefix))
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return ((key, value) for key, value in self.scan(prefix) if key >= start)
-
-    def frozen(self) -> Memory:
-        return self.copy()
-
-    def copy(self) -> Memory:
-        other = Memory()
-        other.write(self.scan(b""))
-        return other
-
-
 def tagged(*, payload: bytes = b"payload", **tags: Value) -> Message:
     return Message(bytes(16), encode(MessageHeader(tags=sorted_pairs(tags))), "", payload)
 
 
-def mount(genesis: Genesis, application: Application = DATA_SHARD) -> Mounted[Machine]:
+def mount(genesis: Genesis, application: Application = DATA_SHARD, shard: int = 0) -> Mounted[Machine]:
     """The application on one broker."""
-    return application.mount(genesis)
+    return application.mount(genesis, shard)
 
 
 class World:
     """Keeps the chain of one network, and for every sequence the next number that its author has not used."""
 
-    def __init__(self, limits: Limits | None = None, timeouts: Timeouts | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, timeouts: Timeouts | None = None, *, shard: int = 0
+    ) -> None:
         self.genesis = make_genesis(limits, timeouts)
         self.chain = self.genesis.chain
-        self.machine, self.keeper = mount(self.genesis)
-        self.store = Memory()
+        self.shard = shard
+        self.machine, self.keeper = mount(self.genesis, shard=shard)
+        self.store = MemoryStore()
+        self.ids_from: KeyValue = self.store  # the state in which topics have their ids
         self.height = 0
         self.time = START
         self.root = self.machine.genesis().state_root
@@ -181,26 +158,36 @@ class World:
         *,
         kind: int = PUBLISH,
         topic: str = "",
+        topic_id: Position | None = None,
         partition: int = 0,
         session: bytes = SESSION,
         sequence: int | None = None,
         not_after: int | None = None,
+        shard: int | None = None,
     ) -> Signed:
-        which = (author.key, session, kind, topic, partition)
+        """Unless given otherwise, for this ledger and for the topic that has the name now."""
+        its_id = self.topic_id(topic) if topic_id is None else topic_id
+        ledger = self.shard if shard is None else shard
+        which = (ledger, author.key, session, kind, topic, its_id, partition)
         if sequence is None:
             sequence = self._sequences[which]
             self._sequences[which] += len(messages)
         last = self.height + VALID if not_after is None else not_after
-        header = BatchHeader(
-            FORMAT, self.chain, kind, topic, partition, author.key, session, sequence, len(messages), last
-        )
+        place, count = (kind, topic, its_id, partition), len(messages)
+        header = BatchHeader(FORMAT, self.chain, ledger, *place, author.key, session, sequence, count, last)
         signed = Signed(*sign_batch(header, tuple(messages), author.secret))
         self._headers[signed.digest] = header
         return signed
 
     def sequence(self, author: Actor, session: bytes, kind: int, topic: str, partition: int) -> int:
         """What the author should use next, by the receipts of its batches."""
-        return self._sequences[author.key, session, kind, topic, partition]
+        its_id = self.topic_id(topic)
+        return self._sequences[self.shard, author.key, session, kind, topic, its_id, partition]
+
+    def topic_id(self, topic: str) -> Position:
+        """Of the topic that has the name, or had it last."""
+        record = TOPICS.stored(self.ids_from, topic) if topic else None
+        return NO_TOPIC if record is None else record.created
 
     def control(
         self,
@@ -210,30 +197,49 @@ class World:
         session: bytes = SESSION,
         sequence: int | None = None,
         not_after: int | None = None,
+        shard: int | None = None,
     ) -> Signed:
-        message = Message(bytes(16), encode(MessageHeader()), "", encode_operation(operation))
+        """What does not say for which topic it is meant is for the one that has the name now."""
+        payload = encode_operation(self.named(operation))
+        message = Message(bytes(16), encode(MessageHeader()), "", payload)
         return self.batch(
-            author, [message], kind=CONTROL, session=session, sequence=sequence, not_after=not_after
+            author,
+            [message],
+            kind=CONTROL,
+            session=session,
+            sequence=sequence,
+            not_after=not_after,
+            shard=shard,
         )
+
+    def named(self, operation: Operation) -> Operation:
+        """With the id of the topic that has its name now, if it does not say for which topic it is meant."""
+        if isinstance(operation, Subscribe | Unsubscribe | CommitStage) and operation.topic_id == NO_TOPIC:
+            return replace(operation, topic_id=self.topic_id(operation.topic))
+        return operation
 
     def publication(
         self,
         author: Actor,
         topic: str,
         *messages: Message,
+        topic_id: Position | None = None,
         partition: int = 0,
         session: bytes = SESSION,
         sequence: int | None = None,
         not_after: int | None = None,
+        shard: int | None = None,
     ) -> Signed:
         return self.batch(
             author,
             messages or [tagged()],
             topic=topic,
+            topic_id=topic_id,
             partition=partition,
             session=session,
             sequence=sequence,
             not_after=not_after,
+            shard=shard,
         )
 
     def staged(
@@ -243,6 +249,7 @@ class World:
         *messages: Message,
         stage: int = 0,
         writer: bytes = WRITER,
+        topic_id: Position | None = None,
         partition: int = 0,
         not_after: int | None = None,
     ) -> Signed:
@@ -251,6 +258,7 @@ class World:
             messages or [tagged()],
             kind=STAGED,
             topic=topic,
+            topic_id=topic_id,
             partition=partition,
             session=writer,
             sequence=stage,
@@ -265,9 +273,10 @@ class World:
         *batches: Signed,
         writer: bytes = WRITER,
         source: Source = UNNAMED,
+        topic_id: Position = NO_TOPIC,
     ) -> Signed:
         named = tuple(batch.digest for batch in batches)
-        return self.control(author, CommitStage(topic, writer, stage, named, source))
+        return self.control(author, CommitStage(topic, writer, stage, named, source, topic_id))
 
     # -- what the chain does -----------------------------------------------------------------------------------------
 
@@ -366,7 +375,8 @@ class World:
 
 
 def _sequence_of(header: BatchHeader) -> tuple[object, ...]:
-    return header.publisher, header.session, header.kind, header.topic, header.partition
+    whose, topic = (header.shard, header.publisher, header.session), (header.topic, header.topic_id)
+    return *whose, header.kind, *topic, header.partition
 
 
 def matches(leaves: Iterable[Leaf]) -> list[Match]:

@@ -53,6 +53,7 @@ def status(
         version="1",
         state=state,
         note="",
+        shard=0,
         epoch=0,
         view=1,
         height=certified,

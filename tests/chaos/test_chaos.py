@@ -20,9 +20,9 @@ from parley.chaos.report import Report, report
 from parley.chaos.runner import HISTORY, Settings, run
 from parley.chaos.stores import examine
 from parley.ledger import layout
-from parley.ledger.store import Store
 from parley.node.faults.settings import read_faults
 from parley.node.provision import read_genesis
+from parley.store.disk import open_store
 
 SECONDS = 13.0  # of faults of each kind
 SEEDS = {"kill": 1, "pause": 2, "partition": 3, "disk": 4, "byzantine": 5}
@@ -105,14 +105,14 @@ def test_what_is_changed_in_a_real_history_or_store_is_noticed(tmp_path: Path) -
     assert "nothing-lost" in judge(moved).names
 
     head = next(record for record in records if isinstance(record, Chain)).common
-    with Store.open(data(settings, "beta-1"), create=False) as store:
+    with open_store(data(settings, "beta-1"), create=False) as store:
         key, value = next(iter(store.scan(layout.STATE)))
         store.write([(key, value[:-1] + bytes([value[-1] ^ 1]))], sync=True)
     assert judged_again(settings, records) == ["sound-stores"]
-    with Store.open(data(settings, "beta-1"), create=False) as store:
+    with open_store(data(settings, "beta-1"), create=False) as store:
         store.write([(key, value), (layout.roots(head), store.get(layout.roots(head - 1)))], sync=True)
     assert judged_again(settings, records) == ["agreement-1", "sound-stores"]
-    with Store.open(data(settings, "gamma-1"), create=False) as store:
+    with open_store(data(settings, "gamma-1"), create=False) as store:
         store.write([(layout.committed(3), store.get(layout.committed(4)))], sync=True)
     assert judged_again(settings, records) == ["agreement-1", "total-order-1", "sound-stores"]
 

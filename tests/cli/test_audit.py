@@ -10,8 +10,8 @@ from tests.cli.commands import flat, parley
 
 from parley.cli.output import ExitCode
 from parley.ledger import layout
-from parley.ledger.store import Store
 from parley.node.provision import broker_directory, provision_network
+from parley.store.disk import open_store
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_copy_is_checked_by_its_path_and_a_genesis_file(folder: Path) -> None:
 
 
 def test_the_first_damaged_record_is_named(folder: Path) -> None:
-    with Store.open(data(folder), create=False) as store:
+    with open_store(data(folder), create=False) as store:
         store.write([(layout.roots(0), b"nothing")], sync=True)
     words = ("audit", "verify", "--dir", folder, "--broker", "alpha-1")
     ended = parley(*words, "--json", home=folder.parent, code=ExitCode.DOES_NOT_HOLD)
@@ -68,7 +68,7 @@ def test_the_first_damaged_record_is_named(folder: Path) -> None:
 
 
 def test_a_store_in_use_is_not_touched(folder: Path) -> None:
-    with Store.open(data(folder), create=False):
+    with open_store(data(folder), create=False):
         ended = parley(
             "audit",
             "verify",

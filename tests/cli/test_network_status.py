@@ -18,6 +18,7 @@ from parley.cli.status_summary import Member, Shard, summary
 from parley.client.administration import BrokerStatus
 from parley.client.client import Client
 from parley.client.contexts import read_genesis
+from parley.consensus.committee import committee_of
 from parley.model.genesis import Genesis
 from parley.net.messages import PeerStatus, Status
 
@@ -35,7 +36,7 @@ def answer(name: str, *, down: Iterable[str] = (), slow: Iterable[str] = ()) -> 
     peers = tuple(PeerStatus(one, one not in down, one in slow, 2) for one in NAMES if one != name)
     index = NAMES.index(name)
     return Status(
-        1, name, name[:-2], index, "0.9", "ready", "", 0, 50, 40, 39, A, 0, 0, peers, (), (),
+        1, name, name[:-2], index, "0.9", "ready", "", 0, 0, 50, 40, 39, A, 0, 0, peers, (), (),
         blocks=100, votes=(90, 80, 70, 0), failed_views=(0, 0, 0, 3),
     )  # fmt: skip
 
@@ -47,7 +48,7 @@ def shown(genesis: Genesis, *answers: Status) -> Shard:
         BrokerStatus(name, name[:-2], "h:1", said.get(name), "" if name in said else "Connection refused")
         for name in NAMES
     ]
-    return summary(found, {}, genesis)
+    return summary(found, {}, genesis, committee_of(genesis, None))
 
 
 def text(shard: Shard) -> list[str]:

@@ -31,7 +31,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 def said(name: str, height: int, *, state: str = "ready", cut_off: str = "") -> BrokerStatus:
     peers = tuple(PeerStatus(other, other != cut_off) for other in NAMES if other != name)
-    status = Status(1, name, "o", 0, "1", state, "", 0, 1, height, height, "a", 0, 0, peers, (), ())
+    status = Status(1, name, "o", 0, "1", state, "", 0, 0, 1, height, height, "a", 0, 0, peers, (), ())
     return BrokerStatus(name, "o", "h:1", status, "")
 
 

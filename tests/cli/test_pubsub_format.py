@@ -27,7 +27,7 @@ def message(
     tags: Pairs = (("ward", "er"), ("level", 3), ("open", True))
     header = MessageHeader(key, tags, (("v", b"1"), ("raw", b"\xff")))
     rule = 'role == "nurse"'
-    origin = Origin("demo", 2, publisher, 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
+    origin = Origin("demo", (1, 0), 2, publisher, 42, 1_700_000_000_000, level)  # type: ignore[arg-type]
     if empty:
         return Message(7, 3, bytes(32), origin, MessageHeader(), Withheld(bytes(32), rule, bytes(32)))
     content = batches.Message(bytes(16), encode(header), rule, value)
@@ -121,7 +121,7 @@ def _steering(text: str) -> str:
 def test_a_format_lets_no_publisher_control_a_terminal() -> None:
     trick = _steering("x").encode()
     header = MessageHeader(trick, (("tag", _steering("x")),), ((_steering("h"), trick),))
-    origin = Origin("demo", 2, "alpha/alice", 42, 1_700_000_000_000, "certified")
+    origin = Origin("demo", (1, 0), 2, "alpha/alice", 42, 1_700_000_000_000, "certified")
     content = batches.Message(bytes(16), encode(header), "", trick)
     tricky = Message(7, 3, bytes(32), origin, header, content)
     for token in ("%s", "%k", "%h", "%g"):

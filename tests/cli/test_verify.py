@@ -31,10 +31,11 @@ from parley.client import connect_blocking
 from parley.client.contexts import read_genesis
 from parley.client.errors import ContextError
 from parley.client.proofs import EntryProof, OperationProof, decode_proof, encode_proof
+from parley.consensus.committee import committees_of
 from parley.consensus.types import genesis_qc
 from parley.crypto import merkle
-from parley.ledger.proofs import Anchor, ProofError, StateEntry, Trust, committee_of, history_leaf
-from parley.ledger.state_map import StateProof
+from parley.ledger.proofs import Anchor, ProofError, StateEntry, Trust, history_leaf
+from parley.ledger.state_map import EMPTY_ROOT, StateProof
 from parley.model import leaves as leaf_tree
 from parley.model.batches import CONTROL, PUBLISH, Batch, Message, MessageHeader, encode, sign_batch
 from parley.model.expressions import parse_rule
@@ -134,7 +135,7 @@ def test_proofs_of_operations_and_of_entries_are_verified_too(network: Network, 
         tmp_path / "absence.json",
     )
     with connect_blocking(directory=network.directory, timeout=60) as client:
-        client.operate(Subscribe("demo", "ward == 'er'")).save(operation)
+        client.operate(Subscribe("demo", "ward == 'er'", client.topic_id("demo"))).save(operation)
         client.entry_proof(TOPICS, "demo").save(entry)
         client.entry_proof(GROWING, "\x1b[2J", "demo").save(absence)
     assert "alpha/alice asked for subscribe, and the outcome was Ok" in network.run("verify", operation).out
@@ -617,9 +618,10 @@ def test_the_trust_root_is_said_once(network: Network, receipt: Path) -> None:
 
 def test_what_no_broker_signed_is_not_said_to_be_certified_by_a_quorum() -> None:
     genesis = make_genesis()
-    instance, first, _ = committee_of(genesis)
+    (committee,) = committees_of(genesis)
+    first = committee.first_block(EMPTY_ROOT, genesis.start_time)
     absent = StateEntry(TOPICS.key("demo"), None, StateProof((), None))
-    made = EntryProof.of(TOPICS, absent, Anchor(first.header, genesis_qc(instance, first)))
+    made = EntryProof.of(TOPICS, absent, Anchor(first.header, genesis_qc(committee.instance, first)))
     verdict, _ = judge(encode_proof(made), genesis, "genesis.json")
     assert not verdict.valid
     assert "no broker voted" in str(verdict.reason)

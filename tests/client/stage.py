@@ -69,7 +69,6 @@ from parley.net.messages import (
     Receipted,
     ShownHeader,
     SignedAdvisory,
-    StatusRequest,
     Submit,
     decode_question,
     encode,
@@ -141,7 +140,7 @@ class StagedBroker:
     async def _serve(self, stream: FrameStream) -> None:
         ledger = self.stage.ledger
         own = certificate_hash(load_certificate(self.certificate))
-        asker = await Authenticator(ledger.genesis, self.name, own).welcome(
+        asker, _ = await Authenticator(ledger.genesis, self.name, (0,), own).welcome(
             stream, self.stage.ledger.time + self.stage.late
         )
         stream.limit = 2 * 1024 * 1024
@@ -205,7 +204,7 @@ class StagedBroker:
                 yield self._looked_up(question)
             case ReadHeader():
                 yield self._header(question)
-            case Credit() | CloseStream() | StatusRequest():
+            case _:
                 raise Unsupported("not on this stage")
 
     def _receipted(self, batch: bytes) -> Receipted:

@@ -54,7 +54,18 @@ def made(
 
 def in_batch(*messages: Message) -> bytes:
     header = BatchHeader(
-        FORMAT, bytes(32), PUBLISH, "t" * 128, 2**32 - 1, KEY.public, bytes(16), 2**61, len(messages), 2**61
+        FORMAT,
+        bytes(32),
+        0,
+        PUBLISH,
+        "t" * 128,
+        (2**61, 2**32 - 1),
+        2**32 - 1,
+        KEY.public,
+        bytes(16),
+        2**61,
+        len(messages),
+        2**61,
     )
     return sign_batch(header, messages, KEY)[1]
 
@@ -69,7 +80,7 @@ def test_brokers_take_whatever_is_composed(
     value: bytes | str, key: bytes | str | None, tags: dict[str, Value], headers: dict[str, bytes | str]
 ) -> None:
     message = made(value, key=key, tags=tags, headers=headers, rule="not role in ['a', 'b']")
-    open_batch(in_batch(message), bytes(32))
+    open_batch(in_batch(message), bytes(32), 0)
     header = decode_message_header(message.header)
     assert dict(header.tags) == tags
     assert dict(header.headers) == headers

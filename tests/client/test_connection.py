@@ -15,6 +15,7 @@ from parley.client.client import Client, _preference
 from parley.client.connection import MAX_QUEUED, Connection, Declined, Gone, Stream
 from parley.client.contexts import Context
 from parley.client.errors import NotSubscribed, PermissionDenied, Unreachable
+from parley.consensus.committee import committee_of
 from parley.ledger.proofs import ProofError
 from parley.net.messages import Delivery, Failure, Fetch, Head, Listed
 
@@ -76,17 +77,17 @@ async def test_a_brokers_words_do_not_steer_the_terminal_on_which_they_end_up(st
 def test_ones_own_organisation_comes_first_and_the_others_take_turns() -> None:
     genesis = Ledger().genesis
     names = [broker.name for broker in genesis.brokers]
-    identity = object()
+    identity, committee = object(), committee_of(genesis, None)
     orders = set()
     for first in range(8):
         context = Context(genesis, identity, dict.fromkeys(names))  # type: ignore[arg-type]
-        order = _preference(context, "insurer", lambda _, first=first: bytes([first]))  # type: ignore[misc]
+        order = _preference(context, committee, "insurer", lambda _, first=first: bytes([first]))  # type: ignore[misc]
         assert sorted(order) == sorted(names)
         assert order[0] == "broker-insurer"
         orders.add(tuple(order))
     assert len(orders) == 3
     chosen = Context(genesis, identity, dict.fromkeys(names[::-1]), chosen=True)  # type: ignore[arg-type]
-    assert _preference(chosen, "insurer", bytes) == names[::-1]
+    assert _preference(chosen, committee, "insurer", bytes) == names[::-1]
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

@@ -35,11 +35,13 @@ REFUSALS = (
     "SequenceReused",
     "StageOver",
     "TopicExists",
+    "TopicReplaced",
     "UnknownClient",
     "UnknownPartition",
     "UnknownTopic",
     "Unsupported",
     "WrongChain",
+    "WrongLedger",
 )
 
 

@@ -203,11 +203,11 @@ async def test_a_lease_is_renewed_long_before_it_is_over(stage: Stage) -> None:
 
 def test_a_position_with_something_unknown_in_it_is_none() -> None:
     """It may be that of a later version, in which something else counts as well."""
-    text = Position("00", "notes", "true", (PartitionPosition(0, 1),)).to_json()
+    text = Position("00", 0, 0, "notes", (2, 0), "true", (PartitionPosition(0, 1),)).to_json()
     assert Position.from_json(text).topic == "notes"
     for place in ("{", '"partitions":[{'):
         with pytest.raises(Invalid):
-            Position.from_json(text.replace(place, f'{place}"epoch":3,', 1))
+            Position.from_json(text.replace(place, f'{place}"term":3,', 1))
 
 
 def test_saving_a_position_takes_the_place_of_a_link_and_does_not_follow_it(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_saving_a_position_takes_the_place_of_a_link_and_does_not_follow_it(tmp_
     victim, place = tmp_path / "victim", tmp_path / "position"
     victim.write_text("mine")
     place.symlink_to(victim)
-    position = Position("00", "notes", "true", (PartitionPosition(0, 1),))
+    position = Position("00", 0, 0, "notes", (2, 0), "true", (PartitionPosition(0, 1),))
     position.save(place)
     assert victim.read_text() == "mine"
     assert Position.load(place) == position

@@ -418,7 +418,9 @@ async def test_of_what_brokers_tell_of_readers_only_the_newest_that_was_signed_c
         return SignedAdvisory(*sign_advisory(advisory, identity.key()))
 
     def told(name: str, *readers: SignedAdvisory) -> BrokerStatus:
-        status = Status(1, name, "o", 0, "1", "ready", "", 0, 1, 1, 1, "b", 1, 0, (), (), (), readers=readers)
+        status = Status(
+            1, name, "o", 0, "1", "ready", "", 0, 0, 1, 1, 1, "b", 1, 0, (), (), (), readers=readers
+        )
         return BrokerStatus(name, "o", "here", status, "")
 
     silent = BrokerStatus("down", "o", "here", None, "it does not answer")

@@ -25,10 +25,10 @@ from parley.client.client import Client
 from parley.client.subscription import Subscription
 from parley.consensus.types import Proposal
 from parley.ledger import layout
-from parley.ledger.store import Store
 from parley.model.genesis import Timeouts
 from parley.node.faults.settings import write_faults
 from parley.replica import evidence
+from parley.store.disk import open_store
 
 SECONDS = 60.0
 LIAR = "beta-1"
@@ -356,7 +356,7 @@ def test_the_other_brokers_hold_both_proposals_of_one_that_equivocates(
     for broker in HONEST:
         assert network.stop(broker) == 0
     for broker in HONEST:
-        with Store.open(network.config(broker).parent / "data", create=False) as store:
+        with open_store(network.config(broker).parent / "data", create=False) as store:
             records = [evidence.decode(value) for _, value in store.scan(layout.EVIDENCE)]
         proven = [evidence.verify(record, network.trust.verifier) for record in records]
         assert proven

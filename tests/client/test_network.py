@@ -274,7 +274,9 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await _raises(parley.UnknownPartition, alice.publish("guarded", "x", partition=5))
             await _raises(parley.NotFound, alice.read(name, 0))
             await _raises(parley.UnknownPartition, alice.read(name, 0, partition=5))
-            await _raises(parley.NotSubscribed, alice._operate(Unsubscribe(name, "true")))
+            await _raises(
+                parley.NotSubscribed, alice._operate(Unsubscribe(name, "true", await alice.topic_id(name)))
+            )
             async with connected(network, "alpha", "bob") as bob:
                 for work in (bob.read(name, 0), bob.publish(name, "x"), bob.subscribe(name).__aenter__()):
                     await _raises(parley.UnknownTopic, work)
@@ -286,6 +288,9 @@ def test_refusals_of_publishing_and_reading(network: LocalNetwork) -> None:
             await admin.delete_topic(name)
             await admin.create_topic(name)
             await _raises(parley.Pruned, alice.read(name, 0))
+            # What was signed for the old topic is not published in the new one, and not sent again by itself.
+            await _raises(parley.TopicReplaced, alice.publish(name, "x", partition=0))
+            await alice.publish(name, "x", partition=0)
             line = alice._sequence(await alice._topics.record(name), 0)
             line._next = 0
             await _raises(parley.SequenceReused, alice.publish(name, "x", partition=0))
@@ -332,14 +337,27 @@ def test_refusals_before_order(network: LocalNetwork) -> None:
         key = network.identity("alpha", "alice").key()
         message = Message(bytes(16), encode(MessageHeader()), "", b"x")
         header = BatchHeader(
-            FORMAT, network.genesis.chain, PUBLISH, "x", 0, key.public, bytes(16), 0, 1, not_after=1_000
+            FORMAT,
+            network.genesis.chain,
+            0,
+            PUBLISH,
+            "x",
+            (0, 0),
+            0,
+            key.public,
+            bytes(16),
+            0,
+            1,
+            not_after=1_000,
         )
         _, body = sign_batch(header, (message,), key)
         _, foreign = sign_batch(replace(header, chain=bytes(32)), (message,), key)
+        _, elsewhere = sign_batch(replace(header, shard=1), (message,), key)
         async with connected(network, "alpha", "alice") as alice:
             for kind, sent in (
                 (parley.BadSignature, body[:-64] + bytes(64)),
                 (parley.WrongChain, foreign),
+                (parley.WrongLedger, elsewhere),
                 (parley.Malformed, b"garbage"),
             ):
                 request: Request[Receipted, object] = Request(

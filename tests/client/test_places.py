@@ -1,4 +1,4 @@
-"""Where a subscriber stands: receipts that come late, and topics that were made again, lower no position."""
+"""Where a subscriber stands: receipts that come late lower no position."""
 
 from __future__ import annotations
 
@@ -62,62 +62,21 @@ def test_a_position_in_an_order_that_has_not_begun_is_refused() -> None:
         ReadingState().resume([saved], (OLD,))
 
 
-def test_of_a_partition_that_is_gone_what_was_not_read_is_known_until_it_is_there_again() -> None:
-    """The topic was made again with one partition, while history of the other one was read, and has two again later."""
-    other = replace(NEW, partition=1)
+def test_a_partition_that_is_added_while_its_order_lives_has_the_order_from_the_start() -> None:
     state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {1: 6}, {})
-    state.adopt((NEW,))
-    assert state.removed == {1: 6}
-    assert [(bridge.partition, bridge.offset) for bridge in state.bridges] == [(0, OLD.next_offset)]
-    assert PartitionPosition(1, 6) in state.positions()
-    later = tuple(replace(start, incarnation=(12, 0)) for start in (NEW, other))
-    state.adopt(later)
-    assert state.removed == {}
-    assert (1, 6, 17) in [(bridge.partition, bridge.offset, bridge.stop) for bridge in state.bridges]
+    state.begin((OLD,), {})
+    state.adopt((OLD, PartitionStart(1, OLD.incarnation, 3, 10)))
+    assert state.places[1] == Place(1, OLD.incarnation, 0, 0)
+    assert not state.bridges
 
 
-def test_what_was_told_as_lost_is_not_read_when_the_partition_is_there_again() -> None:
-    """The topic was made again with one partition, and again with two: nothing of the second comes twice, or after all."""
+def test_a_partition_that_was_added_before_its_order_began_is_read_by_offset() -> None:
     state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {}, {})
-    state.adopt((NEW,))
-    assert state.settle({1: 13}) == {1: (OLD.next_offset, 13)}
-    assert not state.unsettled
-    assert state.settle({1: 13}) == {}
-    assert PartitionPosition(1, 13) in state.positions()
-    resumed = ReadingState()
-    resumed.resume(state.positions(), (NEW,))
-    for one in (state, resumed):
-        one.adopt(tuple(replace(NEW, partition=partition, incarnation=(12, 0)) for partition in (0, 1)))
-        assert [bridge.offset for bridge in one.bridges if bridge.partition == 1] == [13]
-        assert one.removed == {}
+    state.begin((OLD,), {})
+    state.adopt((NEW, replace(NEW, partition=1)))
+    assert (1, 0, 17) in [(bridge.partition, bridge.offset, bridge.stop) for bridge in state.bridges]
 
 
-def test_a_partition_that_is_added_while_its_order_lives_is_not_told_as_lost() -> None:
-    state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {}, {})
-    state.adopt((NEW,))
-    assert state.settle({}) == {}
-    state.adopt((NEW, PartitionStart(1, NEW.incarnation, 0, 10)))
-    assert state.removed == {}
-    assert state.places[1].next_offset == OLD.next_offset
-
-
-def test_what_is_told_as_lost_lowers_no_position() -> None:
-    state = ReadingState()
-    state.begin((OLD, replace(OLD, partition=1)), {}, {})
-    state.adopt((NEW,))
-    assert state.settle({1: OLD.next_offset - 1}) == {}
-    assert state.removed == {1: OLD.next_offset}
-
-
-def test_a_loss_is_told_for_each_time_that_a_partition_is_removed() -> None:
-    """Also of a partition that came and went between two renewals, and not of one that was gone before."""
-    state = ReadingState()
-    state.begin((OLD,), {}, {1: 4})
-    state.adopt((NEW,))
-    assert state.settle({1: 4, 2: 1}) == {2: (0, 1)}
-    state.adopt((replace(NEW, incarnation=(12, 0)),))
-    assert state.unsettled
-    assert state.settle({1: 6, 2: 1}) == {1: (4, 6)}
+def test_a_position_in_a_partition_that_the_topic_does_not_have_is_refused() -> None:
+    with pytest.raises(Invalid, match="ahead of partition 1"):
+        ReadingState().resume([PartitionPosition(0, 1), PartitionPosition(1, 0)], (OLD,))

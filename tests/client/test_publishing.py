@@ -31,6 +31,7 @@ from parley.client.errors import (
     PutOff,
     SequenceReused,
     Stalled,
+    TopicReplaced,
     UnknownClient,
     UnknownPartition,
     UnknownTopic,
@@ -989,8 +990,8 @@ async def test_a_key_stays_in_one_partition_of_a_topic_that_was_made_again_with_
     async with stage.client(stage.registered("alice")) as client:
         assert (await client.publish("notes", "before", key=MOVING[0])).partition == 0
         stage.remake(2)
-        with pytest.raises(UnknownPartition):
-            await client.publish("notes", "beyond", partition=2)
+        with pytest.raises(TopicReplaced):
+            await client.publish("notes", "for the old one", partition=2)
         for key in MOVING:
             assert (await client.publish("notes", "after", key=key)).partition == 1
 
@@ -1027,22 +1028,25 @@ def behind_for(questions: int) -> Lie:
 
 
 @on_stage
-async def test_a_message_whose_partition_is_gone_goes_to_the_one_that_its_key_has_now(stage: Stage) -> None:
+async def test_a_message_for_a_topic_that_was_made_again_is_not_sent_again_by_itself(stage: Stage) -> None:
     async with stage.client(stage.registered("alice")) as client:
         await client.publish("notes", "before", key=LAST)
         stage.remake(2)
+        with pytest.raises(TopicReplaced, match="deleted and made again"):
+            await client.publish("notes", "after", key=LAST)
+        assert published(stage, partitions=2).count(b"after") == 0
         assert (await client.publish("notes", "after", key=LAST)).partition == partition_of(LAST.encode(), 2)
     assert published(stage, partitions=2).count(b"after") == 1
 
 
 @on_stage
-async def test_a_publisher_forgets_the_number_of_partitions_with_the_first_refusal(stage: Stage) -> None:
+async def test_a_publisher_forgets_the_topic_with_the_first_refusal(stage: Stage) -> None:
     alice = stage.registered("alice")
     async with stage.client(alice) as client, client.publisher("notes", batch_size=1) as publisher:
         await (await publisher.send("before", key=MOVING[0]))
         stage.remake(2)
-        with pytest.raises(UnknownPartition):
-            await (await publisher.send("beyond", key=LAST))
+        with pytest.raises(TopicReplaced):
+            await (await publisher.send("for the old one", key=LAST))
         for key in MOVING:
             assert (await (await publisher.send("after", key=key))).partition == 1
 
@@ -1061,7 +1065,7 @@ async def test_the_record_of_a_topic_is_asked_for_once_until_a_refusal_says_that
             await (await publisher.send("four", partition=2))
         assert stage.asked("Prove") == asked
         stage.remake(1)
-        with pytest.raises(UnknownPartition):
+        with pytest.raises(TopicReplaced):
             await client.stage("notes", 2, [note("five")], writer, 1)
         assert await client.partitions("notes") == 1
         stage.ledger.do(ADMIN, DeleteTopic("notes"))

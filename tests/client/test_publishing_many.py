@@ -203,7 +203,7 @@ async def test_batches_reach_the_broker_in_their_order_also_when_a_connection_ha
             receipts = await publisher.publish_many([str(number) for number in range(40)], partition=0)
     assert [one.offset for one in receipts] == list(range(40))
     chain = stage.ledger.genesis.chain
-    sequences = [open_batch(body, chain)[1].header.sequence for body in stage[FIRST].batches]
+    sequences = [open_batch(body, chain, 0)[1].header.sequence for body in stage[FIRST].batches]
     assert sequences == list(range(40))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from tests.client.stage import TIMEOUTS, Stage, on_stage
 from tests.client.test_subscribing import FIRST, WHERE, publish, take, texts
 
 from parley.application.tables import encode_value
-from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, UnknownPartition
+from parley.client.errors import ClientClosed, Invalid, NotReady, Pruned, TopicReplaced, UnknownPartition
 from parley.client.history import History
 from parley.client.messages import Level, Message
 from parley.client.position import PartitionPosition, Position
 from parley.client.subscription import Subscription
-from parley.ledger.proofs import StateEntry
 from parley.modules.topics.operations import AlterTopic
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Answer, Failure, Fetch, OpenStream, Prove, Proven, Question
@@ -160,243 +158,87 @@ async def test_what_another_subscriber_began_is_not_taken_for_ones_own_order(sta
 
 
 @on_stage
-async def test_a_subscriber_goes_on_in_a_topic_that_was_made_again_after_it_says_what_is_lost(
-    stage: Stage,
-) -> None:
+async def test_a_position_in_a_topic_that_was_made_again_is_refused_by_name(stage: Stage) -> None:
     async with subscribed(stage) as before:
         publish(stage, "one", "two")
         await take(before, 1)
         position = saved(before)
     stage.remake(1)
     publish(stage, "three")
-    async with subscribed(stage, position) as after:
-        with pytest.raises(Pruned):
-            await take(after, 1)
+    with pytest.raises(TopicReplaced, match="deleted and made again"):
+        async with subscribed(stage, position):
+            pass
+    async with subscribed(stage) as anew:
         publish(stage, "four")
-        assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
+        assert numbered(await take(anew, 1)) == [("four", 0)]
+        assert saved(anew).topic_id == stage.ledger.topic_id("notes") != position.topic_id
     assert stage.lies == ()
 
 
-async def read_one(stage: Stage) -> Position:
-    """Where Alice is when she has read the only message, in partition 2."""
-    async with subscribed(stage) as before:
-        publish(stage, "one", partition=2)
-        await take(before, 1)
-        return saved(before)
-
-
 @on_stage
-async def test_unread_messages_of_a_partition_that_a_topic_made_again_has_not_are_told_as_lost(
-    stage: Stage,
-) -> None:
-    async with subscribed(stage) as before:
-        publish(stage, "one", "two", partition=2)
-        await take(before, 1)
-        position = saved(before)
-    stage.remake(2)
-    publish(stage, "three")
-    async with subscribed(stage, position) as after:
-        gone = PartitionPosition(2, 1)
-        assert gone in after.position().partitions  # until it was told
-        with pytest.raises(
-            Pruned, match=r"fewer partitions \(2\); .*: partition 2 from offset 1 to 1"
-        ) as lost:
-            await take(after, 1)
-        assert lost.value.reason == "partitions"
-        told = PartitionPosition(2, 2)  # and after that, behind what is lost
-        assert told in after.position().partitions
-        publish(stage, "four")
-        assert numbered(await take(after, 2)) == [("three", None), ("four", 0)]
-    assert stage.lies == ()
-
-
-@pytest.mark.parametrize("level", ["certified", "quorum"])
-def test_one_broker_hides_no_loss_and_lowers_no_position(level: Level, tmp_path: Path) -> None:
-    """It shows that nothing was ever published in the partition that is gone."""
-
-    def lie(question: Question, answer: Answer) -> Answer:
-        if not (isinstance(question, Prove) and isinstance(answer, Proven)):
-            return answer
-        none = encode_value(PartitionRecord(0, 0))
-        shown = (replace(one, value=none) if is_head(one) else one for one in answer.entries)
-        return replace(answer, entries=tuple(shown))
-
-    def is_head(entry: StateEntry) -> bool:
-        return entry.key.startswith(HEADS.prefix())
-
-    @on_stage
-    async def story(stage: Stage) -> None:
-        async with subscribed(stage) as before:
-            publish(stage, "one", "two", partition=2)
-            await take(before, 1)
-            position = saved(before)
-        stage.remake(2)
-        stage[FIRST].lie = lie
-        async with (
-            asyncio.timeout(20),
-            stage.client(actor("alice"), first=FIRST, verify=level) as client,
-            client.subscribe("notes", stage.watch(WHERE), position, keep=True) as after,
-        ):
-            with pytest.raises(Pruned, match="partition 2 from offset 1 to 1"):
-                await take(after, 1)
-            assert PartitionPosition(2, 2) in after.position().partitions
-
-    story(tmp_path)
-
-
-@on_stage
-async def test_a_partition_that_is_gone_and_was_read_to_its_end_raises_no_error(stage: Stage) -> None:
-    position = await read_one(stage)
-    stage.remake(1)
-    async with subscribed(stage, position) as after:
-        publish(stage, "two")
-        assert numbered(await take(after, 1)) == [("two", 0)]
-
-
-@on_stage
-async def test_what_was_read_does_not_come_twice_when_a_topic_is_made_again_with_fewer_and_then_with_more(
-    stage: Stage,
-) -> None:
-    position = await read_one(stage)
-    stage.remake(1)
-    async with subscribed(stage, position) as between:
-        publish(stage, "two")
-        await take(between, 1)
-        position = saved(between)
-    stage.remake(3)
-    async with subscribed(stage, position) as after:
-        publish(stage, "three", partition=2)
-        assert texts(await take(after, 1)) == ["three"]
-
-
-@on_stage
-async def test_a_subscriber_that_stays_is_told_what_a_topic_made_again_with_fewer_partitions_has_lost(
-    stage: Stage,
-) -> None:
+async def test_a_subscriber_that_stays_does_not_slip_into_a_topic_made_again(stage: Stage) -> None:
     """It was away from its brokers when that happened, with messages that it had not read."""
-    async with subscribed(stage) as subscription:
+    async with asyncio.timeout(SOON), subscribed(stage) as subscription:
         for broker in stage.brokers:
             broker.deaf = lambda question: isinstance(question, OpenStream)
             broker.cut()
         publish(stage, "one", partition=2)
-        stage.remake(1)
+        stage.remake(3)
         publish(stage, "two")
         for broker in stage.brokers:
             broker.deaf = lambda _: False
             broker.cut()
-        with pytest.raises(Pruned, match="partition 2 from offset 0 to 0"):
+        with pytest.raises(TopicReplaced):
             await take(subscription, 1)
-        assert texts(await take(subscription, 1)) == ["two"]
-
-
-async def told(coming: Awaitable[Message]) -> str:
-    """The next message, or what is said to be lost."""
-    try:
-        return (await coming).text()
-    except Pruned as lost:
-        return str(lost)
-
-
-@pytest.mark.parametrize("partitions", [3, 4])
-def test_messages_of_a_partition_that_came_and_went_between_two_renewals_are_told_as_lost(
-    partitions: int, tmp_path: Path
-) -> None:
-    @on_stage
-    async def story(stage: Stage) -> None:
-        async with asyncio.timeout(20), subscribed(stage) as subscription:
-            waiting = asyncio.create_task(anext(subscription))
-            await stage.until(lambda: stage.asked("OpenStream") > 0, 5_000)
-            stage.ledger.do(ADMIN, AlterTopic("notes", 4, None, None, None))
-            publish(stage, "unread", partition=3)
-            stage.remake(partitions)
-            publish(stage, "after")
-            found = [await told(waiting), await told(anext(subscription))]
-            assert "after" in found
-            assert any(re.search(r"partition 3\b", one) for one in found)
-
-    story(tmp_path)
 
 
 @on_stage
-async def test_a_partition_that_exists_again_has_no_end(stage: Stage) -> None:
-    """Else what is published in it now would be told as lost, and then come after all."""
+async def test_a_subscriber_that_reads_history_does_not_slip_into_a_topic_made_again(stage: Stage) -> None:
     stage.registered("bob")
-    publish(stage, "one", partition=1)
-    async with asyncio.timeout(20), stage.client(actor("alice"), first=FIRST) as client:
+    for partition in range(3):
+        publish(stage, f"in {partition}", partition=partition)
+    async with asyncio.timeout(SOON), subscribed(stage, "earliest") as subscription:
+        assert texts(await take(subscription, 1)) == ["in 0"]
+        stage.remake(3)
+        publish(stage, "after")
+        said: list[str] = []
+        while not said or said[-1] == Pruned.code:
+            with pytest.raises((TopicReplaced, Pruned)) as refused:
+                await anext(subscription)
+            said.append(refused.value.code)
+        assert said[-1] == TopicReplaced.code
+    assert stage.lies == ()
+
+
+@on_stage
+async def test_a_page_of_another_topic_of_the_name_is_not_taken_for_one_of_this(stage: Stage) -> None:
+    stage.registered("bob")
+    publish(stage, "one")
+    old = stage.ledger.topic_id("notes")
+    async with asyncio.timeout(SOON), stage.client(stage.registered("alice"), first=FIRST) as client:
         history = History(client._quorum, client._topics)
+        assert len((await history.page("notes", 0, 0, topic_id=old)).messages) == 1
         stage.remake(1)
-        assert await history.removed_ends("notes", 1) == {1: 1, 2: 0}
-        stage.remake(2)
-        publish(stage, "two", partition=1)
-        assert await history.removed_ends("notes", 1) == {2: 0}
+        publish(stage, "two")
+        new = stage.ledger.topic_id("notes")
+        with pytest.raises(TopicReplaced):
+            await history.page("notes", 0, 1, topic_id=old)
+        (message,) = (await history.page("notes", 0, 1, topic_id=new)).messages
+        assert (message.text(), message.topic_id) == ("two", new)
+    assert stage.lies == ()
 
 
 @on_stage
-async def test_a_loss_is_reported_after_a_position_was_saved_before_the_report(stage: Stage) -> None:
-    """As `parley sub --resume` saves it when it begins, before it is killed."""
-    async with subscribed(stage) as before:
-        publish(stage, "one", "two", partition=2)
-        await take(before, 1)
-        position = saved(before)
-    stage.remake(2)
-    async with subscribed(stage, position) as killed:
-        position = saved(killed)
-    async with asyncio.timeout(20), subscribed(stage, position) as after:
-        publish(stage, "three")
-        with pytest.raises(Pruned, match="partition 2 from offset 1 to 1"):
-            await take(after, 1)
-        position = saved(after)
-    async with asyncio.timeout(20), subscribed(stage, position) as again:
-        assert texts(await take(again, 1)) == ["three"]
-
-
-@on_stage
-async def test_of_partitions_that_were_gone_before_nothing_is_told_as_lost(stage: Stage) -> None:
-    stage.registered("bob")
-    publish(stage, "of another life", partition=2)
-    stage.remake(1)
+async def test_a_position_of_another_ledger_or_of_an_epoch_to_come_is_refused(stage: Stage) -> None:
     async with subscribed(stage) as before:
         publish(stage, "one")
         await take(before, 1)
         position = saved(before)
-    stage.remake(2)
-    publish(stage, "two")
-    async with asyncio.timeout(20), subscribed(stage, position) as after:
-        assert texts(await take(after, 1)) == ["two"]
-
-
-@on_stage
-async def test_a_subscriber_that_reads_history_goes_on_in_a_topic_made_again_with_fewer_partitions(
-    stage: Stage,
-) -> None:
-    stage.registered("bob")
-    for partition in range(3):
-        publish(stage, f"in {partition}", partition=partition)
-    async with subscribed(stage, "earliest") as subscription:
-        assert texts(await take(subscription, 1)) == ["in 0"]
-        stage.remake(1)
-        publish(stage, "after")
-        lost = "partition 1 from offset 0 to 0, partition 2 from offset 0 to 0"
-        with pytest.raises(Pruned, match=rf"fewer partitions \(1\); .*: {lost}"):
-            await take(subscription, 1)
-        assert texts(await take(subscription, 1)) == ["after"]
-    assert stage.lies == ()
-
-
-@pytest.mark.parametrize("partitions", [3, 5])
-def test_of_a_topic_made_again_with_as_many_partitions_or_more_nothing_is_skipped(
-    partitions: int, tmp_path: Path
-) -> None:
-    async def play(stage: Stage) -> None:
-        position = await read_one(stage)
-        stage.remake(partitions)
-        for partition in range(partitions):
-            publish(stage, f"in {partition}", partition=partition)
-        async with subscribed(stage, position) as after:
-            found = {message.text() for message in await take(after, partitions)}
-        assert found == {f"in {partition}" for partition in range(partitions)}
-
-    on_stage(play)(tmp_path)
+    assert (position.shard, position.epoch) == (0, 0)
+    for other, what in ((replace(position, shard=1), "shard 1"), (replace(position, epoch=1), "epoch 1")):
+        with pytest.raises(Invalid, match=what):
+            async with subscribed(stage, other):
+                pass
 
 
 @on_stage
@@ -587,7 +429,10 @@ async def test_a_position_of_something_else_is_refused(stage: Stage) -> None:
 positions = st.builds(
     Position,
     chain=st.text("0123456789abcdef"),
+    shard=st.integers(0, 2**32 - 1),
+    epoch=st.integers(0, 2**63 - 1),
     topic=st.text(),
+    topic_id=st.tuples(st.integers(0, 2**62 - 1), st.integers(0, 2**32 - 1)),
     where=st.text(),
     partitions=st.lists(
         st.builds(
@@ -614,10 +459,11 @@ def test_a_position_survives_being_written_down(position: Position) -> None:
         "",
         "{}",
         "[]",
-        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":-1}]}',
-        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":1,"ps":1}]}',
-        '{"chain":"","topic":"","where":"","partitions":[{"partition":0,"offset":1},{"partition":0,"offset":1}]}',
-        '{"chain":"\ud800","topic":"","where":"","partitions":[]}',
+        '{"chain":"","topic":"","where":"","partitions":[]}',
+        '{"chain":"","shard":0,"epoch":0,"topic":"","topic_id":[0,0],"where":"","partitions":[{"partition":0,"offset":-1}]}',
+        '{"chain":"","shard":0,"epoch":0,"topic":"","topic_id":[0,0],"where":"","partitions":[{"partition":0,"offset":1,"ps":1}]}',
+        '{"chain":"","shard":0,"epoch":0,"topic":"","topic_id":[0,0],"where":"","partitions":[{"partition":0,"offset":1},{"partition":0,"offset":1}]}',
+        '{"chain":"\ud800","shard":0,"epoch":0,"topic":"","topic_id":[0,0],"where":"","partitions":[]}',
     ],
 )
 def test_what_is_no_position_is_refused(text: str) -> None:
@@ -627,7 +473,9 @@ def test_what_is_no_position_is_refused(text: str) -> None:
 
 def test_a_file_holds_the_old_position_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "position.json"
-    old, new = (Position("00", "notes", "", (PartitionPosition(0, offset),)) for offset in (1, 2))
+    old, new = (
+        Position("00", 0, 0, "notes", (2, 0), "", (PartitionPosition(0, offset),)) for offset in (1, 2)
+    )
     old.save(path)
     new.save(path)
     assert Position.load(path) == new
@@ -643,6 +491,6 @@ def test_saving_follows_no_link_that_somebody_else_has_laid(tmp_path: Path) -> N
     other.write_text("mine")
     for name in (f".position.json.{os.getpid()}", "position.json"):
         (tmp_path / name).symlink_to(other)
-    Position("00", "notes", "", ()).save(tmp_path / "position.json")
+    Position("00", 0, 0, "notes", (2, 0), "", ()).save(tmp_path / "position.json")
     assert other.read_text() == "mine"
     assert not (tmp_path / "position.json").is_symlink()

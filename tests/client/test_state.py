@@ -16,7 +16,7 @@ from parley.application.keeping import RECEIPTS
 from parley.application.operations import Operation
 from parley.applications import DATA_SHARD
 from parley.client.client import Client
-from parley.client.connection import A, ClientQuestion, Connection
+from parley.client.connection import A, Connection
 from parley.client.contexts import Context
 from parley.client.errors import ContextError, Malformed, TopicExists, UnknownTopic
 from parley.client.messages import OperationReceipt
@@ -58,7 +58,7 @@ async def test_an_operation_gives_its_certified_outcome(stage: Stage) -> None:
         with pytest.raises(TopicExists, match="there is a topic wards already"):
             await client.operate(creation("wards"))
     async with stage.client(stage.registered("alice")) as client:
-        subscribed = await client.operate(Subscribe("notes", "true"))
+        subscribed = await client.operate(Subscribe("notes", "true", await client.topic_id("notes")))
         outcome = subscribed.given(Subscribed)
         assert outcome is not None
         assert [start.partition for start in outcome.partitions] == [0, 1, 2]
@@ -216,7 +216,7 @@ async def test_a_topic_is_denied_also_if_blocks_are_certified_while_the_answer_c
     """With a slow connection and a busy network that is so each time."""
     ask = Connection.ask
 
-    async def slow(connection: Connection, question: ClientQuestion, kind: type[A]) -> A:
+    async def slow(connection: Connection, question: Question, kind: type[A]) -> A:
         try:
             return await ask(connection, question, kind)
         finally:

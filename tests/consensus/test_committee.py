@@ -1,8 +1,19 @@
-"""Quorums (P1)."""
+"""Quorums (P1), and the committees of shards (P28)."""
 
 import pytest
+from msgspec.structs import replace
+from tests.application.world import ORGANISATIONS, make_genesis
 
-from parley.consensus.committee import faults, quorum
+from parley.consensus.committee import (
+    UnknownShardError,
+    all_brokers,
+    committee_of,
+    committees_of,
+    faults,
+    instance_of,
+    quorum,
+)
+from parley.model.genesis import Genesis, Shard
 
 
 @pytest.mark.parametrize("n", range(1, 201))
@@ -27,3 +38,44 @@ def test_quorum_has_the_listed_value(n: int, q: int) -> None:
 @pytest.mark.parametrize("n", range(1, 201))
 def test_fewer_than_a_third_may_be_faulty(n: int) -> None:
     assert 3 * faults(n) < n <= 3 * faults(n) + 3
+
+
+# -- committees of a genesis file --------------------------------------------------------------------------------------
+
+
+def network(*shards: tuple[str, ...]) -> Genesis:
+    return replace(make_genesis(), shards=tuple(Shard(members) for members in shards))
+
+
+FOUR = tuple(f"broker-{name}" for name in ORGANISATIONS)
+
+
+def test_each_shard_has_the_committee_that_the_genesis_file_lists() -> None:
+    genesis = network(FOUR, FOUR[1:3])
+    first, second = committees_of(genesis)
+    assert (first.names, second.names) == (FOUR, FOUR[1:3])
+    assert [(one.shard, one.epoch, one.size, one.quorum, one.faults) for one in (first, second)] == [
+        (0, 0, 4, 3, 1),
+        (1, 0, 2, 2, 0),
+    ]
+    assert [second.index_of(name) for name in FOUR] == [None, 0, 1, None]
+    assert second.scheme.size == 2
+    assert first.first_block(bytes(32), 5).id != second.first_block(bytes(32), 5).id
+    assert [broker.name for broker in all_brokers(genesis)] == list(FOUR)
+
+
+def test_a_shard_has_to_be_named_where_there_are_several() -> None:
+    assert committee_of(network(FOUR), None).shard == committee_of(network(FOUR), 0).shard == 0
+    several = network(FOUR, FOUR[:1])
+    assert committee_of(several, 1).names == FOUR[:1]
+    with pytest.raises(UnknownShardError, match="has the shards 0, 1; one of them has to be named"):
+        committee_of(several, None)
+    for shard in (-1, 2):
+        with pytest.raises(UnknownShardError, match=f"has the shards 0, 1; not {shard}"):
+            committee_of(several, shard)
+
+
+def test_a_signature_for_one_shard_says_nothing_in_another() -> None:
+    first, second = (instance_of(bytes(32), 4, shard=shard) for shard in (0, 1))
+    assert first.vote_message(1, bytes(32)) != second.vote_message(1, bytes(32))
+    assert first.vote_message(1, bytes(32)) != instance_of(bytes(32), 4, epoch=1).vote_message(1, bytes(32))

@@ -78,6 +78,7 @@ PARTS = {
     id(tables.TEXT): "text",
     id(tables.NUMBER): "`u32`",
     id(tables.LARGE): "`u64`",
+    id(tables.POSITION): "`u64`, `u32`",
     id(tables.HASH): "32 bytes",
     id(tables.SESSION): "16 bytes",
     id(tables.REST): "rest",

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import get_args
 
 import pytest
 
@@ -67,7 +66,7 @@ RECEIPTS = {
 }
 TABLES = {value.name for module in LOADED for value in vars(module).values() if isinstance(value, Table)}
 CODES = {kind.__name__ for kind in derived_from(Refused)}
-QUESTIONS = {kind.__name__ for kind in get_args(messages.Question)}
+QUESTIONS = {kind.__name__ for kind in derived_from(messages.Question)}
 DECLARED = {
     "Operations": (OPERATIONS, {"create_topic", "commit_stage", "register_client"}),
     "Outcomes and leaves": (RECEIPTS, {"batch", "done", "refused", "published", "match", "closed"}),

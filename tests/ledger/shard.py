@@ -21,6 +21,7 @@ from tests.replica.driver import Cluster, Committee, MemoryStore
 from parley.application.application import Application
 from parley.applications import DATA_SHARD
 from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.ledger.layout import StateView
 from parley.ledger.proofs import Anchor
 from parley.model.genesis import Genesis
 from parley.model.names import sorted_pairs
@@ -61,6 +62,7 @@ class Shard:
         self.maker = World()  # signs batches and keeps their sequences
         self.maker.chain = GENESIS.chain
         self.cluster = network(application).start()
+        self.maker.ids_from = StateView(self.store)
 
     @property
     def store(self) -> MemoryStore:

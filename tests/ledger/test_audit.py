@@ -15,7 +15,7 @@ from parley.application.quotas import COUNTS
 from parley.applications import DATA_SHARD
 from parley.crypto.encoding import u64
 from parley.ledger import layout
-from parley.ledger.application import Indexing, KeyValue, Mounted
+from parley.ledger.application import Indexing, Mounted
 from parley.ledger.audit import verify_store
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
@@ -26,6 +26,7 @@ from parley.modules.retention.tables import LOGS_TO_ERASE
 from parley.modules.staging.tables import CONTENTS, STAGED, STAGES, STAGING
 from parley.modules.topics.tables import TOPICS
 from parley.sim.counter import NoIndices
+from parley.store.interface import KeyValue
 
 decode_leaf = DATA_SHARD.decode_leaf
 
@@ -62,7 +63,9 @@ def copy() -> MemoryStore:
 @pytest.mark.parametrize("replayed", [False, True])
 def test_an_untouched_store_is_valid(replayed: bool) -> None:
     seen: list[tuple[int, int]] = []
-    verdict = verify_store(copy(), GENESIS, mounted(), lambda *step: seen.append(step), replay=replayed)
+    verdict = verify_store(
+        copy(), GENESIS, mounted(), lambda *step: seen.append(step), replay=replayed, shard=0
+    )
     assert verdict.first_fault is None
     assert verdict.valid
     assert verdict.publications == 15
@@ -72,7 +75,7 @@ def test_an_untouched_store_is_valid(replayed: bool) -> None:
 
 
 def test_a_store_of_another_network_is_not_valid() -> None:
-    verdict = verify_store(copy(), make_genesis(), DATA_SHARD.mount(make_genesis()))
+    verdict = verify_store(copy(), make_genesis(), DATA_SHARD.mount(make_genesis()), shard=0)
     assert verdict.first_fault is not None
     assert "genesis file" in verdict.first_fault
 
@@ -91,7 +94,7 @@ def test_a_changed_byte_in_any_kind_of_entry_is_found_and_the_entry_is_named(
         for at in (0, len(value) // 2, len(value) - 1):
             store = copy()
             store.entries[key] = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
-            verdict = verify_store(store, GENESIS, mounted(), replay=replay)
+            verdict = verify_store(store, GENESIS, mounted(), replay=replay, shard=0)
             assert verdict.first_fault is not None, (key, at)
             assert verdict.first_fault.startswith(f"entry {layout.name(key)} "), (key, at)
 
@@ -101,25 +104,25 @@ def test_a_missing_entry_of_any_kind_is_found(kind: bytes) -> None:
     store = copy()
     keys = [key for key, _ in store.scan(kind)]
     del store.entries[keys[len(keys) // 2]]
-    assert not verify_store(store, GENESIS, mounted()).valid
+    assert not verify_store(store, GENESIS, mounted(), shard=0).valid
 
 
 def test_an_entry_that_should_not_be_there_is_found() -> None:
     store = copy()
     store.entries[layout.state(b"topic/ghost")] = b"boo"
-    assert not verify_store(store, GENESIS, mounted(), replay=False).valid
+    assert not verify_store(store, GENESIS, mounted(), replay=False, shard=0).valid
 
 
 def test_receipts_of_another_block_are_found_without_executing_anything() -> None:
     store = copy()
     head = len([key for key, _ in store.scan(b"c/")]) - 1
-    assert verify_store(store, GENESIS, mounted(), replay=False).heights == head
+    assert verify_store(store, GENESIS, mounted(), replay=False, shard=0).heights == head
     for height in range(1, head + 1):
         key = layout.receipts(height)
         if layout.decode_receipts(store.entries[key]):
             store.entries[key] = store.entries[layout.receipts(head)]  # the receipts of an empty block
             break
-    verdict = verify_store(store, GENESIS, mounted(), replay=False)
+    verdict = verify_store(store, GENESIS, mounted(), replay=False, shard=0)
     assert verdict.first_fault is not None
     assert verdict.first_fault.startswith("entry e/")
 
@@ -127,7 +130,7 @@ def test_receipts_of_another_block_are_found_without_executing_anything() -> Non
 def test_heights_are_named_as_numbers() -> None:
     store = copy()
     del store.entries[b"c/" + u64(3)]
-    fault = verify_store(store, GENESIS, mounted(), replay=False).first_fault
+    fault = verify_store(store, GENESIS, mounted(), replay=False, shard=0).first_fault
     assert fault == "entry c/3 is missing"
 
 
@@ -149,7 +152,7 @@ def test_a_block_of_another_version_or_network_is_found(change: dict[str, object
     stored = msgspec.msgpack.decode(store.entries[layout.committed(3)], type=StoredBlock)
     foreign = replace(stored, header=replace(stored.header, **change))
     store.entries[layout.committed(3)] = msgspec.msgpack.encode(foreign)
-    fault = verify_store(store, GENESIS, mounted(), replay=False).first_fault
+    fault = verify_store(store, GENESIS, mounted(), replay=False, shard=0).first_fault
     assert fault == f"entry c/3 {what}"
 
 
@@ -173,7 +176,7 @@ def numbering_block(store: MemoryStore) -> tuple[bytes, list[bytes], int]:
 @pytest.mark.parametrize("replayed", [False, True])
 def test_a_store_with_stages_is_valid_and_counts_what_was_numbered(replayed: bool) -> None:
     numbering_block(stages())
-    verdict = verify_store(stages(), GENESIS, mounted(), replay=replayed)
+    verdict = verify_store(stages(), GENESIS, mounted(), replay=replayed, shard=0)
     assert verdict.first_fault is None
     assert (verdict.publications, verdict.replayed) == (3 * 2 + 1 + 6, replayed)
 
@@ -193,10 +196,10 @@ def test_a_batch_that_was_not_staged_cannot_be_numbered() -> None:
         forged = [encode_leaf(wrong) if place == at else leaf for place, leaf in enumerate(leaves)]
         damaged = MemoryStore({**store.entries, key: msgspec.msgpack.encode(forged)}.items())
         what = "numbers a batch that is neither its own nor was staged like this"
-        fault = verify_store(damaged, GENESIS, unindexed(), replay=False).first_fault
+        fault = verify_store(damaged, GENESIS, unindexed(), replay=False, shard=0).first_fault
         assert fault == f"entry {layout.name(key)} {what}"
         # With indices the block that staged it comes first: its index leads to a receipt that is not there.
-        fault = verify_store(damaged, GENESIS, mounted(), replay=False).first_fault
+        fault = verify_store(damaged, GENESIS, mounted(), replay=False, shard=0).first_fault
         assert fault in {
             f"entry {layout.name(key)} {what}",
             *(
@@ -207,7 +210,7 @@ def test_a_batch_that_was_not_staged_cannot_be_numbered() -> None:
 
 
 def _is_publication(body: bytes) -> bool:
-    return open_batch(body, GENESIS.chain)[1].header.kind == PUBLISH
+    return open_batch(body, GENESIS.chain, 0)[1].header.kind == PUBLISH
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -227,7 +230,7 @@ def test_what_is_changed_in_a_store_with_stages_is_found(replay: bool) -> None:
     for entry in entries:
         value = store.entries[entry]
         damaged = MemoryStore({**store.entries, entry: value[:-1] + bytes([value[-1] ^ 1])}.items())
-        fault = verify_store(damaged, GENESIS, mounted(), replay=replay).first_fault
+        fault = verify_store(damaged, GENESIS, mounted(), replay=replay, shard=0).first_fault
         assert fault is not None
         assert fault.startswith(f"entry {layout.name(entry)} ")
 
@@ -240,7 +243,7 @@ def test_receipts_that_number_something_else_are_found(replay: bool) -> None:
     assert isinstance(right, BatchReceipt)
     leaves[at] = encode_leaf(replace(right, outcome=Published(0)))
     store.entries[key] = msgspec.msgpack.encode(leaves)
-    fault = verify_store(store, GENESIS, mounted(), replay=replay).first_fault
+    fault = verify_store(store, GENESIS, mounted(), replay=replay, shard=0).first_fault
     # The block that staged it comes first, and its index leads to a receipt that is not there.
     named = (layout.name(key), layout.name(index_of_receipt(right.digest)))
     assert fault is not None
@@ -253,7 +256,7 @@ def test_a_numbered_batch_may_not_be_missing() -> None:
     receipt = decode_leaf(leaves[at])
     assert isinstance(receipt, BatchReceipt)
     del store.entries[layout.batch(receipt.digest)]
-    fault = verify_store(store, GENESIS, mounted()).first_fault
+    fault = verify_store(store, GENESIS, mounted(), shard=0).first_fault
     assert fault == f"entry {layout.name(layout.batch(receipt.digest))} is missing"
 
 
@@ -272,7 +275,7 @@ def erased(*, remains: bool) -> tuple[MemoryStore, list[bytes]]:
     store = copy()
     names = []
     for key, value in list(store.scan(b"b/")):
-        digest, batch = open_batch(value, GENESIS.chain)
+        digest, batch = open_batch(value, GENESIS.chain, 0)
         if batch.header.kind == PUBLISH:
             names.append(digest)
             del store.entries[key]
@@ -285,7 +288,7 @@ def erased(*, remains: bool) -> tuple[MemoryStore, list[bytes]]:
 def test_bodies_that_are_over_may_be_gone_and_are_not_executed_again(remains: bool) -> None:
     store, names = erased(remains=remains)
     assert len(names) == 5
-    verdict = verify_store(store, GENESIS, kept_by(Forgetful))
+    verdict = verify_store(store, GENESIS, kept_by(Forgetful), shard=0)
     assert verdict.first_fault is None
     assert (verdict.publications, verdict.replayed) == (15, False)
 
@@ -311,10 +314,10 @@ def test_a_numbered_batch_that_is_over_may_be_gone_and_what_stayed_of_it_is_comp
     body = store.entries.pop(layout.batch(right.digest))
     if remains:
         store.entries[layout.erased(right.digest)] = remains_of(body)
-    assert verify_store(store, GENESIS, kept_by(Oblivious)).first_fault is None
+    assert verify_store(store, GENESIS, kept_by(Oblivious), shard=0).first_fault is None
     leaves[at] = encode_leaf(replace(right, count=right.count + 1))
     store.entries[key] = msgspec.msgpack.encode(leaves)
-    fault = verify_store(store, GENESIS, kept_by(Blind), replay=False).first_fault
+    fault = verify_store(store, GENESIS, kept_by(Blind), replay=False, shard=0).first_fault
     assert fault is not None
     assert fault.startswith(f"entry {layout.name(key)} numbers a batch") == remains
 
@@ -323,7 +326,7 @@ def test_a_numbered_batch_that_is_over_may_be_gone_and_what_stayed_of_it_is_comp
 def test_bodies_that_are_still_to_be_kept_may_not_be_gone(remains: bool) -> None:
     store, names = erased(remains=remains)
     for replay in (False, True):
-        fault = verify_store(store, GENESIS, mounted(), replay=replay).first_fault
+        fault = verify_store(store, GENESIS, mounted(), replay=replay, shard=0).first_fault
         assert fault in {f"entry {layout.name(layout.batch(name))} is missing" for name in names}
 
 
@@ -335,7 +338,7 @@ def test_what_stayed_of_an_erased_body_must_be_of_it_and_signed() -> None:
         store.entries[key][:-1] + bytes([store.entries[key][-1] ^ 1]),
     ):
         damaged = MemoryStore({**store.entries, key: wrong}.items())
-        fault = verify_store(damaged, GENESIS, kept_by(Forgetful)).first_fault
+        fault = verify_store(damaged, GENESIS, kept_by(Forgetful), shard=0).first_fault
         assert fault is not None
         assert fault.startswith(f"entry {layout.name(key)} is not what stayed of the batch")
 
@@ -346,7 +349,7 @@ def test_roots_that_no_header_names_may_be_gone_and_others_may_not() -> None:
     for height in range(1, head):
         store = copy()
         del store.entries[layout.roots(height)]
-        fault = verify_store(store, GENESIS, mounted(), replay=False).first_fault
+        fault = verify_store(store, GENESIS, mounted(), replay=False, shard=0).first_fault
         assert fault == (f"entry r/{height} is missing" if height in named else None)
 
 
@@ -357,7 +360,7 @@ def test_a_broker_that_is_not_whole_yet_is_not_valid_and_says_why() -> None:
     ]:
         store = copy()
         store.entries[entry] = value
-        fault = verify_store(store, GENESIS, mounted(), replay=False).first_fault
+        fault = verify_store(store, GENESIS, mounted(), replay=False, shard=0).first_fault
         assert fault is not None
         assert said in fault
 
@@ -383,7 +386,7 @@ def test_a_broker_that_is_not_whole_yet_is_not_valid_and_says_why() -> None:
 def test_garbage_under_any_name_is_found(entry: bytes) -> None:
     store = copy()
     store.entries[entry] = b"garbage"
-    fault = verify_store(store, GENESIS, mounted()).first_fault
+    fault = verify_store(store, GENESIS, mounted(), shard=0).first_fault
     assert fault is not None
     assert fault.startswith(f"entry {layout.name(entry)} ")
 
@@ -391,6 +394,6 @@ def test_garbage_under_any_name_is_found(entry: bytes) -> None:
 def test_a_mark_without_its_batch_is_found() -> None:
     store = copy()
     store.entries[layout.waiting(bytes(32))] = b"\x93\x00\x00\xc4\x00"
-    fault = verify_store(store, GENESIS, mounted()).first_fault
+    fault = verify_store(store, GENESIS, mounted(), shard=0).first_fault
     assert fault is not None
     assert fault.endswith("marks a batch that is not here")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.application.world import Memory
 from tests.ledger.shard import GENESIS
 
 from parley.applications import DATA_SHARD
+from parley.consensus.committee import committees_of
 from parley.consensus.types import Block
 from parley.ledger.bodies import Judgement, judge
-from parley.ledger.proofs import committee_of
+from parley.ledger.state_map import EMPTY_ROOT
 from parley.ledger.steps import at_once
 from parley.model.receipts import BatchReceipt, Done, Duplicate, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, PermissionDenied, Refused, SequenceReused
@@ -17,6 +17,7 @@ from parley.modules.publishing.receipts import Published
 from parley.modules.staging.receipts import Staged
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.receipts import Match
+from parley.store.memory import MemoryStore
 
 KEEPER = DATA_SHARD.mount(GENESIS).keeper
 DIGEST = bytes(range(32))
@@ -24,12 +25,12 @@ MATCH = Match("wards", 0, bytes(32), (1, 0), 0, ((1, bytes(32)),))
 
 
 def judged(*leaves: bytes) -> Judgement:
-    block: Block = committee_of(GENESIS)[1]
-    return at_once(judge(block, leaves, KEEPER, Memory(), highest=9))
+    block: Block = committees_of(GENESIS)[0].first_block(EMPTY_ROOT, GENESIS.start_time)
+    return at_once(judge(block, leaves, KEEPER, MemoryStore(), highest=9))
 
 
 def leaf(outcome: Outcome, topic: str) -> bytes:
-    return encode_leaf(BatchReceipt(DIGEST, bytes(32), "hospital-a/alice", topic, 0, 1, outcome))
+    return encode_leaf(BatchReceipt(DIGEST, bytes(32), "hospital-a/alice", topic, (1, 0), 0, 1, outcome))
 
 
 def rejected(refused: Refused) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.application.world import Memory, World
+from tests.application.world import World
 from tests.replica.driver import MemoryStore
 
 from parley.application.application import Application
@@ -14,6 +14,7 @@ from parley.ledger import layout
 from parley.ledger.derived import Derived
 from parley.model.receipts import Leaf
 from parley.modules.publishing.tables import OFFSETS
+from parley.store.interface import KeyValue
 
 
 def story() -> tuple[World, bytes]:
@@ -27,7 +28,7 @@ def story() -> tuple[World, bytes]:
     return world, second.digest
 
 
-def derived(world: World, state: Memory | None = None) -> Derived:
+def derived(world: World, state: KeyValue | None = None) -> Derived:
     receipts = {
         layout.receipts(height): msgspec.msgpack.encode(outcome.leaves)
         for height, outcome in enumerate(world.outcomes, 1)
@@ -35,7 +36,7 @@ def derived(world: World, state: Memory | None = None) -> Derived:
     return Derived(world.keeper, MemoryStore(receipts.items()), state or world.store)
 
 
-def wrong(world: World, state: Memory | None = None) -> dict[bytes, set[bytes | None]]:
+def wrong(world: World, state: KeyValue | None = None) -> dict[bytes, set[bytes | None]]:
     """By entry, what blocks say that it should be."""
     found: dict[bytes, set[bytes | None]] = {}
     for height, outcome in enumerate(world.outcomes, 1):
@@ -59,7 +60,7 @@ def test_an_entry_that_is_missing_or_cannot_be_read_should_be_what_execution_wro
     world, digest = story()
     for key in (RECEIPTS.place(digest), OFFSETS.place("wards", 0, 1)):
         right = world.store.get(key)
-        damaged = world.store.copy()
+        damaged = world.store.frozen()
         damaged.write([(key, value)])
         found = wrong(world, damaged)
         assert set(found) == {key}
@@ -70,7 +71,7 @@ def test_an_entry_that_leads_to_a_worse_receipt_is_wrong() -> None:
     world, digest = story()
     key = RECEIPTS.place(digest)
     early = dict(world.outcomes[2].writes)[key]
-    damaged = world.store.copy()
+    damaged = world.store.frozen()
     damaged.write([(key, early)])
     assert world.store.get(key) in wrong(world, damaged)[key]
 
@@ -81,7 +82,7 @@ def test_an_entry_that_leads_to_a_block_that_does_not_give_it_is_wrong() -> None
     assert place is not None
     key = RECEIPTS.place(digest)
     for height in (1, 4, 6, 99):
-        damaged = world.store.copy()
+        damaged = world.store.frozen()
         damaged.write([(key, msgspec.msgpack.encode(msgspec.structs.replace(place, height=height)))])
         assert world.store.get(key) in wrong(world, damaged)[key]
 

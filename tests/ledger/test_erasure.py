@@ -42,7 +42,9 @@ TRUST = Trust(GENESIS, DATA_SHARD.decode_leaf)
 
 
 def batch(count: int = 1, topic: str = "wards/er") -> tuple[bytes, bytes]:
-    header = BatchHeader(FORMAT, CHAIN, PUBLISH, topic, 0, ALICE.key, b"session-" * 2, 2**61, count, 2**61)
+    header = BatchHeader(
+        FORMAT, CHAIN, 0, PUBLISH, topic, (2**61, 2**31), 0, ALICE.key, b"session-" * 2, 2**61, count, 2**61
+    )
     shown = encode(MessageHeader(b"the key", sorted_pairs({"diagnosis": "flu"}), (("free", b"header"),)))
     message = Message(b"salt" * 4, shown, 'role == "nurse"', b"the payload")
     return sign_batch(header, (message,) * count, ALICE.secret)
@@ -51,7 +53,7 @@ def batch(count: int = 1, topic: str = "wards/er") -> tuple[bytes, bytes]:
 def test_it_proves_who_signed_the_batch_of_this_name() -> None:
     for name, body in (batch(), batch(3), batch(MAX_MESSAGES // 10)):
         remains = check_remains(remains_of(body), name, CHAIN)
-        opened = open_batch(body, CHAIN)[1]
+        opened = open_batch(body, CHAIN, 0)[1]
         assert (remains.header, remains.signature) == (opened.header, opened.signature)
 
 
@@ -61,7 +63,7 @@ def test_nothing_that_the_batch_said_is_in_it() -> None:
     for told_ in (b"salt", b"the key", b"diagnosis", b"flu", b"free", b"header", b"nurse", b"payload"):
         assert told_ in body
         assert told_ not in data
-    leaves = [message.leaf() for message in open_batch(body, CHAIN)[1].messages]
+    leaves = [message.leaf() for message in open_batch(body, CHAIN, 0)[1].messages]
     assert all(leaf not in data for leaf in leaves)
 
 
@@ -129,7 +131,7 @@ def test_proofs_hold_and_are_made_after_the_body_is_erased() -> None:
         assert block is not None
         body = entries.pop(layout.batch(receipt.digest))
         entries[layout.erased(receipt.digest)] = remains_of(body)
-        opened = open_batch(body, CHAIN)[1]
+        opened = open_batch(body, CHAIN, 0)[1]
         hashes = tree.leaves_of(opened.messages)
         # A reader kept this one from before, with the message that it read.
         path = history.prove(lambda node: told().store.get(b"h/" + node), height - 1, size)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.ledger.shard import GENESIS, KEYS, Shard, staged, told
 
 from parley.applications import DATA_SHARD
+from parley.consensus.committee import committees_of
 from parley.consensus.types import QC, Header
 from parley.crypto import merkle
 from parley.crypto.merkle import MultiProof
@@ -21,7 +22,6 @@ from parley.ledger.proofs import (
     ProofError,
     StateEntry,
     Trust,
-    committee_of,
     history_leaf,
     history_leaf_of,
 )
@@ -144,7 +144,7 @@ def trust() -> Trust:
 def signed(header: Header, signers: Iterable[int] = (0, 1, 2), view: int | None = None) -> Anchor:
     """As if these brokers had voted for the header, whatever it says."""
     view = header.view if view is None else view
-    message = committee_of(GENESIS)[0].vote_message(view, header.id())
+    message = committees_of(GENESIS)[0].instance.vote_message(view, header.id())
     votes = {index: KEYS[index].sign(message) for index in signers}
     return Anchor(
         header, QC(0, view, header.id(), Ed25519List([key.public for key in KEYS]).aggregate(votes))
@@ -159,9 +159,18 @@ def test_a_header_that_a_quorum_signed_is_believed() -> None:
     assert trust().certified(signed(header(time=77))).time == 77
 
 
-@pytest.mark.parametrize("fields", [{"chain": bytes(32)}, {"shard": 1}, {"epoch": 1}])
-def test_a_header_of_another_network_shard_or_epoch_is_refused(fields: dict[str, object]) -> None:
-    with pytest.raises(ProofError, match="another network"):
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"chain": bytes(32)}, "another network"),
+        ({"shard": 1}, "belongs to shard 1 in epoch 0; what is believed is shard 0 in epoch 0"),
+        ({"epoch": 1}, "belongs to shard 0 in epoch 1; what is believed is shard 0 in epoch 0"),
+    ],
+)
+def test_a_header_of_another_network_shard_or_epoch_is_refused(
+    fields: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(ProofError, match=problem):
         trust().certified(signed(header(**fields)))
 
 

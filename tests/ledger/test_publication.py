@@ -45,7 +45,7 @@ def proof(*, with_message: bool = True) -> PublicationProof:
     height, leaves, receipt = next(filter(None, map(published, range(size, 0, -1))))
     block = Chain(shard.store).block(height)
     assert block is not None
-    _, batch = open_batch(shard.store.entries[layout.batch(receipt.digest)], GENESIS.chain)
+    _, batch = open_batch(shard.store.entries[layout.batch(receipt.digest)], GENESIS.chain, 0)
     hashes = tree.leaves_of(batch.messages)
     message = MessageProof(batch.messages[1], tree.prove(hashes, 1)) if with_message else None
     path = history.prove(lambda node: shard.store.get(b"h/" + node), height - 1, size)
@@ -133,9 +133,9 @@ def test_a_message_is_proved_at_its_place_in_the_batch_and_nowhere_else() -> Non
 
 def test_a_file_of_the_first_format_is_refused() -> None:
     data = encode_publication(proof())
-    assert data.count(b"parley publication proof 2") == 1
+    assert data.count(b"parley publication proof 3") == 1
     with pytest.raises(ProofError):
-        check(data.replace(b"parley publication proof 2", b"parley publication proof 1"))
+        check(data.replace(b"parley publication proof 3", b"parley publication proof 2"))
 
 
 def test_a_header_that_too_few_voted_for_proves_nothing() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.ledger import layout, recent
-from parley.ledger.memory import Entries
 from parley.ledger.recent import LIMIT, HeightError, NotYet, RecentStates, TooOld
+from parley.store.memory import MemoryStore
 
 KEYS = [b"a", b"b", b"c", b"d"]
 START = 7
@@ -118,7 +118,7 @@ def test_what_a_block_has_read_is_not_read_again_before_it_is_replaced() -> None
             return store.get(key)
 
     remembered = RecentStates(Counted(), START)
-    state = remembered.watched(START + 1, Entries({b"seen": b"old"}))
+    state = remembered.watched(START + 1, MemoryStore({b"seen": b"old"}))
     assert state.get(b"seen") == b"old"
     assert state.get(b"missing") is None
     assert dict(state.scan(b"")) == {b"seen": b"old"}
@@ -130,15 +130,15 @@ def test_what_a_block_has_read_is_not_read_again_before_it_is_replaced() -> None
 
 
 def test_what_execution_used_lately_is_not_asked_for_again_until_something_else_writes() -> None:
-    store, asked = Entries({layout.ENTRIES + b"a": b"1"}), list[bytes]()
+    store, asked = MemoryStore({layout.ENTRIES + b"a": b"1"}), list[bytes]()
 
     class Counted:
         def get(self, key: bytes) -> bytes | None:
             asked.append(key)
             return store.get(key)
 
-        def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-            return store.scan(prefix)
+        def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+            return store.scan(prefix, start)
 
     remembered = RecentStates({}, START)
     first, second = layout.ENTRIES + b"a", layout.NODES + b"b"
@@ -158,7 +158,7 @@ def test_what_execution_used_lately_is_not_asked_for_again_until_something_else_
 
 def test_what_is_kept_of_execution_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent, "WARM_BYTES", 2_000)
-    store = Entries({layout.ENTRIES + bytes([number]): bytes(100) for number in range(50)})
+    store = MemoryStore({layout.ENTRIES + bytes([number]): bytes(100) for number in range(50)})
     remembered = RecentStates({}, START)
     state = remembered.watched(START + 1, store)
     for key, value in store.scan(b""):

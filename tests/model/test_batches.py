@@ -27,13 +27,13 @@ KEY = SecretKey.from_seed(bytes(32))
 
 def body(rules: Sequence[str], header: bytes = encode(MessageHeader())) -> bytes:
     messages = tuple(Message(bytes(16), header, rule, b"") for rule in rules)
-    top = BatchHeader(FORMAT, CHAIN, PUBLISH, "t", 0, KEY.public, bytes(16), 0, len(messages), 9)
+    top = BatchHeader(FORMAT, CHAIN, 0, PUBLISH, "t", (0, 0), 0, KEY.public, bytes(16), 0, len(messages), 9)
     return sign_batch(top, messages, KEY)[1]
 
 
 def refusal(data: bytes) -> Refused:
     with pytest.raises(Refused) as raised:
-        open_batch(data, CHAIN)
+        open_batch(data, CHAIN, 0)
     return raised.value
 
 
@@ -43,7 +43,7 @@ def forged(data: bytes) -> bytes:
 
 def test_a_batch_has_a_limited_number_of_different_rules() -> None:
     rules = [f"a == {i}" for i in range(MAX_RULES)]
-    assert open_batch(body(["", *rules, *rules]), CHAIN)[1].header.count == 2 * MAX_RULES + 1
+    assert open_batch(body(["", *rules, *rules]), CHAIN, 0)[1].header.count == 2 * MAX_RULES + 1
     found = refusal(body([*rules, "b == 1"]))
     assert (found.code, f"{MAX_RULES} are allowed" in found.detail) == (Malformed.code, True)
 
@@ -56,7 +56,7 @@ def test_rules_of_a_batch_that_nobody_signed_are_not_read() -> None:
     data, before = body(["a == 1"] * 3), read()
     assert refusal(forged(data)).code == BadSignature.code
     assert read() == before
-    open_batch(data, CHAIN)
+    open_batch(data, CHAIN, 0)
     assert read() == before + 1  # each rule once
 
 

@@ -29,7 +29,7 @@ from parley.model.leaves import leaves_of as leaves_of_messages
 OTHER = digest("tests/leaf", b"another")
 LEAF = "b00d9d0bf2e92860fe8687bed6eacd09ed43787c3d3abade5654cb7523b67469"
 ROOT = "6852735d0ce7591cd1028be16fa04c6ff39f79d0ab342dabb18157bd32241ab2"
-DIGEST = "1b5d1874afa4dd6630a335b79693b411e83aea6e7a31090ba13f502a507ba772"
+DIGEST = "2407a4789f38e89a4ec15cc9b90b095f6f856bcfd50a9a48f0208056a269756d"
 
 rules = st.sampled_from(["", 'role == "nurse"', 'ward == "ü"'])
 messages = st.builds(
@@ -44,8 +44,10 @@ headers = st.builds(
     BatchHeader,
     format=st.integers(0, 2**32 - 1),
     chain=hashes,
+    shard=st.integers(0, 2**32 - 1),
     kind=st.integers(0, 2**32 - 1),
     topic=st.text(max_size=20),
+    topic_id=st.tuples(st.integers(0, 2**62 - 1), st.integers(0, 2**32 - 1)),
     partition=st.integers(0, 2**32 - 1),
     publisher=hashes,
     session=st.binary(min_size=16, max_size=16),
@@ -109,7 +111,7 @@ def test_the_leaf_the_root_and_the_digest_of_a_known_batch_never_change() -> Non
         for number, rule in enumerate(["", 'role == "nurse"'] * 10)
     )
     header = BatchHeader(
-        FORMAT, bytes(range(32)), PUBLISH, "wärds", 3, b"\1" * 32, b"\2" * 16, 4, len(content), 99
+        FORMAT, bytes(range(32)), 5, PUBLISH, "wärds", (7, 8), 3, b"\1" * 32, b"\2" * 16, 4, len(content), 99
     )
     found = leaves_of(content)
     assert found[1].hex() == LEAF
@@ -123,8 +125,11 @@ def test_a_batch_header_is_packed_as_its_fields_are_encoded(header: BatchHeader)
     assert header.encode() == enc(
         u32(header.format),
         header.chain,
+        u32(header.shard),
         u32(header.kind),
         header.topic.encode(),
+        u64(header.topic_id[0]),
+        u32(header.topic_id[1]),
         u32(header.partition),
         header.publisher,
         header.session,

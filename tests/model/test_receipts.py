@@ -40,7 +40,7 @@ outcomes = st.one_of(
 )
 sources = st.builds(Source, st.none() | hashes, st.none() | hashes)
 leaves = st.one_of(
-    st.builds(BatchReceipt, hashes, hashes, st.text(), st.text(), small, small, outcomes),
+    st.builds(BatchReceipt, hashes, hashes, st.text(), st.text(), places, small, small, outcomes),
     st.builds(
         Match,
         st.text(),
@@ -59,6 +59,7 @@ commits = st.builds(
     numbers,
     st.lists(hashes, max_size=4).map(tuple),
     sources,
+    places,
 )
 
 
@@ -104,7 +105,7 @@ def test_a_commit_names_a_limited_number_of_batches() -> None:
 
 def test_staging_and_numbering_are_acceptances() -> None:
     for outcome in (Staged(1), Published(1)):
-        assert BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, outcome).code == OK
+        assert BatchReceipt(bytes(32), bytes(32), "", "t", (1, 0), 0, 1, outcome).code == OK
 
 
 @given(numbers, places, hashes, small, sources)
@@ -124,9 +125,10 @@ def test_commits_are_told_apart_by_what_they_name_and_in_which_order(
 
 def test_writers_of_different_clients_and_topics_have_different_records() -> None:
     keys = {
-        STAGES.key(topic, publisher, writer)
+        STAGES.key(topic, topic_id, publisher, writer)
         for publisher in (bytes(32), b"1" * 32)
         for topic in ("a", "ab")
+        for topic_id in ((1, 0), (1, 1))
         for writer in (bytes(16), b"1" * 16)
     }
-    assert len(keys) == 8
+    assert len(keys) == 16

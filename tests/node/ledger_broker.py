@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
-from tests.application.world import Actor, Memory
+from tests.application.world import Actor
 from tests.client.ledger import Ledger
 
 from parley.applications import DATA_SHARD
@@ -15,26 +13,12 @@ from parley.ledger.layout import StoredBlock
 from parley.ledger.proofs import history_leaf_of
 from parley.ledger.recent import RecentStates
 from parley.model.credentials import Credential
-from parley.net.messages import Listed, ListKeys
 from parley.node.access import Caller
-from parley.node.answers import Listing
 from parley.node.archive import Archive
 from parley.node.view import View
+from parley.store.memory import MemoryStore
 
 encode = msgspec.msgpack.encode
-
-
-class _Store(Memory):
-    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        return max(((found, value) for found, value in self.scan(prefix) if found <= key), default=None)
-
-
-def listed(view: View, caller: Caller, question: ListKeys, charge: Callable[[int], None]) -> Listed:
-    """The page, in as many steps as it takes."""
-    listing = Listing(view, caller, question, charge)
-    while (answer := listing.step()) is None:
-        pass
-    return answer
 
 
 class LedgerBroker:
@@ -42,7 +26,7 @@ class LedgerBroker:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.store, self._executed = _Store(), 0
+        self.store, self._executed = MemoryStore(), 0
         self.recent = RecentStates(self.store, 0)
         self._history = MountainRange()
         self.archive = Archive(self.store, DATA_SHARD)

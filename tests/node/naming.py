@@ -15,7 +15,7 @@ from tests.node.watching import until as page_when
 
 from parley.cli.contexts import find
 from parley.cli.network import observing
-from parley.cli.network_status import PATIENCE, Picture
+from parley.cli.network_status import PATIENCE, Found, Picture
 from parley.cli.status_summary import Shard
 from parley.localnet.proxy import Proxy
 from parley.node.provision import broker_directory
@@ -104,13 +104,13 @@ async def shown(network: LocalNetwork, holds: Callable[[Shard], bool]) -> tuple[
     try:
         async with asyncio.timeout(SECONDS), observing(chosen) as client:
             while True:
-                found = await client.status(PATIENCE)
-                picture = Picture(chosen, found, client.readers(found))
-                if holds(picture.shard):
-                    return picture.shard, _text(picture)
+                members = await client.status(PATIENCE)
+                picture = Picture(chosen, [Found(client.committee, members, client.readers(members))])
+                if holds(picture.shards[0]):
+                    return picture.shards[0], _text(picture)
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise AssertionError(f"status stays at {picture and picture.shard}") from None
+        raise AssertionError(f"status stays at {picture and picture.shards[0]}") from None
 
 
 def _text(picture: Picture) -> list[str]:

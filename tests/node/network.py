@@ -44,6 +44,7 @@ class LocalNetwork:
         allow_faults: bool = False,
         leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
         auditors: Sequence[str] = (),
+        shards: Sequence[Sequence[str]] | None = None,
         by_command: bool = LONG,
     ) -> None:
         self.directory = directory
@@ -61,6 +62,7 @@ class LocalNetwork:
             allow_faults=allow_faults,
             leaders=leaders,
             auditors=auditors,
+            shards=shards,
         )
         for broker in self.genesis.brokers:
             if settings:

@@ -20,6 +20,7 @@ from parley.ledger.proofs import Anchor, StateEntry, Trust
 from parley.model.batches import (
     CONTROL,
     FORMAT,
+    NO_TOPIC,
     PUBLISH,
     BatchHeader,
     Message,
@@ -28,11 +29,12 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import Identity, possession
-from parley.model.names import Value, sorted_pairs
+from parley.model.names import Position, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt
 from parley.modules.registry.operations import RegisterClient
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.receipts import Subscribed
+from parley.modules.topics.operations import CreateTopic
 from parley.net import messages as net
 from parley.net.frames import FrameStream
 from parley.net.tls import Address, ConnectError, certificate_hash, client_context, tls_name
@@ -42,16 +44,22 @@ A = TypeVar("A")
 R = TypeVar("R", bound=Struct)
 
 
+# By chain and name: the ids of the topics that a raw client of this process has created.
+_created: dict[tuple[bytes, str], Position] = {}
+
+
 class RawClient:
     """One connection of one identity to one broker."""
 
-    def __init__(self, stream: FrameStream, identity: Identity, trust: Trust) -> None:
+    def __init__(self, stream: FrameStream, identity: Identity, trust: Trust, shard: int = 0) -> None:
         self.stream = stream
+        self.shard = shard
         self.identity = identity
         self.trust = trust
         self._ids = count(1)
         self._session = os.urandom(16)
         self._sequences: dict[tuple[int, str, int], int] = {}
+        self._creating: dict[bytes, str] = {}  # topics, by the digests of the batches
         self._received: deque[net.Answer] = deque()
 
     def new_id(self) -> int:
@@ -93,8 +101,10 @@ class RawClient:
         header = BatchHeader(
             FORMAT,
             self.trust.genesis.chain,
+            self.shard,
             kind,
             topic,
+            self.topic_id(topic),
             partition,
             self.identity.credential.key,
             self._session,
@@ -110,7 +120,13 @@ class RawClient:
         return self.batch(PUBLISH, topic, partition, contents, not_after)
 
     def control(self, operation: Operation) -> tuple[bytes, bytes]:
-        return self.batch(CONTROL, "", 0, (message(encode_operation(operation)),))
+        batch = self.batch(CONTROL, "", 0, (message(encode_operation(operation)),))
+        if isinstance(operation, CreateTopic):
+            self._creating[batch[0]] = operation.name
+        return batch
+
+    def topic_id(self, topic: str) -> Position:
+        return _created.get((self.trust.genesis.chain, topic), NO_TOPIC)
 
     async def submit(self, batch: tuple[bytes, bytes]) -> BatchReceipt:
         """The batch's receipt, checked against the genesis file and nothing else."""
@@ -122,6 +138,9 @@ class RawClient:
         (leaf,) = self.trust.certified(answer.anchor).leaves(answer.proof)
         assert isinstance(leaf, BatchReceipt)
         assert leaf.digest == name
+        if name in self._creating and leaf.is_done:
+            here = (answer.proof.header.height, answer.proof.receipts.indices[0])
+            _created[self.trust.genesis.chain, self._creating[name]] = here
         return leaf
 
     async def operate(self, operation: Operation) -> BatchReceipt:
@@ -129,7 +148,7 @@ class RawClient:
 
     async def subscribe(self, topic: str, constraint: str = "") -> tuple[bytes, net.StreamPosition]:
         """To a topic with one partition: the constraint's id, and where a stream of it begins."""
-        start = (await self.operate(Subscribe(topic, constraint))).outcome
+        start = (await self.operate(Subscribe(topic, constraint, self.topic_id(topic)))).outcome
         assert isinstance(start, Subscribed)
         (one,) = start.partitions
         return start.constraint, net.StreamPosition(one.partition, one.incarnation, one.next_ps)
@@ -169,12 +188,12 @@ def registration(identity: Identity, **attributes: Value) -> RegisterClient:
 
 @asynccontextmanager
 async def client(
-    network: LocalNetwork, broker: str, organisation: str, name: str
+    network: LocalNetwork, broker: str, organisation: str, name: str, shard: int = 0
 ) -> AsyncIterator[RawClient]:
     """A client's authenticated connection to a broker that runs, or is about to."""
     stream = await reach(network, broker)
     try:
-        yield await authenticated(network, broker, stream, network.identity(organisation, name))
+        yield await authenticated(network, broker, stream, network.identity(organisation, name), shard)
     finally:
         await stream.wait_closed()
 
@@ -194,27 +213,31 @@ async def reach(network: LocalNetwork, broker: str) -> FrameStream:
 
 
 async def authenticated(
-    network: LocalNetwork, broker: str, stream: FrameStream, identity: Identity
+    network: LocalNetwork, broker: str, stream: FrameStream, identity: Identity, shard: int = 0
 ) -> RawClient:
-    answer = await authenticate(network, stream, identity)
+    answer = await authenticate(network, stream, identity, shard)
     assert isinstance(answer, net.Welcome), answer
     assert answer.broker == broker
     stream.limit = net.MAX_ANSWER
-    return RawClient(stream, identity, network.trust)
+    return RawClient(stream, identity, network.trust, shard)
 
 
-async def authenticate(network: LocalNetwork, stream: FrameStream, identity: Identity) -> net.Opening:
+async def authenticate(
+    network: LocalNetwork, stream: FrameStream, identity: Identity, shard: int = 0
+) -> net.Opening:
     """Show the credential and prove its key; what the broker says to it."""
-    stream.write(prove(network, stream, identity, await opening(stream)))
+    stream.write(prove(network, stream, identity, await opening(stream), shard))
     return await opening(stream)
 
 
-def prove(network: LocalNetwork, stream: FrameStream, identity: Identity, challenge: net.Opening) -> bytes:
+def prove(
+    network: LocalNetwork, stream: FrameStream, identity: Identity, challenge: net.Opening, shard: int = 0
+) -> bytes:
     """The frame that answers a challenge."""
     assert isinstance(challenge, net.Challenge)
     assert stream.peer_certificate is not None
     signed = possession(network.genesis.chain, challenge.nonce, certificate_hash(stream.peer_certificate))
-    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed)))
+    return net.encode(net.Authenticate(identity.credential, identity.key().sign(signed), shard))
 
 
 async def opening(stream: FrameStream) -> net.Opening:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 from tests.application.world import Actor, actor
@@ -25,7 +25,7 @@ from parley.net.frames import FrameStream
 from parley.net.listener import Visit
 from parley.net.messages import Answer, Authenticate, Challenge, Question, Status, StatusRequest, Welcome
 from parley.node.advisories import Advisories
-from parley.node.allowances import Account, Unsent
+from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.authentication import Authenticator
 from parley.node.clients import Clients
 from parley.node.config import Limits
@@ -35,7 +35,10 @@ from parley.node.faults.answers import Faults
 from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.services.asking import Services
+from parley.node.services.service import Service, Table
+from parley.node.services.table import TABLE
+from parley.node.telemetry.tally import Tally
 from parley.node.view import Ledger
 
 FRESHNESS = 2_000
@@ -111,8 +114,15 @@ class Guest:
 class Desk:
     """`late` and `ticks` move the clocks on; `certify` shows what was ordered since."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
-        self.broker = LedgerBroker()
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        *,
+        broker: LedgerBroker | None = None,
+        table: Iterable[Service[Any]] = TABLE,
+    ) -> None:
+        self.broker = broker or LedgerBroker()
         self.late = self.ticks = 0
         self.feed = Feed()
         self.intake = _Intake()
@@ -120,12 +130,14 @@ class Desk:
         self.ledger = Ledger(self.broker.archive, self.broker.recent, self.feed)
         genesis = self.made.genesis
         door = Door(structlog.get_logger(), lambda: self.ticks)
-        self._services = Services(
+        tally = Tally()
+        self.services = Services(
+            table=Table(table),
             driver=cast("Driver", self.intake),
             feed=self.feed,
             ledger=self.ledger,
-            admit=self.made.machine.admit,
-            status=self._status,
+            admission=self.made.machine,
+            reporter=self,
             freshness=FRESHNESS,
             unsent=Unsent(lambda: self.ticks),
             room=Room(folder, 0, lambda _: 2**40),
@@ -133,9 +145,19 @@ class Desk:
             advisories=Advisories(genesis, lambda: self.now, lambda: self.ticks),
             now=lambda: self.now,
             ticks=lambda: self.ticks,
+            tally=tally,
         )
-        organisations = len(genesis.organisations)
-        self._clients = Clients(self._services, organisations, self.limits, door, structlog.get_logger())
+        self._clients = Clients(
+            {0: self.services},
+            len(genesis.organisations),
+            self.limits,
+            accounts=Accounts(self.limits, self.limits.connections_per_client),
+            door=door,
+            tally=tally,
+            now=lambda: self.now,
+            ticks=lambda: self.ticks,
+            log=structlog.get_logger(),
+        )
         self._door = door
         self._address: tuple[str, int] = ("", 0)
         self._serving: set[asyncio.Task[None]] = set()
@@ -188,7 +210,7 @@ class Desk:
                 chain, who.organisation, who.name, who.key, not_after=not_after, anchor=anchor
             )
             signature = who.secret.sign(possession(chain, challenge.nonce, CERTIFICATE))
-            stream.write(net.encode(Authenticate(credential, signature)))
+            stream.write(net.encode(Authenticate(credential, signature, 0)))
             assert isinstance(await _opening(stream), Welcome)
             yield Guest(stream, who)
         finally:
@@ -203,11 +225,11 @@ class Desk:
             visit = Visit("127.0.0.1", connection)
         self._door.enter(visit)
         name = self.made.genesis.brokers[0].name
-        await self._clients.serve(stream, visit, Authenticator(self.made.genesis, name, CERTIFICATE))
+        await self._clients.serve(stream, visit, Authenticator(self.made.genesis, name, (0,), CERTIFICATE))
         self._door.leave(visit)
         await stream.wait_closed()
 
-    def _status(self, id_: int) -> Status:
+    def report(self, id_: int) -> Status:
         return Status(
             id_,
             "b",
@@ -216,6 +238,7 @@ class Desk:
             "1",
             "ready",
             "",
+            0,
             0,
             1,
             1,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.application.world import ADMINS, Actor
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.answering import listed, proven
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.application.keeping import RECEIPTS
 from parley.model.principals import AUDITOR
@@ -13,7 +14,6 @@ from parley.modules.registry.tables import CLIENTS, NAMES
 from parley.modules.topics.refusals import UnknownTopic
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import ListKeys, Prove
-from parley.node.answers import proven
 
 
 class Broker(LedgerBroker):

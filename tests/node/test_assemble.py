@@ -36,13 +36,13 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.net.listener import ListenError
 from parley.net.tls import load_certificate
-from parley.node import answers
 from parley.node.__main__ import main
 from parley.node.assemble import run
 from parley.node.certificates import Authority, issue
 from parley.node.config import ConfigError, load
 from parley.node.driver import Driver
 from parley.node.provision import broker_directory
+from parley.node.services import fetching
 from parley.node.storage import Storage
 
 
@@ -116,7 +116,7 @@ def test_a_fault_that_one_client_meets_is_logged_and_stays_its_own(
             assert (await other.status()).broker == "solo-1"
             await close(alice, other)
 
-    monkeypatch.setattr(answers, "fetched", fail)
+    monkeypatch.setattr(fetching, "require_readable", fail)
     asyncio.run(read())
     (fault,) = [line for line in network.log("solo-1") if line["event"] == "session_failed"]
     assert "Traceback" in str(fault["exception"])

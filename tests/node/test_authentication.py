@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 @pytest.fixture
 def authenticator(tmp_path: Path) -> Authenticator:
     genesis = provision_network(tmp_path / "net", organisations=("solo",), network="n", start_time=NOW)
-    return Authenticator(genesis, "solo-1", bytes(32), seconds=0.05)
+    return Authenticator(genesis, "solo-1", (0,), bytes(32), seconds=0.05)
 
 
 Met = Caller | Refused | FrameError
@@ -34,7 +34,7 @@ async def meet(authenticator: Authenticator, *frames: net.Opening, leave: bool =
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = FrameStream(reader, writer)
         try:
-            met.set_result(await authenticator.welcome(stream, NOW))
+            met.set_result((await authenticator.welcome(stream, NOW))[0])
         except (Refused, FrameError) as refused:
             met.set_result(refused)
         await stream.wait_closed()

@@ -19,11 +19,9 @@ from typing import Never
 
 import msgspec
 import pytest
-from rocksdict import AccessType, Options, Rdict
 
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
-from parley.ledger.store import Store
 from parley.node import live_copy
 from parley.node.backup import check_restorable, make_backup, restore_backup
 from parley.node.backup_file import BackupError, Manifest, StoredFile, read_manifest, verify_backup
@@ -32,6 +30,8 @@ from parley.node.live_copy import copy_store
 from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import examine
 from parley.node.storage import StorageError, open_storage
+from parley.store.disk import open_store
+from parley.store.interface import Store
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")
 MARK = b"x/mark"
@@ -47,7 +47,7 @@ def provisioned(directory: Path, *organisations: str) -> Config:
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     found = provisioned(tmp_path / "net", *ORGANISATIONS)
-    with Store.open(found.data, create=False) as store:
+    with open_store(found.data, create=False) as store:
         store.write([(MARK, b"an entry")], sync=True)
     return found
 
@@ -63,7 +63,7 @@ def lose(config: Config) -> None:
 
 
 def stored(config: Config) -> bytes | None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         return store.get(MARK)
 
 
@@ -72,9 +72,9 @@ def stored(config: Config) -> bytes | None:
 WRITER = """
 import sys
 from pathlib import Path
-from parley.ledger.store import Store
+from parley.store.disk import open_store
 
-store, number, body = Store.open(Path(sys.argv[1]), create=True), 0, bytes(64 * 1024)
+store, number, body = open_store(Path(sys.argv[1]), create=True), 0, bytes(64 * 1024)
 while True:
     store.write([(b"n/%012d" % number, body), (b"last", b"%d" % number)], sync=False)
     if number % 500 == 0:
@@ -100,9 +100,7 @@ def busy(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def read(copy: Path) -> Iterator[Store]:
-    with Store(
-        copy, Rdict(str(copy), Options(raw_mode=True), access_type=AccessType.read_only(False))
-    ) as store:
+    with open_store(copy, create=False, read_only=True) as store:
         yield store
 
 
@@ -136,7 +134,7 @@ def test_what_moves_from_the_log_into_a_table_meanwhile_is_not_missed(
     """Tables are taken before logs: in between, a table may appear and the log that it was made of go."""
     copyfile = shutil.copyfile
     moved: list[Path] = []
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(MARK, b"in the log")], sync=True)
 
         def moving(source: Path, target: Path) -> Path:
@@ -173,7 +171,7 @@ def test_what_is_no_store_is_not_copied(tmp_path: Path) -> None:
 
 def test_a_backup_is_made_while_the_store_is_open(config: Config, tmp_path: Path) -> None:
     path = tmp_path / "backup.tar"
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(MARK, b"not yet in a table")], sync=True)
         manifest = make_backup(config, path)
     assert manifest.broker == "alpha-1"
@@ -281,7 +279,7 @@ def test_one_backup_of_a_broker_at_a_time(
 def test_a_broker_that_has_not_everything_is_not_backed_up(
     config: Config, tmp_path: Path, mark: bytes
 ) -> None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(mark, b"\x01")], sync=True)
     with pytest.raises(BackupError, match="alpha-1 is rebuilding"):
         make_backup(config, tmp_path / "backup.tar")
@@ -289,7 +287,7 @@ def test_a_broker_that_has_not_everything_is_not_backed_up(
 
 
 def test_a_damaged_store_is_no_backup(config: Config, tmp_path: Path) -> None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(layout.committed(0), None)], sync=True)
     with pytest.raises(BackupError, match="lacks its first block"):
         make_backup(config, tmp_path / "backup.tar")
@@ -449,7 +447,7 @@ def test_a_lost_record_is_replaced_by_one_that_abstains(config: Config, backup: 
 def test_an_old_record_does_not_come_back_even_if_it_is_kept_inside_the_store(
     config: Config, tmp_path: Path
 ) -> None:
-    inside = replace(config, safety=config.data / "safety.record")
+    inside = replace(config, safety_of_first=config.data / "safety.record")
     config.safety.rename(inside.safety)
     old = inside.safety.read_bytes()
     manifest = make_backup(inside, tmp_path / "backup.tar")
@@ -484,7 +482,7 @@ def test_restored_files_are_their_owners_alone(config: Config, backup: Path) -> 
 
 
 def test_a_store_that_is_there_is_not_overwritten(config: Config, backup: Path) -> None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(MARK, b"newer")], sync=True)
     with pytest.raises(BackupError, match="is not empty"):
         restore_backup(config, backup)

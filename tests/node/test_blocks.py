@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.application.world import ADMIN, ADMINS, Actor, Memory, actor
+from tests.application.world import ADMIN, ADMINS, Actor, actor
 from tests.client.ledger import Ledger, note
+from tests.node.answering import audited, block_name, work
 
 from parley.applications import DATA_SHARD
 from parley.consensus.types import Vote
@@ -30,14 +31,14 @@ from parley.net.messages import (
     ReadEvidence,
     ReadHeader,
 )
-from parley.node import blocks
 from parley.node.access import Caller
-from parley.node.answers import block_name, work
 from parley.node.archive import Archive
-from parley.node.blocks import BLOCK_COST, MAX_RAW_BYTES, audited
+from parley.node.services import auditing
+from parley.node.services.auditing import BLOCK_COST, MAX_RAW_BYTES
 from parley.node.view import View
 from parley.replica import evidence
 from parley.replica.evidence import Record
+from parley.store.memory import MemoryStore
 
 encode = msgspec.msgpack.encode
 
@@ -47,8 +48,8 @@ class Broker:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.store = Memory()
-        self.archive = Archive(self.store, DATA_SHARD)  # type: ignore[arg-type]
+        self.store = MemoryStore()
+        self.archive = Archive(self.store, DATA_SHARD)
         history = MountainRange()
         for (block, batches), outcome in zip(ledger.blocks, ledger.outcomes, strict=True):
             nodes = history.append(history_leaf_of(block.height, block.id, outcome.leaves))
@@ -199,7 +200,7 @@ def test_many_small_blocks_are_shown_in_pieces() -> None:
 def test_a_block_that_is_too_large_comes_without_its_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     made = ledger("one", "x" * 10_000)
     broker = Broker(made)
-    monkeypatch.setattr(blocks, "MAX_INLINE", BLOCK_COST + 9_000)
+    monkeypatch.setattr(auditing, "MAX_INLINE", BLOCK_COST + 9_000)
     assert broker.blocks(made.height).blocks[0].bodies == (None,)
     body = broker.bodies(*made.blocks[-1][0].batches).bodies[0]
     assert body == made.blocks[-1][1][0].body
@@ -261,7 +262,7 @@ def test_proofs_of_misbehaviour_come_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     assert broker.evidence() == EvidenceList(7, (record,) * 5, more=False)
     assert broker.evidence(3) == EvidenceList(7, (record,) * 2, more=False)
     assert broker.evidence(MAX_TOLD) == EvidenceList(7, (), more=False)
-    monkeypatch.setattr(blocks, "MAX_RAW_BYTES", 2 * len(record))
+    monkeypatch.setattr(auditing, "MAX_RAW_BYTES", 2 * len(record))
     assert broker.evidence() == EvidenceList(7, (record,) * 2, more=True)
     assert broker.evidence(4) == EvidenceList(7, (record,), more=False)
 

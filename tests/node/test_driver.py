@@ -23,11 +23,10 @@ from parley.consensus.events import Heartbeat, ViewTimer
 from parley.consensus.record import encode_record
 from parley.consensus.types import Block, genesis_block
 from parley.crypto import ed25519, merkle
-from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
 from parley.ledger.application import AdmittedBatch
 from parley.ledger.layout import StoredBlock
-from parley.ledger.store import Store, StoreFailed
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import Intake
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
@@ -55,6 +54,8 @@ from parley.replica.ports import (
     Write,
 )
 from parley.replica.replica import Replica
+from parley.store.disk import open_store
+from parley.store.errors import StoreFailed
 
 RECORD = PersistSafety(0, b"")  # stands for a record that the broker's own follows
 VOTE = Send(1, b"vote")
@@ -66,6 +67,7 @@ class Recorded:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.got_batch = asyncio.Event()
+        self.blamed: list[tuple[int, Reason]] = []
 
     def send(self, to: int, data: bytes) -> None:
         assert 0 <= to < 4
@@ -77,6 +79,9 @@ class Recorded:
             self.batches.append(sent.data)
             self.got_batch.set()
 
+    def refused(self, member: int, reason: Reason, detail: str) -> None:  # noqa: ARG002
+        self.blamed.append((member, reason))
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
@@ -86,9 +91,7 @@ def config(tmp_path: Path) -> Config:
     return load(broker_directory(directory, "d-1") / "broker.toml")
 
 
-def make(
-    config: Config, closing: ExitStack, blame: Callable[[int, Reason], None] = lambda _sender, _reason: None
-) -> tuple[Driver, Storage, Recorded]:
+def make(config: Config, closing: ExitStack) -> tuple[Driver, Storage, Recorded]:
     links = Recorded()
     log, file = open_log(config.log_place)
     closing.callback(file.close)
@@ -97,7 +100,7 @@ def make(
     replica = Replica(
         replica_config(config),
         Ed25519Signer(config.index, config.consensus_key),
-        Ed25519List([broker.key for broker in config.genesis.brokers]),
+        config.committee.scheme,
         application_of(config.genesis).mount(config.genesis),
         record=storage.record,
         store=storage.store,
@@ -109,8 +112,7 @@ def make(
         links=links,
         log=log,
         now=WallClock(),
-        blame=blame,
-        names=[broker.name for broker in config.genesis.brokers],
+        names=config.committee.names,
     )
     return driver, storage, links
 
@@ -129,7 +131,7 @@ def next_record(storage: Storage) -> PersistSafety:
 def batch(config: Config, sequence: int) -> AdmittedBatch:
     key = ed25519.SecretKey.from_seed(bytes(32))
     header = BatchHeader(
-        FORMAT, config.genesis.chain, PUBLISH, "t", 0, key.public, bytes(16), sequence, 1, 100
+        FORMAT, config.genesis.chain, 0, PUBLISH, "t", (0, 0), 0, key.public, bytes(16), sequence, 1, 100
     )
     digest, body = sign_batch(header, (message(b"x"),), key)
     return AdmittedBatch(digest, key.public, body)
@@ -191,11 +193,10 @@ def test_nothing_leaves_a_broker_whose_disk_has_failed(config: Config) -> None:
 
 def test_whoever_sends_what_is_refused_is_named(config: Config) -> None:
     async def story() -> None:
-        blamed: list[tuple[int, Reason]] = []
         with ExitStack() as closing:
-            driver, _, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
+            driver, _, links = make(config, closing)
             await driver.receive(2, b"\xc1")
-            assert blamed == [(2, Reason.MALFORMED)]
+            assert links.blamed == [(2, Reason.MALFORMED)]
 
     asyncio.run(story())
 
@@ -347,7 +348,7 @@ def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(confi
             driver, storage, _ = make(config, closing)
             archive = Archive(storage.store, application_of(config.genesis))
             driver._archive = archive
-            receipt = BatchReceipt(bytes(32), bytes(32), "", "t", 0, 1, Done())
+            receipt = BatchReceipt(bytes(32), bytes(32), "", "t", (1, 0), 0, 1, Done())
             leaves = (encode_leaf(receipt), encode_leaf(receipt))
             first = genesis_block(replica_config(config).instance, bytes(32), 0)
             block = Block(replace(first.header, height=1), ())
@@ -362,7 +363,7 @@ def test_the_receipts_of_an_executed_block_are_handed_on_and_not_read_back(confi
 def test_receipts_that_were_hashed_at_their_execution_are_not_hashed_again_for_a_reader(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store.open(tmp_path / "store", create=True) as store:
+    with open_store(tmp_path / "store", create=True) as store:
         archive = Archive(store, application_of(config.genesis))
         first = genesis_block(replica_config(config).instance, bytes(32), 0)
         block = Block(replace(first.header, height=1), ())
@@ -383,9 +384,8 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        blamed: list[tuple[int, Reason]] = []
         with ExitStack() as closing:
-            driver, storage, _ = make(config, closing, lambda sender, reason: blamed.append((sender, reason)))
+            driver, storage, links = make(config, closing)
             driver.start()
             await driver.until_free()
             steps: list[bool] = []
@@ -400,7 +400,7 @@ def test_several_messages_are_one_step_and_each_that_is_refused_is_counted_again
             announced = [wire.encode(BatchMessage(body)) for body in (first.body, second.body, first.body)]
             await driver.receive(2, announced[0], b"\xc1", *announced[1:])
             assert len(steps) == 1
-            assert blamed == [(2, Reason.MALFORMED), (2, Reason.REPLAYED)]
+            assert links.blamed == [(2, Reason.MALFORMED), (2, Reason.REPLAYED)]
             stored_bodies = [storage.store.get(layout.batch(one.digest)) for one in (first, second)]
             assert stored_bodies == [first.body, second.body]
 
@@ -651,7 +651,11 @@ def test_each_broker_is_named_in_the_log_however_much_was_said_about_another(
                 ("misbehaviour", "d-1", "votes", 1),
                 ("misbehaviour", "c-1", "timeouts", 1),
             ]
-            assert driver._tally.misbehaviour == {(1, "proposals"): 2, (3, "votes"): 2, (2, "timeouts"): 2}
+            assert driver._tally.misbehaviour == {
+                ("b-1", "proposals"): 2,
+                ("d-1", "votes"): 2,
+                ("c-1", "timeouts"): 2,
+            }
 
     asyncio.run(story())
 
@@ -659,11 +663,11 @@ def test_each_broker_is_named_in_the_log_however_much_was_said_about_another(
 def test_refused_messages_are_counted_by_the_broker_that_sent_them(config: Config) -> None:
     async def story() -> None:
         with ExitStack() as closing:
-            driver, _, _ = make(config, closing)
+            driver, _, links = make(config, closing)
             stale, bad = Refused(1, Reason.STALE, ""), Refused(2, Reason.BAD_SIGNATURE, "")
             await act(driver, stale, stale, bad, Refused(None, Reason.QUOTA, "of a client of this broker"))
             await driver.until_ended()
-            assert driver._tally.messages_refused == {1: {Reason.STALE: 2}, 2: {Reason.BAD_SIGNATURE: 1}}
+            assert links.blamed == [(1, Reason.STALE), (1, Reason.STALE), (2, Reason.BAD_SIGNATURE)]
 
     asyncio.run(story())
 

@@ -9,7 +9,6 @@ import signal
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,15 +21,17 @@ from tests.consensus.chains import Committee
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import client
 
+from parley.application.machine import Machine
 from parley.application.tables import encode_value
 from parley.applications import DATA_SHARD
 from parley.client.beliefs import check_entries, check_receipt
 from parley.client.verification import Question, check_fetched
+from parley.consensus.errors import Reason
 from parley.ledger import layout
 from parley.ledger.proofs import Anchor, ProofError, StateEntry
 from parley.ledger.recent import RecentStates
 from parley.mempool.messages import BatchesRequest, BatchMessage
-from parley.model.batches import Withheld, open_batch
+from parley.model.batches import Withheld
 from parley.model.refusals import Refused
 from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
@@ -44,6 +45,7 @@ from parley.node.faults.stale import StaleLedger
 from parley.node.faults.switches import FAULTS, MAX_FAULTS, FaultError, Switches, checked
 from parley.node.feed import Feed
 from parley.replica import wire
+from parley.store.interface import StoreReader
 
 # -- the configuration -------------------------------------------------------------------------------------------------
 
@@ -375,6 +377,8 @@ class Wires:
     sent: list[tuple[int, bytes]] = field(default_factory=list)
     shouted: list[bytes] = field(default_factory=list)
 
+    def refused(self, member: int, reason: Reason, detail: str) -> None: ...
+
     def send(self, to: int, data: bytes) -> None:
         self.sent.append((to, data))
 
@@ -388,12 +392,22 @@ PROPOSAL = COMMITTEE.proposal(BLOCK)
 ME = BLOCK.header.proposer
 
 
+@dataclass
+class Keys:
+    """The keys of registered clients."""
+
+    known: dict[str, bytes]
+
+    def key_of(self, title: str) -> bytes | None:
+        return self.known.get(title)
+
+
 def faulty(*faults: str, scene: Scene | None = None) -> tuple[FaultyLinks, Wires]:
     wires = Wires()
     keys = {} if scene is None else {"alpha/alice": scene.alice.key}
-    opened: Any = None if scene is None else partial(open_batch, chain=scene.ledger.chain)
+    machine = cast("Machine", None) if scene is None else scene.ledger.machine
     signer = COMMITTEE.authority.signer(ME)
-    return FaultyLinks(wires, Switches(faults), signer, COMMITTEE.instance, opened, keys.get), wires
+    return FaultyLinks(wires, Switches(faults), signer, COMMITTEE.instance, machine, Keys(keys)), wires
 
 
 def test_everybody_gets_both_proposals_and_half_of_them_the_other_one_first() -> None:
@@ -433,8 +447,10 @@ class Heard:
     def __init__(self) -> None:
         self.messages: list[bytes] = []
 
-    async def __call__(self, _sender: int, /, *messages: bytes) -> None:
+    async def receive(self, _sender: int, /, *messages: bytes) -> None:
         self.messages += messages
+
+    def peer_changed(self, index: int, *, up: bool) -> None: ...
 
 
 def test_a_censor_is_deaf_to_batches_of_its_victim_unless_it_needs_them_to_vote() -> None:
@@ -446,7 +462,7 @@ def test_a_censor_is_deaf_to_batches_of_its_victim_unless_it_needs_them_to_vote(
     vote = wire.encode(COMMITTEE.vote(BLOCK, 1))
     links, _ = faulty("censor:alpha/alice", scene=scene)
     heard = Heard()
-    hear = links.hearing(heard)
+    hear = links.before(heard).receive
     links.send(2, wire.encode(BatchesRequest((scene.signed[1].digest,))))
     asyncio.run(hear(1, censored, wanted, other))
     for data in (vote, b"garbage", censored):
@@ -457,7 +473,7 @@ def test_a_censor_is_deaf_to_batches_of_its_victim_unless_it_needs_them_to_vote(
 def test_who_censors_nobody_hears_everything() -> None:
     links, _ = faulty("equivocate")
     heard = Heard()
-    asyncio.run(links.hearing(heard)(1, b"anything"))
+    asyncio.run(links.before(heard).receive(1, b"anything"))
     assert heard.messages == [b"anything"]
 
 
@@ -466,6 +482,9 @@ def test_who_censors_nobody_hears_everything() -> None:
 
 class Plain(dict[bytes, bytes]):
     """A store."""
+
+    def frozen(self) -> Plain:
+        return Plain(self)
 
     def get(self, key: bytes, default: None = None) -> bytes | None:  # type: ignore[override]
         return super().get(key, default)
@@ -503,7 +522,7 @@ def test_a_ledger_that_stands_still_shows_the_same_for_ever_and_calls_it_new() -
     store, feed, switches = Plain(), Feed(), Switches()
     recent = RecentStates(store, 0)
     ledger = StaleLedger(
-        cast("Any", None), recent, feed, switches=switches, freeze=lambda: Plain(store), now=lambda: 99
+        cast("Any", None), recent, feed, switches=switches, store=cast("StoreReader", store), now=lambda: 99
     )
     switches.changed = ledger.switch
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.node.network import LocalNetwork
@@ -13,10 +14,12 @@ from tests.node.raw_client import client, registration
 from tests.node.test_assemble import OneBroker, connected, running
 from tests.node.watching import SETTINGS, Scrape, address_of, get, until
 
+from parley.model.genesis import Timeouts
 from parley.model.receipts import Done
+from parley.node.shown import Showing
 from parley.node.status import StatusReport
 from parley.node.telemetry import site
-from parley.node.telemetry.health import BEAT_MS, BEATS, STANDS_MS, Life, Pulse, ailment, obstacles
+from parley.node.telemetry.health import BEAT_MS, BEATS, STANDS_MS, Life, Pulse, ShardLife, ailment, obstacles
 
 
 def test_a_broker_is_ready_with_a_quorum_and_says_what_it_lacks_without(tmp_path: Path) -> None:
@@ -123,19 +126,23 @@ class FakePeers:
 
 
 @dataclass
-class Named:
-    name: str
+class FakeCommittee:
+    names: tuple[str, ...] = ("a-1", "b-1", "c-1", "d-1")
+    size: int = 4
+    quorum: int = 3
 
 
 @dataclass
 class FakeGenesis:
-    brokers: tuple[Named, ...] = tuple(map(Named, ("a-1", "b-1", "c-1", "d-1")))
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 @dataclass
 class FakeConfig:
     index: int = 0
+    shard: int = 0
     genesis: FakeGenesis = field(default_factory=FakeGenesis)
+    committee: FakeCommittee = field(default_factory=FakeCommittee)
 
 
 @dataclass
@@ -156,21 +163,13 @@ class FakeStatus:
     def abstaining(self) -> str:
         return "Its safety record was lost."
 
-    def now(self) -> int:
-        return 1_000_000
 
-
-@dataclass
-class FakeLife:
-    status: FakeStatus = field(default_factory=FakeStatus)
-    ends: int = 2_000_000
-
-    def certificate_ends(self) -> int:
-        return self.ends
-
-
-def life_of(status: FakeStatus, ends: int = 2_000_000) -> Life:
-    return cast("Life", FakeLife(status, ends))
+def life_of(*statuses: FakeStatus, ends: int = 2_000_000) -> Life:
+    """Of a broker with these shards, at second 1000, whose certificate ends then."""
+    nothing = cast("Any", None)
+    shards = tuple(ShardLife(cast("StatusReport", status), nothing, nothing) for status in statuses)
+    showing = SimpleNamespace(current=SimpleNamespace(ends=ends))
+    return Life(shards, nothing, (), nothing, cast("Showing", showing), lambda: 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +203,7 @@ def life_of(status: FakeStatus, ends: int = 2_000_000) -> Life:
     ],
 )  # fmt: skip
 def test_each_reason_has_one_line(status: FakeStatus, ends: int, reasons: list[str]) -> None:
-    found = obstacles(life_of(status, ends))
+    found = obstacles(life_of(status, ends=ends))
     assert len(found) == len(reasons)
     for line, expected in zip(found, reasons, strict=True):
         assert expected in line

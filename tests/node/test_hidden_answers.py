@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import get_args
 
 import pytest
 from tests.application.world import (
@@ -24,8 +23,9 @@ from tests.application.world import (
     actor,
     tagged,
 )
+from tests.node.answering import fetched, listed, proven
 from tests.node.guessing import Guesses
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.application.operations import Operation
 from parley.applications import DATA_SHARD
@@ -48,7 +48,6 @@ from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopi
 from parley.net import messages as net
 from parley.node.access import Caller
 from parley.node.advisories import Advisories
-from parley.node.answers import fetched, proven
 from parley.node.pieces import Shelf
 from parley.node.streams import Pushed, Stream
 
@@ -215,7 +214,7 @@ NEW = b"n" * 16  # a session that has not been used yet
 OPERATIONS = (
     AlterTopic(SECRET, 4, None, None, None),
     DeleteTopic(SECRET),
-    Subscribe(SECRET, INTEREST),
+    Subscribe(SECRET, INTEREST, (9, 0)),
     Unsubscribe(SECRET, INTEREST),
     CommitStage(SECRET, WRITER, 0, (bytes(32),)),
     Advertise(SECRET, "news"),
@@ -242,7 +241,7 @@ NAME_NO_TOPIC = {
 
 
 def test_every_question_and_every_operation_that_names_a_topic_has_a_case() -> None:
-    assert set(QUESTIONS) | NAME_NO_TOPIC == set(get_args(net.Question))
+    assert set(QUESTIONS) | NAME_NO_TOPIC == set(net.EXCHANGES)
     assert {type(one) for one in OPERATIONS} | OTHER_OPERATIONS == set(DATA_SHARD.operations.values())
 
 

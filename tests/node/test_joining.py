@@ -9,11 +9,12 @@ from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import client, message, registration
 
 from parley.ledger import layout
-from parley.ledger.store import Store
 from parley.model.receipts import Done
 from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.node.provision import broker_directory
+from parley.store.disk import open_store
+from parley.store.interface import Store
 
 JOINING = "delta-1"
 
@@ -39,7 +40,7 @@ def test_a_broker_without_its_head_and_state_joins_while_the_others_go_on(tmp_pa
 
 
 def opened(network: LocalNetwork) -> Store:
-    return Store.open(broker_directory(network.directory, JOINING) / "data", create=False)
+    return open_store(broker_directory(network.directory, JOINING) / "data", create=False)
 
 
 async def history(network: LocalNetwork) -> None:

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMIN
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.answering import fetched, listed, work
+from tests.node.ledger_broker import LedgerBroker
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import (
     RawClient,
@@ -44,22 +45,16 @@ from parley.modules.topics.operations import CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.net import messages as net
 from parley.net.limits import TokenBucket
-from parley.node import pieces, sessions, streams
-from parley.node.access import Caller
+from parley.node import pieces, streams
+from parley.node.access import Caller, require_listable
 from parley.node.allowances import Account, Accounts, Unsent
 from parley.node.answers import (
-    ENTRY_WORK,
-    EXAMINED_AT_ONCE,
-    JUDGED_WORK,
     LEAF_WORK,
     MAX_SHOWN_BYTES,
     MAX_SHOWN_MESSAGES,
     MESSAGE_WORK,
     PROOF_WORK,
     RULE_WORK,
-    Listing,
-    fetched,
-    work,
 )
 from parley.node.archive import Archive, StoredBatch
 from parley.node.clock import WallClock
@@ -67,8 +62,11 @@ from parley.node.config import Limits, load
 from parley.node.descriptors import needed
 from parley.node.keys import read_key
 from parley.node.logs import RotatingFile
+from parley.node.outlet import Outlet
 from parley.node.provision import create_identity
-from parley.node.sessions import Session
+from parley.node.services import held
+from parley.node.services.asking import Services
+from parley.node.services.proving import ENTRY_WORK, EXAMINED_AT_ONCE, JUDGED_WORK, Listing
 from parley.node.streams import Pushed, Stream
 from parley.node.view import View
 
@@ -250,7 +248,7 @@ def test_what_a_deleted_topic_held_is_not_streamed_under_its_next_life(network: 
             assert (await admin.operate(DeleteTopic("t"))).outcome == Done()
             # Its subscription is cleared away with the topic, sooner or later: then that is all that it is shown.
             alice.send(replace(question, id=71))
-            while (shown := await alice.receive(net._Numbered)).id != 71:
+            while (shown := await alice.receive(net.Answer)).id != 71:
                 pass  # what the first stream says meanwhile
             if isinstance(shown, net.Head):
                 assert [entry.value for entry in shown.entries] == [None]
@@ -310,19 +308,19 @@ def test_many_small_blocks_are_delivered_over_several_turns(
     number, most = 20, 5
     monkeypatch.setattr(streams, "MAX_SHOWN_MESSAGES", most * (PROOF_WORK + LEAF_WORK) // MESSAGE_WORK)
     turns: list[int] = []
-    push = Session._push
+    push = Outlet.push
 
     async def story() -> None:
         over = asyncio.Event()
 
-        def watched(session: Session, pushed: Pushed) -> None:
+        def watched(outlet: Outlet, pushed: Pushed) -> None:
             if pushed.messages:
                 turns.append(pushed.messages)
                 if sum(turns) == number:
                     over.set()
-            push(session, pushed)
+            push(outlet, pushed)
 
-        monkeypatch.setattr(Session, "_push", watched)
+        monkeypatch.setattr(Outlet, "push", watched)
         async with running(network):
             admin, alice = await furnished(network)
             constraint, position = await alice.subscribe("t")
@@ -343,14 +341,14 @@ def test_what_is_put_together_for_everybody_is_paid_for_by_who_needs_it_first(
 ) -> None:
     """Or whoever reads old blocks, which nobody else wants, has a broker work for nothing."""
     works: list[int] = []
-    push = Session._push
+    push = Outlet.push
 
-    def watched(session: Session, pushed: Pushed) -> None:
+    def watched(outlet: Outlet, pushed: Pushed) -> None:
         if pushed.messages:
             works.append(pushed.work)
-        push(session, pushed)
+        push(outlet, pushed)
 
-    monkeypatch.setattr(Session, "_push", watched)
+    monkeypatch.setattr(Outlet, "push", watched)
 
     async def story() -> None:
         async with running(network):
@@ -372,7 +370,7 @@ def test_a_replica_waits_for_no_look_at_many_streams(
     network: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells all connections of every certified header, and each may have very many streams in which nothing happens."""
-    monkeypatch.setattr(sessions, "SHORT_LOOK", 2)
+    monkeypatch.setattr(held, "SHORT_LOOK", 2)
     looked: list[int] = []
     has_news = Stream.has_news
 
@@ -508,12 +506,12 @@ def test_a_long_fetch_at_a_broker_without_fresh_headers_is_not_answered_as_if_no
             assert (await alice.fetch("t", 0)).blocks == ()
             alice.send(net.Fetch(90, "t", 0, 0, 1_000, 1_000))
             await alice.status()  # it is waited for
-            monkeypatch.setattr(Session, "_fresh_view", not_fresh)
+            monkeypatch.setattr(Services, "fresh_view", not_fresh)
             refused = await alice.receive(net.Failure)
             assert (refused.id, refused.code) == (90, NotReady.code)
             await close(admin, alice)
 
-    def not_fresh(_: Session) -> View:
+    def not_fresh(_: Services) -> View:
         raise NotReady("not_fresh", age=9_999, limit=1)
 
     asyncio.run(story())
@@ -546,7 +544,7 @@ class Shelf:
     height, encoded_anchor = 1, msgspec.Raw(b"")
 
     def __init__(self, rules: frozenset[str]) -> None:
-        header = BatchHeader(FORMAT, bytes(32), PUBLISH, "t", 0, bytes(32), bytes(16), 0, 1, 9)
+        header = BatchHeader(FORMAT, bytes(32), 0, PUBLISH, "t", (0, 0), 0, bytes(32), bytes(16), 0, 1, 9)
         self._batch = StoredBatch(header, bytes(64), msgspec.Raw(b""), rules, 1_000)
 
     def read(self, table: object, *_: object) -> object:
@@ -679,7 +677,8 @@ def test_a_list_of_topics_holds_the_loop_for_a_few_entries_at_a_time(*, ruled: b
         assert broker.ledger.do(ADMIN, CreateTopic(f"t{number}", 1, Policy(), hidden, hidden)).is_done
     view = broker.certify()
     charged: list[int] = []
-    listing = Listing(view, broker.caller(alice), net.ListKeys(1, TOPICS.prefix(), b""), charged.append)
+    is_shown = require_listable(view, TOPICS.prefix(), b"", broker.caller(alice).principal(view))
+    listing = Listing(view, net.ListKeys(1, TOPICS.prefix(), b""), is_shown, charged.append)
     first, second, page = (listing.step() for _ in range(3))
     assert first is second is None
     assert page is not None

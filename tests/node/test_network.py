@@ -254,9 +254,17 @@ def test_questions_that_may_not_be_asked_fail_with_their_reason(network: LocalNe
                 (net.Prove(1, (TOPICS.key("no-such-topic"),)), UnknownTopic.code),
                 (net.Prove(1, (CLIENTS.key(alice.identity.credential.key),)), PermissionDenied.code),
                 (net.Prove(1, (SEQUENCES.key(bytes(32)),)), PermissionDenied.code),
-                (net.Prove(1, (STAGES.key("news", bob.identity.credential.key, bytes(16)),)), OK),
                 (
-                    net.Prove(1, (STAGES.key("news", alice.identity.credential.key, bytes(16)),)),
+                    net.Prove(
+                        1, (STAGES.key("news", bob.topic_id("news"), bob.identity.credential.key, bytes(16)),)
+                    ),
+                    OK,
+                ),
+                (
+                    net.Prove(
+                        1,
+                        (STAGES.key("news", bob.topic_id("news"), alice.identity.credential.key, bytes(16)),),
+                    ),
                     PermissionDenied.code,
                 ),
                 (net.Prove(1, (STAGES.prefix() + bob.identity.credential.key,)), PermissionDenied.code),
@@ -280,7 +288,7 @@ def test_entries_of_the_state_are_proven_present_and_absent(network: LocalNetwor
         async with client(network, "gamma-1", "gamma", "alice") as asker:
             keys = (
                 TOPICS.key("news"),
-                STAGES.key("news", asker.identity.credential.key, bytes(16)),
+                STAGES.key("news", asker.topic_id("news"), asker.identity.credential.key, bytes(16)),
                 CLIENTS.key(asker.identity.credential.key),
             )
             proven = await asker.ask(net.Prove(1, keys), net.Proven)
@@ -362,7 +370,7 @@ def test_a_broker_says_how_it_is(network: LocalNetwork) -> None:
 
 
 async def subscribe(reader: RawClient, topic: str, constraint: str) -> Subscribed:
-    outcome = (await reader.operate(Subscribe(topic, constraint))).outcome
+    outcome = (await reader.operate(Subscribe(topic, constraint, reader.topic_id(topic)))).outcome
     assert isinstance(outcome, Subscribed)
     assert outcome.constraint == parse_constraint(constraint).id
     return outcome

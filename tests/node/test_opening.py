@@ -11,7 +11,7 @@ from tests.application.world import ADMIN, Actor, actor, make_genesis
 from tests.node.network import SECONDS
 
 from parley.model.credentials import Credential, issue_credential, possession
-from parley.model.refusals import NotAuthenticated, Refused
+from parley.model.refusals import NotAuthenticated, Refused, WrongLedger
 from parley.net.frames import FrameStream
 from parley.net.messages import Authenticate, Challenge, decode_opening, encode
 from parley.node.access import Caller
@@ -46,7 +46,8 @@ async def _meet(*answers: Answers) -> tuple[list[Caller | Refused], list[Challen
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = FrameStream(reader, writer)
         try:
-            found.put_nowait(await Authenticator(GENESIS, "b", CERTIFICATE).welcome(stream, NOW))
+            caller, _ = await Authenticator(GENESIS, "b", (0,), CERTIFICATE).welcome(stream, NOW)
+            found.put_nowait(caller)
         except Refused as refused:
             found.put_nowait(refused)
         await stream.wait_closed()
@@ -76,28 +77,34 @@ def meet(answer: Answers) -> Caller | Refused:
 
 
 def test_who_proves_the_key_of_a_good_credential_is_let_in() -> None:
-    met = meet(lambda challenge: Authenticate(credential(), proof(challenge)))
+    met = meet(lambda challenge: Authenticate(credential(), proof(challenge), 0))
     assert isinstance(met, Caller)
     assert (met.title, met.key, met.administers, met.auditor) == ("hospital-a/alice", ALICE.key, None, False)
     assert met.not_after == NOW
-    met = meet(lambda challenge: Authenticate(credential(ADMIN), proof(challenge, ADMIN)))
+    met = meet(lambda challenge: Authenticate(credential(ADMIN), proof(challenge, ADMIN), 0))
     assert isinstance(met, Caller)
     assert met.administers == ADMIN.organisation
+
+
+def test_who_asks_for_a_shard_that_is_not_here_is_refused() -> None:
+    met = meet(lambda challenge: Authenticate(credential(), proof(challenge), 1))
+    assert isinstance(met, WrongLedger)
+    assert met.detail.startswith("b is no member of shard 1")
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda _: Authenticate(credential(), bytes(64)),
-        lambda challenge: Authenticate(credential(), proof(challenge, BOB)),
-        lambda challenge: Authenticate(credential(), proof(challenge, certificate=OTHER)),
-        lambda challenge: Authenticate(credential(), proof(challenge, chain=bytes(32))),
-        lambda challenge: Authenticate(credential(), proof(replace(challenge, nonce=bytes(32)))),
-        lambda challenge: Authenticate(credential(not_after=NOW - 1), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), not_after=NOW + 1), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), name="bob"), proof(challenge)),
-        lambda challenge: Authenticate(replace(credential(), key=BOB.key), proof(challenge, BOB)),
-        lambda challenge: Authenticate(replace(credential(), organisation="hospital-b"), proof(challenge)),
+        lambda _: Authenticate(credential(), bytes(64), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, BOB), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, certificate=OTHER), 0),
+        lambda challenge: Authenticate(credential(), proof(challenge, chain=bytes(32)), 0),
+        lambda challenge: Authenticate(credential(), proof(replace(challenge, nonce=bytes(32))), 0),
+        lambda challenge: Authenticate(credential(not_after=NOW - 1), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), not_after=NOW + 1), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), name="bob"), proof(challenge), 0),
+        lambda challenge: Authenticate(replace(credential(), key=BOB.key), proof(challenge, BOB), 0),
+        lambda challenge: Authenticate(replace(credential(), organisation="hospital-b"), proof(challenge), 0),
     ],
     ids=[
         "nothing",
@@ -122,7 +129,7 @@ def test_what_was_proved_to_a_connection_proves_nothing_to_another() -> None:
     heard: list[Authenticate] = []
 
     def first(challenge: Challenge) -> Authenticate:
-        heard.append(Authenticate(credential(), proof(challenge)))
+        heard.append(Authenticate(credential(), proof(challenge), 0))
         return heard[0]
 
     met, challenges = asyncio.run(_meet(first, lambda _: heard[0]))

@@ -162,7 +162,7 @@ def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: Pat
     ],
 )
 def test_what_a_broker_can_say_of_itself_and_others_is_bounded(change: dict[str, Any]) -> None:
-    status = net.Status(1, "b", "o", 0, "1", "ready", "", 0, 1, 1, 1, "b", 1, 0, (), (), ())
+    status = net.Status(1, "b", "o", 0, "1", "ready", "", 0, 0, 1, 1, 1, "b", 1, 0, (), (), ())
     assert net.decode_answer(net.encode(status)) == status
     with pytest.raises(net.WireError):
         net.decode_answer(net.encode(replace(status, **change)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
+from parley.net.messages import Envelope
 from parley.node.clock import ClockWatch
 from parley.node.config import load
 from parley.node.peers import Peers
@@ -23,11 +25,15 @@ def test_at_the_start_no_broker_can_be_reached_until_it_is(tmp_path: Path) -> No
     config = load(broker_directory(tmp_path / "net", "beta-1") / "broker.toml")
     learned: list[tuple[int, bool]] = []
 
-    async def unheard(_sender: int, /, *_messages: bytes) -> None: ...
+    class Inbox:
+        async def receive(self, _broker: int, _envelopes: Sequence[Envelope]) -> None: ...
+
+        def changed(self, broker: int, *, up: bool) -> None:
+            learned.append((broker, up))
 
     async def story() -> None:
         peers = Peers(config, load_shown(config, NOW), ClockWatch(3, 1), structlog.get_logger(), lambda: NOW)
-        tasks = peers.start(unheard, lambda index, up: learned.append((index, up)))
+        tasks = peers.start({0: Inbox()})
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()

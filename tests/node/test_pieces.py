@@ -24,10 +24,11 @@ from parley.net.messages import (
     decode_answer,
     encode,
 )
-from parley.node.answers import Reading, by_block
+from parley.node.answers import Reading
 from parley.node.archive import Archive
 from parley.node.cache import Cache
 from parley.node.pieces import MAX_BEGUN, Piece, Shelf
+from parley.node.services.submitting import by_block
 from parley.node.view import View
 
 RULE = 'role == "doctor"'

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
 
 import msgspec
 import pytest
@@ -246,7 +245,7 @@ UNANSWERED = (net.Credit, net.CloseStream)
 
 
 def test_every_question_has_a_case() -> None:
-    assert set(QUESTIONS) == set(get_args(net.Question))
+    assert set(QUESTIONS) == set(net.EXCHANGES)
 
 
 def test_every_operation_has_an_example() -> None:
@@ -509,7 +508,7 @@ def test_who_guesses_a_constraint_and_subscribes_with_it_joins_its_order(scene: 
 
     async def story() -> None:
         async with client(scene.network, "alpha-1", "gamma", "reader") as guesser:
-            joined = (await guesser.operate(Subscribe(TOPIC, INTEREST))).outcome
+            joined = (await guesser.operate(Subscribe(TOPIC, INTEREST, guesser.topic_id(TOPIC)))).outcome
             assert isinstance(joined, Subscribed)
             assert joined.partitions[0].incarnation == scene.incarnation
             assert (await guesser.operate(Unsubscribe(TOPIC, INTEREST))).outcome == Done()

@@ -21,7 +21,6 @@ from tests.node.raw_client import RawClient, client, message, registration
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS, SafetyState
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
-from parley.ledger.store import Store, StoreError
 from parley.model.receipts import Done
 from parley.modules.publishing.receipts import Published
 from parley.modules.topics.operations import CreateTopic, Policy
@@ -34,6 +33,8 @@ from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import Loss, Recovered, examine, recover_storage
 from parley.node.storage import StorageError, mark_provisioned, open_storage
 from parley.replica.chain import Chain
+from parley.store.disk import open_store
+from parley.store.errors import StoreError
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")
 
@@ -60,7 +61,7 @@ def config(template: Path, tmp_path: Path) -> Config:
 
 def contents(config: Config) -> tuple[set[str], bytes, list[tuple[bytes, bytes]]]:
     """What lies in the broker's folder, what its record says, and what its store holds."""
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         entries = list(store.scan(b""))
     return {path.name for path in config.directory.iterdir()}, config.safety.read_bytes(), entries
 
@@ -76,7 +77,7 @@ def opened(config: Config) -> tuple[SafetyState, bytes | None]:
 
 
 def put(config: Config, key: bytes, value: bytes) -> None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(key, value)], sync=True)
 
 
@@ -116,7 +117,7 @@ def bad_head(config: Config) -> None:
 
 
 def no_genesis(config: Config) -> None:
-    with Store.open(config.data, create=False) as store:
+    with open_store(config.data, create=False) as store:
         store.write([(layout.committed(0), None)], sync=True)
 
 
@@ -308,7 +309,7 @@ def test_meanwhile_no_broker_starts_and_nobody_else_recovers_it(
 
 def test_nothing_is_done_while_the_broker_runs(config: Config) -> None:
     before = contents(config)
-    with Store.open(config.data, create=False), pytest.raises(StoreError, match="in use"):
+    with open_store(config.data, create=False), pytest.raises(StoreError, match="in use"):
         recover_storage(config)
     with SafetyFile.open(config.safety), pytest.raises(SafetyFileError, match="in use"):
         recover_storage(config)
@@ -494,5 +495,5 @@ def recover(network: LocalNetwork, broker: str) -> None:
 
 def executed(network: LocalNetwork, name: str) -> list[bytes]:
     """The results after every block that a broker has executed."""
-    with Store.open(load(network.config(name)).data, create=False) as store:
+    with open_store(load(network.config(name)).data, create=False) as store:
         return [value for _, value in store.scan(b"r/")]

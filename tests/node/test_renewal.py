@@ -284,8 +284,6 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         come: asyncio.Queue[FrameStream] = asyncio.Queue()
         heard: asyncio.Queue[bytes] = asyncio.Queue()
 
-        async def unheard(_sender: int, /, *_messages: bytes) -> None: ...
-
         async def serve(stream: FrameStream) -> None:
             come.put_nowait(stream)
             while (frame := await stream.read()) is not None:
@@ -295,7 +293,7 @@ def test_brokers_are_dialled_with_the_newest_certificate_and_open_links_stay(
         listener = listen(LOOPBACK, other.server, OpenDoor(), alone(serve))
         there = replace(config, addresses=(config.addresses[0], listener.address))
         peers = Peers(there, old, ClockWatch(2, 0), structlog.get_logger(), lambda: NOW)
-        tasks = peers.start(unheard, lambda _index, _up: None)
+        tasks = peers.start({})
         first = await come.get()
         assert first.peer_certificate == old.certificate
         peers.present(new)

@@ -16,7 +16,6 @@ from tests.replica.care import flipped
 from parley.application.keeping import RECEIPTS
 from parley.crypto.encoding import u64
 from parley.ledger import layout, state_map
-from parley.ledger.store import Store, StoreFailed
 from parley.model.receipts import Done
 from parley.modules.publishing.tables import OFFSETS
 from parley.modules.registry.tables import CLIENTS
@@ -26,6 +25,9 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.net import messages as net
 from parley.node.provision import broker_directory
 from parley.replica.chain import Chain
+from parley.store.disk import open_store
+from parley.store.errors import StoreFailed
+from parley.store.interface import Store
 
 DAMAGED = "delta-1"
 MENDING_SECONDS = 30.0
@@ -54,7 +56,7 @@ async def history(network: LocalNetwork) -> None:
         assert (await admin.operate(registration(alice))).outcome == Done()
         assert (await admin.operate(CreateTopic("log", 1, Policy(), "", ""))).outcome == Done()
     async with client(network, DAMAGED, "alpha", "alice") as publisher:
-        await publisher.operate(Subscribe("log", "n == 1"))
+        await publisher.operate(Subscribe("log", "n == 1", publisher.topic_id("log")))
         for number in range(3):
             name, body = publisher.publication("log", message(b"%d" % number, n=1))
             publisher.send(net.Submit(number, body))
@@ -93,7 +95,7 @@ def test_a_changed_byte_in_each_kind_of_entry_is_found_and_mended_by_a_running_b
     network: LocalNetwork, tmp_path: Path
 ) -> None:
     assert network.stop(DAMAGED) == 0
-    with Store.open(data(network), create=False) as store:
+    with open_store(data(network), create=False) as store:
         keys = victims(store, network)
         changed = [(key, flipped(store.get(key) or b"", -1)) for key in keys]
         store.write([*changed, *((key, b"garbage") for key in GARBAGE)], sync=True)
@@ -139,7 +141,7 @@ def test_while_history_is_filled_in_readers_are_sent_elsewhere(network: LocalNet
     """A mark above all records makes the broker look at them again; while it stands nothing old is served."""
     if network.is_running(DAMAGED):
         assert network.stop(DAMAGED) == 0
-    with Store.open(data(network), create=False) as store:
+    with open_store(data(network), create=False) as store:
         height = Chain(store).head().height
         for prefix in (b"e/", b"h/"):
             store.write([(key, None) for key, _ in store.scan(prefix)], sync=False)
@@ -174,7 +176,7 @@ def test_while_history_is_filled_in_readers_are_sent_elsewhere(network: LocalNet
 
 def test_a_damaged_file_of_the_store_is_named_with_what_to_do(tmp_path: Path) -> None:
     place = tmp_path / "store"
-    with Store.open(place, create=True) as store:
+    with open_store(place, create=True) as store:
         store.write([(b"c/%06d" % number, bytes(500)) for number in range(40_000)], sync=True)
     tables = sorted(place.glob("*.sst"), key=lambda path: path.stat().st_size)
     assert tables, "or nothing but the log was written"
@@ -183,7 +185,7 @@ def test_a_damaged_file_of_the_store_is_named_with_what_to_do(tmp_path: Path) ->
     tables[-1].write_bytes(content)
     with (
         pytest.raises(StoreFailed, match="parley node recover") as failed,
-        Store.open(place, create=False) as store,
+        open_store(place, create=False) as store,
     ):
         list(store.scan(b"c/"))
     assert str(place) in str(failed.value)

@@ -15,11 +15,11 @@ from parley.ledger import layout
 from parley.ledger.audit import verify_store
 from parley.ledger.bodies import GRACE
 from parley.ledger.erasure import check_remains
-from parley.ledger.store import Store
 from parley.model.batches import batch_digest
 from parley.model.genesis import Timeouts
 from parley.modules.publishing.proof import check_publication, decode_publication
 from parley.node.provision import broker_directory
+from parley.store.disk import open_store
 
 TIMEOUTS = Timeouts(view=1_000, longest_view=4_000, heartbeat=50, freshness=20_000)
 SECRET = b"what nobody may find here"
@@ -38,12 +38,12 @@ def test_bodies_go_with_salts_and_rules_and_saved_proofs_hold(tmp_path: Path) ->
         name = batch_digest(proof.batch, [proof.message.message.leaf()])
         mounted = application_of(network.genesis).mount(network.genesis)
         for broker in network.names:
-            with Store.open(broker_directory(network.directory, broker) / "data", create=False) as store:
+            with open_store(broker_directory(network.directory, broker) / "data", create=False) as store:
                 assert store.get(layout.batch(name)) is None
                 remains = store.get(layout.erased(name)) or b""
                 check_remains(remains, name, network.genesis.chain)
                 assert not any(secret in remains for secret in (SECRET, proof.message.message.salt, b"role"))
-                assert verify_store(store, network.genesis, mounted).first_fault is None
+                assert verify_store(store, network.genesis, mounted, shard=0).first_fault is None
 
 
 async def publish_and_wait(network: LocalNetwork, receipt: Path) -> None:

@@ -55,6 +55,15 @@ def test_without_a_limit_only_free_space_counts(tmp_path: Path) -> None:
     assert (room.refusal, room.full, room.note) == (None, "", "")
 
 
+def test_a_file_with_two_names_takes_its_room_once(tmp_path: Path) -> None:
+    """While a store is copied, a folder in it has links to its files."""
+    (tmp_path / "copying").mkdir()
+    (tmp_path / "one").write_bytes(bytes(1_000))
+    (tmp_path / "copying" / "one").hardlink_to(tmp_path / "one")
+    (tmp_path / "copying" / "two").write_bytes(bytes(10))
+    assert rooms.bytes_in(tmp_path) == 1_010
+
+
 def test_what_is_freed_is_seen_and_what_cannot_be_measured_is_as_it_was(tmp_path: Path) -> None:
     room = Room(filled(tmp_path, 1_000), 1_000, lambda _: LOW_BYTES)
     assert room.full

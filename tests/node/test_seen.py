@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.application.world import ADMINS, ORGANISATIONS, Actor, actor
 from tests.client.ledger import note
-from tests.node.ledger_broker import LedgerBroker, listed
+from tests.node.answering import block_name, fetched, listed, proven
+from tests.node.ledger_broker import LedgerBroker
 
 from parley.model.batches import Withheld
 from parley.model.credentials import Credential
@@ -35,9 +36,9 @@ from parley.net.messages import (
     decode_answer,
     encode,
 )
-from parley.node import answers
 from parley.node.access import Caller, require_auditor
-from parley.node.answers import block_name, fetched, has_arrived, proven
+from parley.node.services import proving
+from parley.node.services.fetching import has_arrived
 from parley.node.view import View
 
 OURS, THEIRS, *_ = ORGANISATIONS
@@ -153,9 +154,9 @@ def test_what_a_client_did_is_shown_to_nobody_else(world: World) -> None:
     topic, writer = f"{OURS}/open", bytes(16)
     for who in (world.anna, world.bob, ADMIN):
         assert world.why_hidden(who, SUBSCRIPTIONS.key(topic, bytes(32), world.alice.key)) is not None
-        assert world.why_hidden(who, STAGES.key(topic, world.alice.key, writer)) is not None
+        assert world.why_hidden(who, STAGES.key(topic, (2, 0), world.alice.key, writer)) is not None
     assert world.why_hidden(world.alice, SUBSCRIPTIONS.key(topic, bytes(32), world.alice.key)) is None
-    assert world.why_hidden(world.alice, STAGES.key(topic, world.alice.key, writer)) is None
+    assert world.why_hidden(world.alice, STAGES.key(topic, (2, 0), world.alice.key, writer)) is None
 
 
 def test_the_head_of_an_order_is_shown_to_those_who_subscribe_while_they_may(world: World) -> None:
@@ -330,9 +331,9 @@ def test_a_list_passes_over_so_many_entries_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each entry that is not for the client takes as long as one that is."""
-    monkeypatch.setattr(answers, "MAX_EXAMINED", 4)
+    monkeypatch.setattr(proving, "MAX_EXAMINED", 4)
     assert len(world.listed(world.alice, TOPICS.prefix())) == 2
-    monkeypatch.setattr(answers, "MAX_EXAMINED", 3)
+    monkeypatch.setattr(proving, "MAX_EXAMINED", 3)
     assert isinstance(world.why_unlisted(world.alice, TOPICS.prefix()), LimitExceeded)
 
 

@@ -49,6 +49,8 @@ from parley.net.messages import (
     Proven,
     Question,
     ReadBlocks,
+    ReadBodies,
+    ReadEvidence,
     ReadHeader,
     ShownHeader,
     Status,
@@ -56,11 +58,13 @@ from parley.net.messages import (
     StreamPosition,
     Submit,
 )
-from parley.node import answers, sessions
+from parley.node import sessions
 from parley.node.access import require_readable
-from parley.node.answers import ENTRY_WORK, EXAMINED_AT_ONCE, KEY_WORK
+from parley.node.answers import KEY_WORK
 from parley.node.config import Limits
 from parley.node.door import BAN_MS, STRIKES
+from parley.node.services import fetching, streaming
+from parley.node.services.proving import ENTRY_WORK, EXAMINED_AT_ONCE
 from parley.node.view import View
 
 CONSTRAINT = parse_constraint("").id
@@ -140,6 +144,8 @@ READS: dict[str, Question] = {
     "long fetch": Fetch(7, "notes", 0, 0, 10_000, 1_000),
     "header": ReadHeader(7, 1),
     "blocks": ReadBlocks(7, 1, 10_000, bodies=False),
+    "bodies": ReadBodies(7, (bytes(32),)),
+    "evidence": ReadEvidence(7, 0),
     "advisory": Advise(7, b"x", bytes(64)),
     "stream": OpenStream(7, "notes", CONSTRAINT, (StreamPosition(0, (1, 0), 0),), 1),
 }
@@ -281,7 +287,7 @@ async def test_streams_and_long_fetches_count_as_questions_in_flight(world: Worl
 def test_a_connection_has_so_many_streams_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_STREAMS", 1)
+    monkeypatch.setattr(streaming, "MAX_STREAMS", 1)
 
     @serving()
     async def story(world: World, guest: Guest) -> None:
@@ -366,7 +372,7 @@ async def test_a_long_fetch_judges_its_right_again_only_when_a_record_changes(
         return require_readable(view, principal, name, partition)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "require_readable", counted)
+        patch.setattr(fetching, "require_readable", counted)
         guest.send(world.fetch(5, wait=60_000))
         for _ in range(5):
             world.desk.made.wait(1)

@@ -90,13 +90,14 @@ class Peers:
 
 
 @dataclass
-class Named:
-    name: str
+class Committee:
+    names: tuple[str, ...] = ("a-1", "b-1", "c-1", "d-1")
+    size: int = 4
+    quorum: int = 3
 
 
 @dataclass
 class Network:
-    brokers: tuple[Named, ...] = tuple(map(Named, ("a-1", "b-1", "c-1", "d-1")))
     timeouts: Timeouts = field(default_factory=lambda: Timeouts(freshness=FRESH))
 
 
@@ -104,6 +105,7 @@ class Network:
 class Config:
     index: int = 0
     genesis: Network = field(default_factory=Network)
+    committee: Committee = field(default_factory=Committee)
 
 
 class Store:

@@ -14,7 +14,6 @@ from parley.applications import DATA_SHARD, VARIABLE, VERSION
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
 from parley.ledger.safety_file import SafetyFile
-from parley.ledger.store import Store, StoreError
 from parley.node.__main__ import main
 from parley.node.assemble import run
 from parley.node.config import Config, ConfigError, load
@@ -28,6 +27,8 @@ from parley.node.storage import (
     served_another,
 )
 from parley.replica.ports import Found
+from parley.store.disk import open_store
+from parley.store.errors import StoreError
 
 
 @pytest.fixture
@@ -109,13 +110,13 @@ def test_a_mark_that_names_no_network_speaks_of_all(config: Config) -> None:
     shutil.rmtree(config.data)
     config.safety.unlink()
     mark_provisioned(config)
-    assert not served_another(config.directory, bytes(32))
+    assert not served_another(config.directory / "provisioned", bytes(32))
     with pytest.raises(StorageError, match="it could sign again what it has signed"):
         provision_storage(config)
 
 
 def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None:
-    with Store.open(config.data, create=False), pytest.raises(StoreError, match="in use by another process"):
+    with open_store(config.data, create=False), pytest.raises(StoreError, match="in use by another process"):
         open_storage(config)
     record = SafetyFile.open(config.safety)
     with pytest.raises(SafetyRecordError, match="in use by another process"):
@@ -124,7 +125,7 @@ def test_nothing_is_left_open_when_a_part_cannot_be_used(config: Config) -> None
     config.safety.write_bytes(bytes(len(config.safety.read_bytes())))
     with pytest.raises(SafetyRecordError, match="cannot be used"):
         open_storage(config)
-    Store.open(config.data, create=False).close()
+    open_store(config.data, create=False).close()
 
 
 def test_a_damaged_copy_of_the_record_is_mended_and_told_of(config: Config) -> None:

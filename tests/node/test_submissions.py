@@ -38,7 +38,7 @@ from parley.node.feed import Feed
 from parley.node.submissions import Submissions
 
 ASKER = Caller(ALICE.key, "hospital-a", "alice", None, 2**60)
-MACHINE = Machine(DATA_SHARD, GENESIS)
+MACHINE = Machine(DATA_SHARD, GENESIS, 0)
 CLIENT = ClientRecord("hospital-a", "alice", ALICE.key, (), False, 1)
 
 
@@ -139,7 +139,7 @@ class Stage:
         return self
 
     def leaf(self, _position: int) -> BatchReceipt:
-        return BatchReceipt(bytes(32), ALICE.key, "hospital-a/alice", "wards", 0, 1, self.outcome)
+        return BatchReceipt(bytes(32), ALICE.key, "hospital-a/alice", "wards", (1, 0), 0, 1, self.outcome)
 
     def submit(self, batch: AdmittedBatch) -> Intake:
         self.taken.append(batch.body)

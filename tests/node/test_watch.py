@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from tests.node.network import SECONDS, TIMEOUTS, LocalNetwork
 from tests.node.raw_client import client, registration
-from tests.node.test_health import FakeConfig, FakeGenesis, FakePeers, FakeStatus, life_of
+from tests.node.test_health import FakeConfig, FakePeers, FakeStatus, life_of
 
 from parley.model.genesis import Timeouts
 from parley.model.receipts import Done
@@ -54,11 +54,6 @@ class TimedDriver:
     still_ms: int = 0
 
 
-@dataclass
-class TimedGenesis(FakeGenesis):
-    timeouts: Timeouts = field(default_factory=Timeouts)
-
-
 class Story:
     """A watch, the broker it looks at, and what it has said."""
 
@@ -66,7 +61,7 @@ class Story:
         self.now = 0
         self.log = Lines()
         self.driver = TimedDriver()
-        self.status = FakeStatus(driver=cast("Any", self.driver), config=FakeConfig(genesis=TimedGenesis()))
+        self.status = FakeStatus(driver=cast("Any", self.driver), config=FakeConfig())
         self._watch = Watch(cast("Log", self.log), lambda: self.now)
 
     def go_on(self, ms: int, state: str = "ready") -> list[object]:
@@ -125,6 +120,7 @@ def test_a_standstill_names_who_is_missing_and_its_end_says_how_long_it_took() -
     assert story.go_on(5 * LOOK_MS) == ["stalled"]
     assert story.log[-1] == {
         "event": "stalled",
+        "shard": 0,
         "for_ms": 6_000,
         "view": 7,
         "peers_up": 2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.application.world import Actor
 from tests.client.ledger import Ledger, note
+from tests.node.answering import proven
 from tests.node.test_access import Broker
 
 from parley.ledger import state_map
@@ -18,7 +19,6 @@ from parley.modules.subscriptions.refusals import NotSubscribed
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
 from parley.modules.topics.tables import HEADS, TOPICS
 from parley.net.messages import Head, OpenStream, Prove, StreamPosition, encode
-from parley.node.answers import proven
 from parley.node.pieces import Shelf
 from parley.node.streams import Stream
 from parley.node.view import View

@@ -70,7 +70,7 @@ def batch(
 ) -> tuple[bytes, bytes]:
     topic = "" if kind == CONTROL else "orders"
     header = BatchHeader(
-        FORMAT, chain, kind, topic, 0, KEY.public, os.urandom(16), 0, count or len(messages), 9
+        FORMAT, chain, 0, kind, topic, (0, 0), 0, KEY.public, os.urandom(16), 0, count or len(messages), 9
     )
     return sign_batch(header, messages, KEY)
 
@@ -81,7 +81,7 @@ def large_batch() -> tuple[bytes, bytes]:
 
 def stretched(body: bytes) -> bytes:
     """The same content with one number in more bytes than it needs."""
-    assert body[:3] == bytes([0x93, 0x9A, FORMAT])
+    assert body[:3] == bytes([0x93, 0x9C, FORMAT])
     return body[:2] + bytes([0xCC, FORMAT]) + body[3:]
 
 
@@ -126,7 +126,7 @@ def opened(where: Admission, body: bytes) -> object:
 
 def test_with_and_without_workers_batches_are_accepted_refused_and_named_alike() -> None:
     async def story() -> None:
-        checked = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+        checked = Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
         vouched: list[bytes] = []
 
         def vouch(body: bytes, name: bytes) -> None:
@@ -137,7 +137,7 @@ def test_with_and_without_workers_batches_are_accepted_refused_and_named_alike()
             bodies = zoo()
             await pool.ahead(bodies)
         alone = [
-            opened(Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body)
+            opened(Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body)
             for body in bodies
         ]
         assert [opened(checked, body) for body in bodies] == alone
@@ -191,12 +191,13 @@ def test_a_worker_names_what_the_broker_would_accept_and_nothing_else(
 ) -> None:
     names = check(bodies)
     assert len(names) == len(bodies)
-    ahead = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+    ahead = Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     for body, name in zip(bodies, names, strict=True):
         if name is not None:
             ahead.vouch(body, name)
     assert [opened(ahead, body) for body in bodies] == [
-        opened(Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body) for body in bodies
+        opened(Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds), body)
+        for body in bodies
     ]
 
 
@@ -204,7 +205,7 @@ def test_only_the_very_body_that_was_checked_is_taken_unchecked() -> None:
     name, body = large_batch()
     forged = body.replace(bytes(128), bytes(127) + b"!", 1)
     assert forged[-64:] == body[-64:]
-    where = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+    where = Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     where.vouch(body, name)
     assert opened(where, forged) == (BadSignature.code, "the batch is not signed by the key that it names")
     where.vouch(forged, name)  # what nobody does: it shows that the word is believed
@@ -214,7 +215,7 @@ def test_only_the_very_body_that_was_checked_is_taken_unchecked() -> None:
 
 
 def test_what_was_vouched_for_is_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Admission(CHAIN, DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
+    where = Admission((CHAIN, 0), DATA_SHARD.decode_operation, DATA_SHARD.batch_kinds)
     monkeypatch.setattr(admission, "MAX_VOUCHED", 3)
     monkeypatch.setattr(admission, "MAX_VOUCHED_BYTES", 2_500)
     batches = [batch(message(bytes(400))) for _ in range(5)]

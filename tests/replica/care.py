@@ -86,4 +86,4 @@ def names(member: Member, *, mended: bool) -> set[str]:
 
 
 def audit(member: Member) -> Verdict:
-    return verify_store(member.store, GENESIS, DATA_SHARD.mount(GENESIS))
+    return verify_store(member.store, GENESIS, DATA_SHARD.mount(GENESIS), shard=0)

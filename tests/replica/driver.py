@@ -5,7 +5,7 @@ Nothing here decides anything: it executes effects in order, as a node does, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import cast
@@ -40,35 +40,43 @@ from parley.replica.ports import (
 from parley.replica.rejoining import Patience
 from parley.replica.replica import Replica
 from parley.sim.counter import Counter, encode_batch, mounted
+from parley.store import memory
 
 CHAIN = bytes(range(32))
 ROUND = 10  # ms
 
 
-class MemoryStore:
-    """A local store that is a dictionary; every write is durable at once."""
+class MemoryStore(memory.MemoryStore):
+    """A local store whose entries a test may change; every write is durable at once."""
 
-    def __init__(self, entries: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        self.entries = dict(entries)
+    @property
+    def entries(self) -> Entries:
+        return Entries(self)
 
-    def get(self, key: bytes) -> bytes | None:
-        return self.entries.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter([(key, self.entries[key]) for key in sorted(self.entries) if key.startswith(prefix)])
+class Entries(MutableMapping[bytes, bytes]):
+    """What a store holds, as a dictionary."""
 
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return ((key, value) for key, value in self.scan(prefix) if key >= start)
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
 
-    def frozen(self) -> MemoryStore:
-        return MemoryStore(self.entries.items())
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self._store.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
 
-    def write(self, write: Write) -> None:
-        for key, value in write.entries:
-            if value is None:
-                self.entries.pop(key, None)
-            else:
-                self.entries[key] = value
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self._store.write([(key, value)])
+
+    def __delitem__(self, key: bytes) -> None:
+        self._store.write([(key, None)])
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for key, _ in self._store.scan(b""))
+
+    def __len__(self) -> int:
+        return len(self._store)
 
 
 @dataclass
@@ -110,7 +118,7 @@ class Member:
         records, genesis = provision(committee.config(index), application.machine)
         self.slots = list(records)
         self.store = MemoryStore()
-        self.store.write(genesis)
+        self.store.write(genesis.entries)
         self.applied: list[Applied] = []
         self.certified: list[Certified] = []
         self.failed_views: list[ViewFailed] = []
@@ -169,7 +177,7 @@ class Member:
         for effect in effects:
             match effect:
                 case Write():
-                    self.store.write(effect)
+                    self.store.write(effect.entries, sync=effect.sync)
                 case PersistSafety():
                     self.slots[effect.slot] = effect.record
                 case Send():

@@ -12,8 +12,9 @@ from parley.consensus.types import Block, Proposal, Vote
 from parley.mempool.messages import BatchMessage
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
-from parley.replica.ports import Broadcast, Intake, KeyValue, Refused, Results, Send
+from parley.replica.ports import Broadcast, Intake, Refused, Results, Send
 from parley.sim.counter import Counter, encode_batch
+from parley.store.interface import KeyValue
 
 
 @pytest.mark.parametrize(("size", "depth"), [(1, 2), (2, 2), (4, 2), (4, 3), (7, 2)])

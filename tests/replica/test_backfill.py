@@ -184,10 +184,12 @@ def test_a_batch_that_came_again_is_not_awaited_with_the_block_that_repeats_it()
     """It had its place in an earlier block, whose time is over: nobody has its body any more."""
     shard, over, _ = retained()
     cluster, key = shard.cluster, layout.batch(over.digest)
-    cluster.members[1].store.entries |= {
-        key: over.body,
-        layout.waiting(over.digest): msgspec.msgpack.encode(Mark(1, 10**6, b"")),
-    }
+    cluster.members[1].store.entries.update(
+        {
+            key: over.body,
+            layout.waiting(over.digest): msgspec.msgpack.encode(Mark(1, 10**6, b"")),
+        }
+    )
     cluster.restart(1)
     cluster.run_until(lambda: sum(over.digest in b.batches for b in cluster.members[0].blocks()) == 2)
     cluster.run_until(lambda: not any(key in member.store.entries for member in cluster.members))

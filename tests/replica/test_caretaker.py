@@ -19,7 +19,7 @@ from parley.consensus.types import Block, Vote
 from parley.crypto.encoding import u64
 from parley.crypto.qc import Ed25519Signer
 from parley.ledger import layout
-from parley.ledger.application import KeyValue, Results
+from parley.ledger.application import Results
 from parley.ledger.erasure import remains_of
 from parley.model.batches import open_batch
 from parley.modules.publishing.tables import OFFSETS
@@ -30,6 +30,7 @@ from parley.modules.topics.tables import GROWING
 from parley.replica import evidence, wire
 from parley.replica.ports import Send
 from parley.replica.records import MAX_ANSWER
+from parley.store.interface import KeyValue
 from parley.sync.messages import Records, RecordsRequest, Values, ValuesRequest
 
 Keys = Callable[[Member], list[bytes]]
@@ -429,7 +430,7 @@ class Broken(Machine):
 
 def failing(cluster: Cluster) -> Member:
     member = cluster.members[0]
-    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS))
+    member.application = member.application._replace(machine=Broken(DATA_SHARD, GENESIS, 0))
     member.replica._state_machine = member.application.machine
     return member
 
@@ -513,4 +514,4 @@ def test_the_test_shard_has_entries_of_every_kind() -> None:
     for kind, keys in KINDS.items():
         assert keys(member), kind
     bodies = [member.store.entries[key] for key in KINDS["body"](member)]
-    assert all(open_batch(body, GENESIS.chain) for body in bodies)
+    assert all(open_batch(body, GENESIS.chain, 0) for body in bodies)

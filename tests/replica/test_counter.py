@@ -16,7 +16,7 @@ from parley.ledger.bodies import kept_batches
 from parley.mempool.messages import MAX_BATCH_BYTES
 from parley.mempool.pool import batch_digest
 from parley.model.refusals import Oversized
-from parley.replica.ports import Results, Write
+from parley.replica.ports import Results
 from parley.sim.counter import Counter, encode_batch, mounted
 
 BLOCK: Block = genesis_block(Instance(bytes(32), 0, 0, 4, 1), bytes(32), 0)
@@ -39,7 +39,7 @@ class Ledger:
         return {names[receipt.batch]: receipt.code for receipt in self.apply(*bodies).receipts}
 
     def _take(self, outcome: Results) -> bytes:
-        self.store.write(Write(outcome.writes, sync=True))
+        self.store.write(outcome.writes)
         return outcome.state_root
 
 

@@ -141,7 +141,7 @@ def test_results_are_reported_after_they_are_synced() -> None:
         store = MemoryStore()
         for effect in member.history:
             if (isinstance(effect, Write) and effect.sync) or isinstance(effect, Write):
-                store.write(effect)
+                store.write(effect.entries)
             elif isinstance(effect, Applied):
                 assert Chain(store).head().height == effect.block.height
 

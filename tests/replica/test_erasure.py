@@ -24,7 +24,6 @@ from parley.modules.topics.operations import CreateTopic, Policy
 from parley.replica.chain import Chain, Mark
 from parley.replica.eraser import Eraser
 from parley.replica.memory import Overlay
-from parley.replica.ports import Write
 from parley.replica.scrub_blocks import Outdated
 
 RETENTION = 2_000  # ms
@@ -127,7 +126,7 @@ def test_an_erased_body_that_came_back_stays_if(because: str, shard: tuple[Shard
 
     assert key not in erased()
     assert not eraser().meet(Outdated(over.digest), network.cluster.now, filling=False)
-    store.write(Write(((reason, member.store.get(reason)),), sync=True))
+    store.write(((reason, member.store.get(reason)),))
     assert erased()[key] is None
     assert not eraser().meet(Outdated(over.digest), network.cluster.now, filling=True)
     (gone,) = eraser().meet(Outdated(over.digest), network.cluster.now, filling=False)

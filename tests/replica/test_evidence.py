@@ -17,7 +17,6 @@ from parley.ledger import layout
 from parley.node.faults.links import twin
 from parley.replica import evidence, wire
 from parley.replica.evidence import MAX_RECORDS, Accusation, Record, Shelf
-from parley.replica.ports import Write
 
 COMMITTEE = Committee()
 FIRST = COMMITTEE.block()
@@ -105,7 +104,7 @@ def test_of_a_member_no_more_is_kept_than_a_few_views_and_one_record_of_each() -
     store = MemoryStore()
     for view in range(1, 4 * MAX_RECORDS, 4):  # the views that one of four leads
         for _ in range(2):
-            store.write(Write(tuple(Shelf(store).keep(proposals(view))), sync=False))
+            store.write(tuple(Shelf(store).keep(proposals(view))))
     shelf = Shelf(store)
     assert shelf.keep(proposals(4 * MAX_RECORDS + 1)) == []
     assert (shelf.held_of(1), shelf.held_of(3)) == (MAX_RECORDS, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,7 +32,6 @@ from parley.replica.ports import (
     Effect,
     Found,
     Halt,
-    KeyValue,
     Mounted,
     Refused,
     Restart,
@@ -43,6 +42,7 @@ from parley.replica.ports import (
 )
 from parley.replica.rejoining import Patience
 from parley.sim.counter import Counter, encode_batch
+from parley.store.interface import KeyValue
 from parley.sync.messages import (
     BlocksRequest,
     BlocksResponse,
@@ -418,7 +418,7 @@ def test_a_record_without_which_no_replica_can_start_is_named_and_the_state_fetc
         "c/0": layout.committed(0),
         "r/head": layout.roots(height),
     }[kind]
-    store.write(Write(((key, damage(store.entries[key])),), sync=True))
+    store.write(((key, damage(store.entries[key])),))
     network.absent = set()
     network.restart(ME)
     assert joining(network.me)
@@ -440,7 +440,7 @@ def test_a_store_of_another_network_is_not_overwritten() -> None:
     network = settled()
     _, genesis = provision(Committee(chain=bytes(32)).config(ME), Counter())
     network.me.store = MemoryStore()
-    network.me.store.write(genesis)
+    network.me.store.write(genesis.entries)
     with pytest.raises(StoreError, match="another genesis file"):
         network.me.awaken()
 
@@ -766,7 +766,7 @@ class Alone:
         for effect in effects:
             match effect:
                 case Write():
-                    self.network.me.store.write(effect)
+                    self.network.me.store.write(effect.entries)
                 case Send():
                     self.sent.append((effect.to, wire.decode(effect.data)))
                 case SetTimer():
@@ -1135,17 +1135,17 @@ class Crash(Exception):  # noqa: N818 - what happens to the machine
 class Fragile(MemoryStore):
     """Loses what was not synced when the machine crashes, which it does in the middle of a chosen effect."""
 
-    def __init__(self, entries: dict[bytes, bytes]) -> None:
-        super().__init__(entries.items())
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None:
+        super().__init__(entries)
         self.durable = dict(entries)
 
-    def write(self, write: Write) -> None:
-        super().write(write)
-        if write.sync:
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool = True) -> None:
+        super().write(entries)
+        if sync:
             self.durable = dict(self.entries)
 
     def crash(self) -> None:
-        self.entries = dict(self.durable)
+        self.reset(self.durable)
 
 
 class Mortal(Member):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.replica.driver import MemoryStore
 
 from parley.replica.memory import Overlay
-from parley.replica.ports import Write
 
 keys = st.binary(max_size=2)
 entries = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=8)
@@ -33,8 +32,8 @@ def test_a_scan_that_is_broken_off_has_read_no_more_than_it_gave() -> None:
     class Counting(MemoryStore):
         read = 0
 
-        def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-            for entry in super().scan_from(prefix, start):
+        def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+            for entry in super().scan(prefix, start):
                 self.read += 1
                 yield entry
 
@@ -60,11 +59,11 @@ def test_an_overlay_reads_as_the_store_will_read(
 ) -> None:
     store, landed = MemoryStore(), MemoryStore()
     for target in (store, landed):
-        target.write(Write(tuple(before), sync=True))
+        target.write(before)
     overlay = Overlay(store)
     for write in writes:
         overlay.write(write)
-        landed.write(Write(tuple(write), sync=True))
+        landed.write(write)
     assert list(overlay.scan(prefix)) == list(landed.scan(prefix))
     assert all(overlay.get(key) == landed.get(key) for key in [prefix, *landed.entries, *store.entries])
 
@@ -79,8 +78,8 @@ def test_a_scan_from_a_key_on_gives_what_the_store_will_give(
 ) -> None:
     store, landed = MemoryStore(), MemoryStore()
     for target in (store, landed):
-        target.write(Write(tuple(before), sync=True))
+        target.write(before)
     overlay = Overlay(store)
     overlay.write(written)
-    landed.write(Write(tuple(written), sync=True))
-    assert list(overlay.scan_from(prefix, start)) == list(landed.scan_from(prefix, start))
+    landed.write(written)
+    assert list(overlay.scan(prefix, start)) == list(landed.scan(prefix, start))

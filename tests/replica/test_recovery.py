@@ -103,7 +103,7 @@ def lose(cluster: Cluster, index: int = LOST, *, store: bool = True, nonce: byte
     member.slots = list(records)
     if store:
         member.store = MemoryStore()
-        member.store.write(genesis)
+        member.store.write(genesis.entries)
     boot(cluster, index, nonce)
 
 

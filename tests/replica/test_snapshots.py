@@ -13,7 +13,7 @@ from parley.crypto.encoding import u64
 from parley.ledger import layout, state_map
 from parley.ledger.layout import Head, StateNodes
 from parley.replica import snapshots, wire
-from parley.replica.ports import Certified, Send, Write
+from parley.replica.ports import Certified, Send
 from parley.replica.snapshots import FORGOTTEN, IN_USE, LIFETIME, MAX_AGE, MAX_PENDING, Snapshots
 from parley.sync.messages import (
     EntriesRequest,
@@ -345,7 +345,7 @@ def test_a_view_without_its_head_is_not_offered(head: bytes | None) -> None:
     served.wants(3, 0)
     served.offer(ASKER, SnapshotRequest(0), 0)
     store = view_of(4)
-    store.write(Write(((layout.HEAD, head),), sync=True))
+    store.write(((layout.HEAD, head),))
     served.freeze(4, store)
     served.certified(header_of(4), SOME.qc)
     assert served.offer(ASKER, SnapshotRequest(0), 0) is None

@@ -156,7 +156,7 @@ def test_a_new_broker_has_a_record_per_slot_and_the_genesis_block() -> None:
     committee = Committee()
     records, write = provision(committee.config(0), Counter())
     store = MemoryStore()
-    store.write(write)
+    store.write(write.entries)
     assert write.sync
     assert len(set(records)) == 2
     chain = Chain(store)

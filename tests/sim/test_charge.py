@@ -8,12 +8,12 @@ from tests.sim.test_checkers import GENESIS
 from tests.sim.test_world import SCRIPT, TIMER, started, world_of
 
 from parley.consensus.types import Block
-from parley.ledger.memory import Entries
 from parley.replica.ports import Effect, Send, SetTimer, Timer
 from parley.sim.charge import Charged, Meter, Prices
 from parley.sim.pubsub.people import People
 from parley.sim.pubsub.setting import SHARD
 from parley.sim.world import World
+from parley.store.memory import MemoryStore
 
 
 def block(height: int) -> Block:
@@ -35,13 +35,13 @@ def test_what_is_shorter_than_the_clock_can_tell_is_not_lost() -> None:
 
 def test_a_slower_machine_takes_as_many_times_longer() -> None:
     (fast, its), (slow, theirs) = charged(Prices()), charged(Prices().slower(16))
-    assert fast.apply(block(1), [], Entries()) == slow.apply(block(1), [], Entries())
+    assert fast.apply(block(1), [], MemoryStore()) == slow.apply(block(1), [], MemoryStore())
     assert theirs.took(1) == 16 * its.took(1) > 0
 
 
 def test_what_a_start_loads_into_memory_is_not_the_price_of_a_block() -> None:
     machine, meter = charged(Prices(0, 0, 0, 1, 0, 0, 0))
-    state = Entries()
+    state = MemoryStore()
     for height in (1, 2):
         machine.apply(block(height), [], state)
     assert meter.took(1) == 0

@@ -1,7 +1,7 @@
 """Every checker speaks when its property is broken and is silent when it holds: none of them is void."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from parley.consensus.types import (
     genesis_block,
     genesis_qc,
 )
-from parley.ledger.memory import Entries
 from parley.mempool.pool import batch_digest
 from parley.replica import wire
 from parley.replica.ports import Receipt
@@ -40,6 +39,7 @@ from parley.sim.observations import (
     Wiped,
 )
 from parley.sim.results import EqualResults
+from parley.store.memory import MemoryStore
 
 INSTANCE = Instance(bytes(32), 0, 0, 4, 1)
 GENESIS = genesis_block(INSTANCE, Counter().genesis().state_root, 0)
@@ -252,20 +252,15 @@ def executed(state_root: bytes, code: str = "ok") -> list[Observation]:
 
 
 def _receipts(first: Block) -> tuple[Receipt, ...]:
-    return Counter().apply(first, [(BATCH, DATA)], _Nothing()).receipts
+    return Counter().apply(first, [(BATCH, DATA)], _nothing()).receipts
 
 
-class _Nothing:
-    def get(self, key: bytes) -> bytes | None:
-        return dict(Counter().genesis().writes).get(key)
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        written = sorted(Counter().genesis().writes)
-        return ((key, value) for key, value in written if key.startswith(prefix) and value is not None)
+def _nothing() -> MemoryStore:
+    return MemoryStore((key, value) for key, value in Counter().genesis().writes if value is not None)
 
 
 def true_root() -> bytes:
-    return Counter().apply(Block(GENESIS.header, (BATCH,)), [(BATCH, DATA)], _Nothing()).state_root
+    return Counter().apply(Block(GENESIS.header, (BATCH,)), [(BATCH, DATA)], _nothing()).state_root
 
 
 def test_equal_results_hold_when_the_chain_gives_them() -> None:
@@ -326,7 +321,7 @@ def test_a_disk_that_does_not_become_whole_is_seen() -> None:
     history: list[Observation] = [
         HEALED,
         Ended(2000, statuses(10, 10, 10), (), 0),
-        Opened(1, Entries(), whole=False),
+        Opened(1, MemoryStore(), whole=False),
     ]
     (evidence,) = verdicts(checkers.Liveness(30), history)
     assert "replica 1 still lacks records" in evidence

@@ -12,8 +12,6 @@ from parley.application.block import BlockContext, Derived
 from parley.application.module import Module
 from parley.applications import MODULES, VERSION
 from parley.consensus.types import Block
-from parley.ledger.application import KeyValue
-from parley.ledger.memory import Entries
 from parley.modules.subscriptions.index import Subscription, SubscriptionIndex
 from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
@@ -23,6 +21,8 @@ from parley.sim.pubsub import setting
 from parley.sim.pubsub.people import People
 from parley.sim.results import KeptState
 from parley.sim.scenario import Simulation
+from parley.store.interface import KeyValue
+from parley.store.memory import MemoryStore
 
 
 class Count:
@@ -126,7 +126,7 @@ def test_a_fault_in_the_index_of_subscriptions_is_noticed(
 
 @pytest.mark.parametrize("suspect", [True, False])
 def test_memory_is_not_to_blame_for_a_damaged_disk(suspect: bool) -> None:
-    kept, disk = KeptState(), Entries()
+    kept, disk = KeptState(), MemoryStore()
     machine = kept.watched(2, setting.SHARD.mount(People(1, 4).genesis)).machine
     first, second = (Block(replace(GENESIS.header, height=height), ()) for height in (1, 2))
     disk.write(machine.apply(first, [], disk).writes)

@@ -17,7 +17,6 @@ from parley.consensus.types import Block
 from parley.ledger import layout
 from parley.ledger.erasure import remains_of
 from parley.ledger.layout import StoredBlock
-from parley.ledger.memory import Entries
 from parley.model.batches import CONTROL, STAGED, Message, MessageHeader, encode
 from parley.model.receipts import BatchReceipt, Done, Leaf, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Revoked
@@ -50,9 +49,11 @@ from parley.sim.pubsub.people import People, Person
 from parley.sim.pubsub.post import Post
 from parley.sim.scenario import Simulation
 from parley.sim.world import World
+from parley.store.memory import MemoryStore
 
 KEY, CONSTRAINT, LEAF = b"k" * 32, b"c" * 32, b"l" * 32
 BEGUN = (1, 0)
+CREATED = (1, 0)  # the id of a topic
 WRITER = b"w" * 16
 
 
@@ -68,7 +69,7 @@ def applied(height: int, *leaves: Leaf, replica: int = 0, numbered: Iterable[Lea
 
 
 def published(number: int, first: int, count: int = 1, topic: str = "t") -> BatchReceipt:
-    return BatchReceipt(name(number), KEY, "org/client", topic, 0, count, Published(first))
+    return BatchReceipt(name(number), KEY, "org/client", topic, CREATED, 0, count, Published(first))
 
 
 def matched(first_ps: int, *offsets: int) -> Match:
@@ -131,11 +132,11 @@ def operation(by: Person, what: Operation) -> Submitted:
 
 
 def control(batch: Submitted, by: Person) -> BatchReceipt:
-    return BatchReceipt(batch.batch, by.key, "", "", 0, 1, Done())
+    return BatchReceipt(batch.batch, by.key, "", "", (0, 0), 0, 1, Done())
 
 
 def use(number: int, outcome: Outcome) -> BatchReceipt:
-    return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", 0, 1, outcome)
+    return BatchReceipt(name(number), CLIENT.key, "org-0/client", "t", CREATED, 0, 1, outcome)
 
 
 def revocation(*after: BatchReceipt, numbered: Iterable[BatchReceipt] = ()) -> list[str]:
@@ -175,7 +176,7 @@ def staged(number: int, by: Person = CLIENT, kind: int = STAGED) -> tuple[Submit
     )
     message = Message(bytes(16), encode(MessageHeader()), "", b"%d" % number)
     batch = Submitted(*author.sign((kind, "t", 0), (message,), 0, session=WRITER))
-    return batch, BatchReceipt(batch.batch, by.key, "", "t", 0, 1, Staged(9))
+    return batch, BatchReceipt(batch.batch, by.key, "", "t", CREATED, 0, 1, Staged(9))
 
 
 def numbered(receipt: BatchReceipt, first: int) -> BatchReceipt:
@@ -238,7 +239,7 @@ def test_the_body_of_a_staged_batch_may_go_when_it_is_not_staged_any_more(kept: 
     batch, receipt = staged(1)
     history: list[Observation] = [batch, applied(1, receipt), Certified(0, 1)]
     block = history[1].block  # type: ignore[union-attr]
-    disk = Entries()
+    disk = MemoryStore()
     disk.write([(layout.committed(1), msgspec.msgpack.encode(StoredBlock.of(block)))])
     if kept:
         disk.write([(layout.state(STAGED_BATCHES.key(batch.batch)), b"")])
@@ -253,7 +254,7 @@ class Told:
     """A short run without faults: what was seen, and the disk of replica 0."""
 
     history: tuple[Observation, ...]
-    disk: Entries
+    disk: MemoryStore
 
 
 @cache
@@ -266,13 +267,13 @@ def told() -> Told:
     return Told(tuple(seen), simulation.world.hosts[0].disk.frozen())
 
 
-def judged(checker: SoundDisks | NothingLost, disk: Entries) -> list[str]:
+def judged(checker: SoundDisks | NothingLost, disk: MemoryStore) -> list[str]:
     return verdicts(checker, [*told().history, Opened(0, disk)])
 
 
-def changed(prefix: bytes, change: Callable[[bytes], bytes | None]) -> Entries:
+def changed(prefix: bytes, change: Callable[[bytes], bytes | None]) -> MemoryStore:
     """The disk with one entry of this kind altered, in the middle of them."""
-    disk = told().disk.copy()
+    disk = told().disk.frozen()
     found = [(key, value) for key, value in disk.scan(prefix) if value]
     key, value = found[len(found) // 2]
     disk.write([(key, change(value))])
@@ -311,7 +312,7 @@ def test_a_damaged_or_missing_record_is_seen(kind: bytes, change: Callable[[byte
 
 @pytest.mark.parametrize("mark", [layout.JOINING, layout.BACKFILL])
 def test_a_disk_that_is_not_complete_yet_is_seen(mark: bytes) -> None:
-    disk = told().disk.copy()
+    disk = told().disk.frozen()
     disk.write([(mark, b"1")])
     (evidence,) = judged(SoundDisks(Agreed()), disk)
     assert "older records are still missing" in evidence
@@ -330,7 +331,7 @@ def accepted() -> Iterable[BatchReceipt]:
 
 @pytest.mark.parametrize("body", [None, b"something else"])
 def test_a_lost_or_changed_body_is_seen(body: bytes | None) -> None:
-    disk = told().disk.copy()
+    disk = told().disk.frozen()
     disk.write([(layout.batch(next(iter(accepted())).digest), body)])
     (evidence,) = judged(NothingLost(Agreed()), disk)
     assert "has no body of batch" in evidence
@@ -338,7 +339,7 @@ def test_a_lost_or_changed_body_is_seen(body: bytes | None) -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_body_may_go_only_when_retention_has_ended_it(over: bool) -> None:
-    receipt, disk = next(iter(accepted())), told().disk.copy()
+    receipt, disk = next(iter(accepted())), told().disk.frozen()
     first = first_offset(receipt)
     assert first is not None
     body = disk.get(layout.batch(receipt.digest))
@@ -356,7 +357,7 @@ def test_a_body_may_go_only_when_retention_has_ended_it(over: bool) -> None:
 
 
 def test_a_stub_that_is_not_of_the_erased_batch_is_seen() -> None:
-    receipt, disk = next(iter(accepted())), told().disk.copy()
+    receipt, disk = next(iter(accepted())), told().disk.frozen()
     head = encode_value(PartitionRecord(100, 100))
     disk.write(
         [
@@ -369,7 +370,7 @@ def test_a_stub_that_is_not_of_the_erased_batch_is_seen() -> None:
 
 
 def test_a_lost_block_is_seen() -> None:
-    disk = told().disk.copy()
+    disk = told().disk.frozen()
     disk.write([(layout.committed(1), None)])
     (evidence,) = judged(NothingLost(Agreed()), disk)
     assert "does not have block 1" in evidence

@@ -82,6 +82,6 @@ def test_an_auditor_finds_nothing_on_the_disks_of_correct_brokers(seed: int) -> 
     assert isinstance(simulation.setting, Publishing)
     genesis = simulation.setting.people.genesis
     for host in simulation.world.hosts:
-        verdict = verify_store(host.disk, genesis, SHARD.mount(genesis))
+        verdict = verify_store(host.disk, genesis, SHARD.mount(genesis), shard=0)
         assert verdict.first_fault is None
         assert verdict.publications > 0

@@ -14,7 +14,6 @@ from parley.replica.ports import (
     Broadcast,
     Effect,
     Halt,
-    LocalStore,
     Send,
     SetTimer,
     Submission,
@@ -28,6 +27,7 @@ from parley.sim.host import Host, Running
 from parley.sim.network import Network, Weather
 from parley.sim.observations import Failed, Observation, Sent
 from parley.sim.world import World
+from parley.store.interface import StoreReader
 
 INSTANCE = Instance(bytes(32), 0, 0, 3, 1)
 TIMER = ViewTimer(1, 1)
@@ -78,7 +78,7 @@ def world_of(script: list[Effect]) -> tuple[World, list[list[bytes]], list[Obser
 
 def _launcher(
     script: list[Effect], heard: list[bytes]
-) -> Callable[[tuple[int, SafetyState], LocalStore], Running]:
+) -> Callable[[tuple[int, SafetyState], StoreReader], Running]:
     return lambda _record, _store: Running(Scripted(script, heard), Counter())
 
 

@@ -11,7 +11,7 @@ from tests.node.network import LocalNetwork
 
 from parley.spark.java import INSTALL, find_java
 from parley.spark.pipeline.run import BRIEF, JAVA_OPTIONS
-from parley.spark.session import ROCKSDB, spark_session
+from parley.spark.session import STATE_STORE, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def few(spark: SparkSession) -> SparkSession:
     """The same Spark; but state is kept in one part, because every part takes time for every micro-batch."""
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")
-    session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     return session
 
 

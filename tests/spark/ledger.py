@@ -30,7 +30,7 @@ def verified(shard: Shard | None = None) -> list[VerifiedBlock]:
                 stored.batches,
                 layout.decode_receipts(store[layout.receipts(height)]),
                 tuple(bodies),
-                tuple(open_batch(body, GENESIS.chain)[1] for body in bodies),
+                tuple(open_batch(body, GENESIS.chain, 0)[1] for body in bodies),
                 (None,) * len(bodies),
                 DATA_SHARD.decode_leaf,
             )

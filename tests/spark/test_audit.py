@@ -32,7 +32,6 @@ from parley.ledger.audit import Verdict, verify_store
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.ledger.proofs import history_leaf_of
-from parley.ledger.store import Store, StoreInUse
 from parley.model.genesis import encode_genesis, sign_genesis
 from parley.model.receipts import BatchReceipt, encode_leaf
 from parley.modules.publishing.receipts import Published
@@ -43,6 +42,8 @@ from parley.spark.audit_pieces import Job, Result, look, mounted
 from parley.spark.findings import Report, unreadable, write
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
+from parley.store.disk import open_store
+from parley.store.errors import StoreInUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,10 +65,10 @@ def copy() -> MemoryStore:
 def in_pieces(store: MemoryStore, *, replay: bool = False) -> Report:
     """As `audit_store` does it, with a loop in the place of Spark."""
     try:
-        highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
+        highest = Audit(store, GENESIS, mounted(GENESIS, 0), shard=0).begin().height
     except Fault as fault:
         return unreadable(fault.what, fault.entry)
-    job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=replay))
+    job = Job(GENESIS, 0, highest, "memory", None, pieces_of(highest, replay=replay))
     return examined(job, partial(_each, store), 0.0)
 
 
@@ -76,7 +77,7 @@ def _each(store: MemoryStore, job: Job) -> list[Result]:
 
 
 def alone(store: MemoryStore, *, replay: bool = False) -> Verdict:
-    return verify_store(store, GENESIS, mounted(GENESIS), replay=replay)
+    return verify_store(store, GENESIS, mounted(GENESIS, 0), replay=replay, shard=0)
 
 
 def same(report: Report, verdict: Verdict) -> bool:
@@ -193,8 +194,8 @@ def test_a_damaged_node_above_many_blocks_accuses_nothing_else() -> None:
         asked.append(len(job.pieces))
         return _each(store, job)
 
-    highest = Audit(store, GENESIS, mounted(GENESIS)).begin().height
-    job = Job(GENESIS, highest, "memory", None, pieces_of(highest, replay=False))
+    highest = Audit(store, GENESIS, mounted(GENESIS, 0), shard=0).begin().height
+    job = Job(GENESIS, 0, highest, "memory", None, pieces_of(highest, replay=False))
     report = examined(job, run_all, 0.0)
     assert [finding.entry for finding in report.findings] == [key]
     assert len(asked) == 2
@@ -278,7 +279,7 @@ def shown(blocks: list[VerifiedBlock], *, replay: bool = False) -> Report:
     highest = blocks[-1].height
     network = Network(directory="nowhere")
     pieces = [piece for piece in pieces_of(highest, replay=replay) if piece.kind in {"blocks", "executed"}]
-    job = Job(GENESIS, highest, None, network, tuple(pieces))
+    job = Job(GENESIS, 0, highest, None, network, tuple(pieces))
     ledger = cast("Ledger", Told(blocks))
 
     def run_all(job: Job) -> list[Result]:
@@ -336,7 +337,7 @@ def test_receipts_that_executing_does_not_give_are_found_in_what_is_shown() -> N
 
 
 def on_disk(store: MemoryStore, path: Path) -> Path:
-    with Store.open(path, create=True) as made:
+    with open_store(path, create=True) as made:
         made.write(store.entries.items(), sync=True)
     return path
 
@@ -357,7 +358,7 @@ def test_tasks_of_spark_give_the_verdict_of_one_process(spark: SparkSession, tmp
 
 def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
     path = on_disk(copy(), tmp_path / "used")
-    script = "import sys, parley.ledger.store as s, pathlib; x = s.Store.open(pathlib.Path(sys.argv[1]), create=False)"
+    script = "import sys, parley.store.disk as s, pathlib; x = s.open_store(pathlib.Path(sys.argv[1]), create=False)"
     command = [sys.executable, "-c", f"{script}; print('open', flush=True); sys.stdin.read()", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None

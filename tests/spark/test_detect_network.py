@@ -162,8 +162,10 @@ def again(alice: RawClient) -> tuple[bytes, bytes]:
     header = BatchHeader(
         FORMAT,
         alice.trust.genesis.chain,
+        0,
         PUBLISH,
         TOPIC,
+        alice.topic_id(TOPIC),
         0,
         alice.identity.credential.key,
         alice._session,

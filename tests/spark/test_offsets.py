@@ -16,9 +16,9 @@ BLOCK = "ab" * 32
 
 def offsets() -> Offsets:
     places = {
-        ("b", 10): Place(5, 40, BLOCK, 0, 39),
-        ("b", 2): Place(7, 40, BLOCK, 0, 39),
-        ("a", 0): Place(1, 12, BLOCK, 0, 12),
+        ("b", 10): Place(5, 40, BLOCK, 0, 0, (3, 1), 39),
+        ("b", 2): Place(7, 40, BLOCK, 0, 0, (3, 1), 39),
+        ("a", 0): Place(1, 12, BLOCK, 0, 0, (2, 0), 12),
     }
     attributes: dict[int, dict[str, str | int | bool]] = {
         39: {"role": "nurse", "level": 3, "on": True},
@@ -43,11 +43,40 @@ def test_only_attributes_that_a_place_names_are_written() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
         {"chain": "short"},
-        {"topics": {"a": {"0": {"offset": -1, "height": 1, "block": BLOCK, "epoch": 0, "rights": 1}}}},
-        {"topics": {"a": {"x": {"offset": 1, "height": 1, "block": BLOCK, "epoch": 0, "rights": 1}}}},
+        {
+            "topics": {
+                "a": {
+                    "0": {
+                        "offset": -1,
+                        "height": 1,
+                        "block": BLOCK,
+                        "shard": 0,
+                        "epoch": 0,
+                        "topic_id": [2, 0],
+                        "rights": 1,
+                    }
+                }
+            }
+        },
+        {
+            "topics": {
+                "a": {
+                    "x": {
+                        "offset": 1,
+                        "height": 1,
+                        "block": BLOCK,
+                        "shard": 0,
+                        "epoch": 0,
+                        "topic_id": [2, 0],
+                        "rights": 1,
+                    }
+                }
+            }
+        },
         {"topics": {"a": {"0": 23}}},
+        {"topics": {"a": {"0": {"offset": 1, "height": 1, "block": BLOCK, "epoch": 0, "rights": 1}}}},
         {"more": 1},
     ],
 )

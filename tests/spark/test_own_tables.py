@@ -88,10 +88,10 @@ def _block() -> VerifiedBlock:
     bodies, leaves = [], []
     for author, client, operation, outcome in asked:
         signed = world.control(author, operation)
-        digest, batch = open_batch(signed.body, GENESIS.chain)
+        digest, batch = open_batch(signed.body, GENESIS.chain, 0)
         assert batch.messages[0].payload == encode_operation(operation)
         bodies.append((digest, signed.body, batch))
-        leaves.append(encode_leaf(BatchReceipt(digest, author.key, client, "", 0, 1, outcome)))
+        leaves.append(encode_leaf(BatchReceipt(digest, author.key, client, "", (0, 0), 0, 1, outcome)))
     return replace(
         verified()[0],
         batches=tuple(digest for digest, _, _ in bodies),

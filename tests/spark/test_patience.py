@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.ledger.shard import GENESIS
 from tests.spark.ledger import verified
@@ -26,14 +27,23 @@ from parley.spark import auditing, detect, gateway, heads, planning, reader
 from parley.spark.auditing import Ledger
 from parley.spark.detect_rules import Alert, Kind
 from parley.spark.detect_table import AlertTable
-from parley.spark.errors import BadIdentity, BadOption, DataLoss, Lying, Unreachable
+from parley.spark.errors import (
+    BackwardOffset,
+    BadIdentity,
+    BadOption,
+    DataLoss,
+    Lying,
+    TopicReplaced,
+    Unreachable,
+)
 from parley.spark.offsets import Offsets, Place
 from parley.spark.options import Network, ReadOptions, read_options, table_options
 from parley.spark.tables import LedgerPosition, TableStreamReader
 
 WHERE = {"genesis": "g", "identity": "i"}
 CHAIN = "00" * 32
-BLOCK = BlockName(7, bytes(32), 1, 0)
+BLOCK = BlockName(7, bytes(32), 1, 0, 0)
+CREATED = (2, 0)  # the id of the topic
 
 
 class Stub:
@@ -70,7 +80,7 @@ def options(**more: str) -> ReadOptions:
 
 
 def place(offset: int) -> Place:
-    return Place(offset, 7, BLOCK.id.hex(), 0, 7)
+    return Place(offset, 7, BLOCK.id.hex(), 0, 0, CREATED, 7)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +94,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_block_that_the_asked_broker_has_not_yet_is_asked_for_again() -> None:
     watch = heads.Watch(cast("gateway.Gateway", Stub(None, None, BLOCK)), options())
-    sight = heads.Sight({("notes", 0): (PartitionRecord(3, 0), 7)}, {}, 7, {"notes": 1})
+    sight = heads.Sight({("notes", 0): (PartitionRecord(3, 0), 7)}, {}, 7, {"notes": 1}, {"notes": CREATED})
     assert watch.place(sight, ("notes", 0), 3) == place(3)
 
 
@@ -92,7 +102,7 @@ def test_a_block_that_nobody_shows_is_no_progress_and_not_the_end_of_the_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(heads, "BEHIND_SECONDS", 0.0)
-    sight = heads.Sight({("notes", 0): (PartitionRecord(3, 0), 7)}, {}, 7, {"notes": 1})
+    sight = heads.Sight({("notes", 0): (PartitionRecord(3, 0), 7)}, {}, 7, {"notes": 1}, {"notes": CREATED})
     stub = Stub(BLOCK, sight, None)
     planner = planner_with(monkeypatch, stub)
     start = Offsets(GENESIS.chain.hex(), {("notes", 0): place(1)}, {7: {}})
@@ -102,11 +112,11 @@ def test_a_block_that_nobody_shows_is_no_progress_and_not_the_end_of_the_query(
     assert unreachable.next(start, None) is start
 
 
-def planner_with(monkeypatch: pytest.MonkeyPatch, stub: Stub) -> planning.Planner:
+def planner_with(monkeypatch: pytest.MonkeyPatch, stub: Stub, **more: str) -> planning.Planner:
     monkeypatch.setattr(planning, "gateway", lambda *_: stub)
     monkeypatch.setattr(planning.Planner, "_tell", lambda *_: None)
     monkeypatch.setattr(heads.Watch, "_look", lambda *_: None)
-    return planning.Planner(options())
+    return planning.Planner(options(**more))
 
 
 def test_a_list_that_leaves_out_a_topic_does_not_make_it_vanish() -> None:
@@ -135,11 +145,40 @@ def test_a_batch_asks_for_answers_of_the_height_at_which_its_end_was_seen(
     planner = planner_with(monkeypatch, Stub(BLOCK))
     start = Offsets(GENESIS.chain.hex(), {("notes", 0): place(1)}, {7: {}})
     end = Offsets(
-        GENESIS.chain.hex(), {("notes", 0): Place(4, 9, BLOCK.id.hex(), 0, 7)}, {7: {"role": "nurse"}}
+        GENESIS.chain.hex(),
+        {("notes", 0): Place(4, 9, BLOCK.id.hex(), 0, 0, CREATED, 7)},
+        {7: {"role": "nurse"}},
     )
-    planner._proven.add((9, BLOCK.id.hex()))
+    planner._proven.add((9, (BLOCK.id.hex(), 0, 0)))
+    planner._same.add(("notes", CREATED))
     (piece,) = planner.pieces(start, end)
     assert (piece.start, piece.end, piece.floor, piece.attributes) == (1, 4, 9, {"role": "nurse"})
+
+
+def sight(topic_id: tuple[int, int]) -> heads.Sight:
+    return heads.Sight({("notes", 0): (PartitionRecord(9, 0), 7)}, {}, 7, {"notes": 1}, {"notes": topic_id})
+
+
+@pytest.mark.parametrize("lost", ["true", "false"])
+def test_a_checkpoint_of_a_topic_that_was_made_again_is_an_error_with_a_name_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Its offsets would follow on those of the old one. For a batch that was planned before a restart as for the next one."""
+    start = Offsets(GENESIS.chain.hex(), {("notes", 0): place(1)}, {7: {}})
+    end = Offsets(GENESIS.chain.hex(), {("notes", 0): place(4)}, {7: {}})
+    for work in (lambda one: one.next(start, None), lambda one: one.pieces(start, end)):
+        planner = planner_with(monkeypatch, Stub(BLOCK, sight((8, 1))), failOnDataLoss=lost)
+        with pytest.raises(TopicReplaced, match=r"PARLEY_TOPIC_REPLACED.* 2\.0, .* 8\.1"):
+            work(planner)
+
+
+def test_a_block_of_another_shard_or_epoch_is_not_the_one_of_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for other in (replace(place(1), shard=1), replace(place(1), epoch=1)):
+        planner = planner_with(monkeypatch, Stub(BLOCK))
+        with pytest.raises(BackwardOffset, match="another history"):
+            planner.next(Offsets(GENESIS.chain.hex(), {("notes", 0): other}, {7: {}}), None)
 
 
 def test_a_ledger_table_waits_for_a_network_that_does_not_answer() -> None:

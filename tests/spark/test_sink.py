@@ -538,7 +538,7 @@ async def test_a_broker_that_is_a_little_behind_makes_no_error_of_a_repetition(s
     alice = stage.registered("alice")
     async with stage.client(alice) as client, stage.client(alice) as restarted:
         writer, rows = client.writer("notes", "query"), RowSum()
-        before = stage.ledger.proven(STAGES.key("notes", alice.key, writer))
+        before = stage.ledger.proven(STAGES.key("notes", stage.ledger.topic_id("notes"), alice.key, writer))
         source = client.stage_source(writer, 1, rows=rows_digest([rows]))
         await client.commit_stage("notes", writer, 1, (), source)
         behind = iter([before])

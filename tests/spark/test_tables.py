@@ -91,7 +91,7 @@ def test_whatever_a_client_can_sign_is_a_row() -> None:
     """Also what was refused: one batch with a strange number would otherwise end every audit of this ledger."""
     most = 2**32 - 1
     receipt = BatchReceipt(
-        bytes(32), bytes(32), "", "\x1b[2J'; --", most, 10_000, Rejected(Invalid.code, "\x00", (), 0)
+        bytes(32), bytes(32), "", "\x1b[2J'; --", (1, 0), most, 10_000, Rejected(Invalid.code, "\x00", (), 0)
     )
     strange = [replace(block, raw_leaves=(encode_leaf(receipt),)) for block in verified()[:1]]
     for table in ("operations", "receipts"):

@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from parley.consensus.committee import committees_of
 from parley.consensus.types import genesis_qc
 from parley.crypto.hashing import digest
-from parley.ledger.proofs import Anchor, committee_of
+from parley.ledger.proofs import Anchor
+from parley.ledger.state_map import EMPTY_ROOT
 from parley.model.genesis import Genesis
 
 GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -86,8 +88,8 @@ def _in_form(data: bytes) -> Iterator[tuple[str, str, bytes]]:
     yield "base64-padding", "with Base64 without padding", put(data, ("root",), root.rstrip("="))
     yield "base64-space", "with a line feed within Base64", put(data, ("root",), root + "\n")
     yield "short-hash", "with a hash of 31 bytes", put(data, ("root",), b64(bytes(31)))
-    yield "old-format", "of an older format", put(data, ("format",), "parley publication proof 1")
-    yield "other-kind", "with the format of another kind", put(data, ("format",), "parley operation proof 1")
+    yield "old-format", "of an older format", put(data, ("format",), "parley publication proof 2")
+    yield "other-kind", "with the format of another kind", put(data, ("format",), "parley operation proof 2")
     yield "null", "null", b"null\n"
     yield "nothing", "an empty file", b""
     yield "too-large-number", "with a number of 2^62", put(data, ("time",), 2**62)
@@ -226,8 +228,10 @@ def in_batch(data: bytes) -> Forged:
     names = [
         "format",
         "chain",
+        "shard",
         "kind",
         "topic",
+        "topic_id",
         "partition",
         "publisher",
         "session",
@@ -236,13 +240,16 @@ def in_batch(data: bytes) -> Forged:
         "not_after",
     ]
     batch: Path = ("batch",)
-    for place in (2, 4, 7, 8, 9):
+    for place in (2, 3, 6, 9, 10, 11):
         changed = put(data, (*batch, place), at(data, (*batch, place)) + 1)
         yield f"batch-{names[place]}", f"another {names[place]} of the batch", changed, "digest"
-    for place in (1, 5, 6):
+    for place in (1, 7, 8):
         changed = put(data, (*batch, place), flipped(at(data, (*batch, place))))
         yield f"batch-{names[place]}", f"another {names[place]} of the batch", changed, "digest"
-    yield "batch-topic", "another topic of the batch", put(data, (*batch, 3), "wards/es"), "digest"
+    yield "batch-topic", "another topic of the batch", put(data, (*batch, 4), "wards/es"), "digest"
+    for place, what in enumerate(("height", "position")):
+        changed = put(data, (*batch, 5, place), at(data, (*batch, 5, place)) + 1)
+        yield f"batch-topic-id-{what}", f"another {what} of the topic's id", changed, "digest"
     yield (
         "batch-root",
         "another root of the batch",
@@ -317,8 +324,8 @@ def in_operation(data: bytes) -> Forged:
         yield f"summary-{field}", f"another {field} in the summary", put(data, (field,), value), "summary"
     path = ("message", 4)
     yield "payload", "another operation", put(data, path, flipped(at(data, path), -1)), "digest"
-    yield "kind", "a batch of another kind", put(data, ("batch", 2), 0), "receipt"
-    yield "last-height", "another last height", put(data, ("batch", 9), 0), "digest"
+    yield "kind", "a batch of another kind", put(data, ("batch", 3), 0), "receipt"
+    yield "last-height", "another last height", put(data, ("batch", 11), 0), "digest"
     signature = flipped(at(data, ("signature",)))
     yield "signature", "another signature", put(data, ("signature",), signature), "signature"
 
@@ -375,8 +382,9 @@ def in_presence(data: bytes) -> Forged:
 
 def _uncertified(data: bytes, genesis: Genesis) -> bytes:
     """The absence as of block 0, in whose empty state it is true, under the certificate that nobody signed."""
-    instance, first, _ = committee_of(genesis)
-    anchor = as_json(Anchor(first.header, genesis_qc(instance, first)))
+    (committee,) = committees_of(genesis)
+    first = committee.first_block(EMPTY_ROOT, genesis.start_time)
+    anchor = as_json(Anchor(first.header, genesis_qc(committee.instance, first)))
     for path, value in (
         (("anchor",), anchor),
         (("entry", 2), [[], None]),

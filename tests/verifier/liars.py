@@ -27,6 +27,15 @@ from parley.model.receipts import BatchReceipt, encode_leaf, receipt_of
 from parley.modules.publishing.proof import MAX_PROOF, MessageProof, PublicationProof, decode_publication
 from parley.modules.subscriptions.receipts import Closed
 
+# Fields of a receipt that say another thing than the batch.
+OTHERS = (
+    ("topic", "deme"),
+    ("topic_id", (1, 7)),
+    ("partition", 1),
+    ("count", 2),
+    ("publisher", bytes(32)),
+)
+
 
 class Liars:
     """A quorum of brokers that certifies whatever receipts it is told to."""
@@ -111,7 +120,7 @@ class Liars:
         staged = self.told(honest, self.staged())
         yield "only-staged", "a staged batch that was not numbered", staged, "receipt"
         yield "receipt-digest", "a receipt of another batch", self.receipt(honest, digest=bytes(32)), "digest"
-        for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
+        for field, value in OTHERS:
             changed = self.receipt(honest, **{field: value})
             yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"
         other = self.signed(honest, actor("mallory").secret)
@@ -120,6 +129,8 @@ class Liars:
             yield f"small-order-{what}", about, made, "signature"
         other = self.signed(honest, chain=bytes(32))
         yield "batch-chain-signed", "a batch that was signed for another chain", other, "signature"
+        other = self.signed(honest, shard=1)
+        yield "batch-shard-signed", "a batch that was signed for another ledger", other, "ledger"
         other = self.signed(honest, kind=CONTROL)
         yield "batch-control", "a batch that holds an operation", other, "kind"
         yield from self.spoken(honest)
@@ -236,10 +247,10 @@ class Liars:
         ):
             made = self.operated(honest, replace(honest.message, payload=changed))
             yield f"operation-{what}", about, made, "operation"
-        for field, other in (("topic", "wards/er"), ("partition", 1), ("count", 2)):
+        for field, other in (("topic", "wards/er"), ("topic_id", (3, 1)), ("partition", 1), ("count", 2)):
             made = self.operated(honest, said={field: other}, signed={field: other})
             yield f"control-{field}", f"an operation in a batch with another {field}", made, "receipt"
-        for field, value in (("topic", "deme"), ("partition", 1), ("count", 2), ("publisher", bytes(32))):
+        for field, value in OTHERS:
             changed = self.operated(honest, said={field: value})
             yield f"receipt-{field}", f"a receipt with another {field} than the batch", changed, "agreement"
         for what, about, last in (
@@ -247,6 +258,8 @@ class Liars:
             ("too-early", "an operation that is valid for too long", height + 100_001),
         ):
             yield what, about, self.operated(honest, signed={"not_after": last}), "height"
+        other = self.operated(honest, signed={"shard": 1})
+        yield "operation-shard-signed", "an operation that was signed for another ledger", other, "ledger"
 
     def match(self) -> bytes:
         """A leaf of the network that is no receipt."""

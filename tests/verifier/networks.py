@@ -26,6 +26,7 @@ from parley.crypto import merkle
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.qc import Ed25519List, Ed25519Signer
 from parley.ledger import history, layout, state_map
+from parley.ledger.layout import StateView
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.model import leaves as leaf_tree
 from parley.model.batches import Batch
@@ -71,6 +72,7 @@ class Network:
         self.cluster = Cluster(committee, {index: DATA_SHARD.mount(self.genesis) for index in range(brokers)})
         self.cluster.outbox.now = START
         self.cluster.start()
+        self.maker.ids_from = StateView(self.cluster.members[0].store)
 
     def _genesis(self) -> Genesis:
         organisations = tuple(

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-KNOWN_APPLICATIONS = {5}  # the versions that the page describes
+KNOWN_APPLICATIONS = {6}  # the versions that the page describes
 MAX_PROOF = 4 * 1024 * 1024
 MAX_GENESIS = 1024 * 1024
 
@@ -249,10 +249,12 @@ BLOCK_PROOF = array(
     receipts=MULTI_PATH,
 )
 BATCH = array(
-    format=exactly(1),
+    format=exactly(2),
     chain=HASH,
+    shard=U32,
     kind=number(0, 2),
     topic=text(128),
+    topic_id=array(height=number(), place=U32),
     partition=U32,
     publisher=KEY,
     session=octets(16, 16),
@@ -272,7 +274,7 @@ def key_part(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 FILES = {
-    "parley publication proof 2": record(
+    "parley publication proof 3": record(
         format=text(),
         topic=text(),
         partition=U32,
@@ -289,7 +291,7 @@ FILES = {
         anchor=ANCHOR,
         epochs=many(octets()),
     ),
-    "parley operation proof 1": record(
+    "parley operation proof 2": record(
         format=text(),
         operation=text(),
         client=text(),
@@ -510,8 +512,8 @@ def receipt_of(leaf: bytes) -> dict[str, Any]:
         raise Refusal("receipts", str(error)) from None
     require(is_list(value) and value, "receipts")
     require(value[0] not in ("match", "closed"), "receipt", "not of a batch")
-    require(value[0] == "batch" and len(value) == 8, "receipts")
-    names = ("digest", "publisher", "client", "topic", "partition", "count", "outcome")
+    require(value[0] == "batch" and len(value) == 9, "receipts")
+    names = ("digest", "publisher", "client", "topic", "topic_id", "partition", "count", "outcome")
     receipt = dict(zip(names, value[1:], strict=True))
     for name in ("digest", "publisher"):
         require(is_octets(receipt[name], 32, 32), "receipts", name)
@@ -519,6 +521,7 @@ def receipt_of(leaf: bytes) -> dict[str, Any]:
         require(is_text(receipt[name]), "receipts", name)
     for name in ("partition", "count"):
         require(is_number(receipt[name], 2**32 - 1), "receipts", name)
+    require(is_position(receipt["topic_id"]), "receipts", "topic_id")
     outcome = receipt["outcome"]
     require(is_list(outcome) and outcome and is_text(outcome[0]), "receipts", "outcome")
     kinds = OUTCOMES.get(outcome[0])
@@ -792,8 +795,11 @@ def encoded_batch(batch: dict[str, Any]) -> bytes:
     return enc(
         u(4, batch["format"]),
         batch["chain"],
+        u(4, batch["shard"]),
         u(4, batch["kind"]),
         batch["topic"].encode(),
+        u(8, batch["topic_id"]["height"]),
+        u(4, batch["topic_id"]["place"]),
         u(4, batch["partition"]),
         batch["publisher"],
         batch["session"],
@@ -822,7 +828,8 @@ def is_in_batch(leaf: bytes, proof: dict[str, Any], count: int, root: bytes) -> 
 
 
 def fits(receipt: dict[str, Any], batch: dict[str, Any]) -> bool:
-    return all(receipt[name] == batch[name] for name in ("publisher", "topic", "partition", "count"))
+    same = all(receipt[name] == batch[name] for name in ("publisher", "topic", "partition", "count"))
+    return same and receipt["topic_id"] == list(batch["topic_id"].values())
 
 
 def is_timely(batch: dict[str, Any], height: int) -> bool:
@@ -840,6 +847,7 @@ def verify_publication(check: Check, file: dict[str, Any]) -> None:
     require(len(receipts) == 1 and receipts[0]["outcome"][0] == "published", "receipt")
     receipt, batch, message = receipts[0], file["batch"], file["message"]
     check.batch(batch, file["root"], file["signature"], receipt)
+    require(batch["shard"] == file["receipt"]["header"]["shard"], "ledger")
     require(batch["kind"] in {0, 2}, "kind")
     require(fits(receipt, batch), "agreement")
     header = file["receipt"]["header"]
@@ -876,10 +884,12 @@ def verify_operation(check: Check, file: dict[str, Any]) -> None:
     receipts = [receipt_of(leaf) for leaf in leaves]
     batch, message = file["batch"], file["message"]
     shape = (batch["kind"], batch["count"], batch["topic"], batch["partition"])
-    require(len(receipts) == 1 and shape == (1, 1, "", 0), "receipt")
+    nowhere = not any(batch["topic_id"].values())
+    require(len(receipts) == 1 and shape == (1, 1, "", 0) and nowhere, "receipt")
     receipt = receipts[0]
     root = h("merkle/leaf", leaf_of(message, check.steps))
     check.batch(batch, root, file["signature"], receipt)
+    require(batch["shard"] == file["receipt"]["header"]["shard"], "ledger")
     require(fits(receipt, batch), "agreement")
     header, code = file["receipt"]["header"], code_of(receipt["outcome"])
     require(code != "Ok" or is_timely(batch, header["height"]), "height")
@@ -942,16 +952,16 @@ TABLES = {
     "held": "text 32",
     "leaving": "text 32",
     "name": "text text",
-    "over": "text text 32 16",
+    "over": "text text u64 u32 32 16",
     "pending": "text",
     "pending_batches": "",
     "ps": "text u32 32",
     "queue": "32",
     "sequence": "32",
     "session": "32 16",
-    "stage": "text 32 16",
+    "stage": "text u64 u32 32 16",
     "staged": "32",
-    "staging": "text 32 16 u64 32",
+    "staging": "text u64 u32 32 16 u64 32",
     "stranger": "32",
     "strangers": "",
     "sub": "text 32 32",
@@ -1012,8 +1022,8 @@ def finish(check: Check, file: dict[str, Any], summary: dict[str, Any], key: byt
 
 
 KINDS = {
-    "parley publication proof 2": verify_publication,
-    "parley operation proof 1": verify_operation,
+    "parley publication proof 3": verify_publication,
+    "parley operation proof 2": verify_operation,
     "parley entry proof 1": verify_entry,
 }
 

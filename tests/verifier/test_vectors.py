@@ -47,6 +47,7 @@ REASONS = {
     "receipt": "not that of one",
     "digest": "not the one that the receipt names",
     "signature": "is not signed by",
+    "ledger": "was made for another ledger",
     "kind": "holds an operation, and no messages",
     "agreement": "than the (batch|operation's batch)$",
     "height": "may not be applied at height",

@@ -11,7 +11,7 @@ import msgspec
 from parley.application.operations import Operation
 from parley.crypto.ed25519 import SIGNATURE_SIZE
 from parley.ledger.application import AdmittedBatch
-from parley.model.batches import CONTROL, Batch, BatchHeader, open_batch
+from parley.model.batches import CONTROL, Batch, BatchHeader, open_batch, require_ledger
 from parley.model.refusals import Malformed, Refused
 
 MAX_KEPT = 4_096  # opened batches
@@ -41,10 +41,13 @@ class Admission:
     """Opens batches, and keeps those that wait for order within a limit."""
 
     def __init__(
-        self, chain: bytes, decode_operation: Callable[[bytes], Operation], kinds: Collection[int]
+        self,
+        ledger: tuple[bytes, int],
+        decode_operation: Callable[[bytes], Operation],
+        kinds: Collection[int],
     ) -> None:
-        """`kinds`: of the batches besides control batches that can be applied."""
-        self._chain = chain
+        """`ledger`: chain and shard; `kinds`: of the batches besides control batches that can be applied."""
+        self._chain, self._shard = ledger
         self._decode_operation = decode_operation
         self._kinds = kinds
         self._kept: OrderedDict[bytes, OpenedBatch] = OrderedDict()
@@ -92,8 +95,9 @@ class Admission:
         # A signature only finds the body quickly: what counts is that it is the same to its last byte.
         if vouched is not None and vouched[0] == body:
             digest, batch = vouched[1], _batches.decode(body)
+            require_ledger(batch.header, self._shard)  # workers do not know it
         else:
-            digest, batch = open_batch(body, self._chain)
+            digest, batch = open_batch(body, self._chain, self._shard)
         return self._opened(digest, batch, body)
 
     def _opened(self, digest: bytes, batch: Batch, body: bytes) -> OpenedBatch:
@@ -129,8 +133,10 @@ class Admission:
 
 def _session(header: BatchHeader) -> bytes:
     """What a publisher's batches have in common that apply in sequence (P3). All parts but the last have a fixed size."""
-    return header.session + _FIXED.pack(header.kind, header.partition) + header.topic.encode()
+    return (
+        header.session + _FIXED.pack(header.kind, header.partition, *header.topic_id) + header.topic.encode()
+    )
 
 
-_FIXED = Struct(">BI")
+_FIXED = Struct(">BIQI")
 _batches = msgspec.msgpack.Decoder(Batch)

@@ -82,10 +82,10 @@ class Application:
         self._require_consistent()
         add_texts(self.texts)
 
-    def mount(self, genesis: Genesis) -> Mounted[Machine]:
-        """The application on one broker of a network. Raises `VersionError`."""
+    def mount(self, genesis: Genesis, shard: int = 0) -> Mounted[Machine]:
+        """The application on one broker of a network, for the ledger of this shard. Raises `VersionError`."""
         self.require_version(genesis)
-        machine = Machine(self, genesis)
+        machine = Machine(self, genesis, shard)
         return Mounted(machine, Keeper(self, machine))
 
     def require_version(self, genesis: Genesis) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from parley.application.executed import Executed
 from parley.application.state import State
 from parley.application.work import Budget, Shares
-from parley.ledger.application import KeyValue
 from parley.model.genesis import Genesis
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt
+from parley.store.interface import KeyValue
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -14,13 +14,14 @@ from parley.application.block import BlockContext
 from parley.application.bounds import ledger
 from parley.application.tables import HASH, Record, Table, encode_value
 from parley.ledger import layout
-from parley.ledger.application import Erasure, KeyValue, Writes
+from parley.ledger.application import Erasure, Writes
 from parley.ledger.application import Indexing as BlockIndexing
 from parley.ledger.bodies import GRACE
 from parley.ledger.erasure import remains_of
 from parley.model.names import U32, U64, Position
 from parley.model.receipts import BatchReceipt, Leaf, receipt_of
 from parley.model.refusals import OK
+from parley.store.interface import KeyValue
 
 if TYPE_CHECKING:
     from parley.application.application import Application

@@ -15,28 +15,30 @@ from parley.application.state import State
 from parley.application.work import STRANGER, NoRoom, Pass, Sender, Shares, of_expression
 from parley.consensus.types import Block
 from parley.ledger import layout, state_map
-from parley.ledger.application import KeyValue, Receipt, Results
+from parley.ledger.application import Receipt, Results
 from parley.model.batches import MAX_NOT_AFTER, BatchHeader, is_timely
 from parley.model.genesis import Genesis
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt, Duplicate, Leaf, Outcome, Rejected, encode_leaf
 from parley.model.refusals import Busy, Expired, OutOfSequence, Refused, SequenceReused, class_of
+from parley.store.interface import KeyValue
 
 if TYPE_CHECKING:
     from parley.application.application import Application
 
-Session = tuple[bytes, bytes, int, str, int]
+Session = tuple[bytes, bytes, int, str, Position, int]
 
 
 class Machine:
-    """One application in one network. Its memory between blocks is derived from the state."""
+    """One application in one ledger of a network. Its memory between blocks is derived from the state."""
 
-    def __init__(self, application: Application, genesis: Genesis) -> None:
+    def __init__(self, application: Application, genesis: Genesis, shard: int) -> None:
         self._application = application
         self._genesis = genesis
         self._chain = genesis.chain
-        self._admission = Admission(self._chain, application.decode_operation, application.batch_kinds)
+        ledger = (self._chain, shard)
+        self._admission = Admission(ledger, application.decode_operation, application.batch_kinds)
         self._principal = application.principals(genesis)
         self._derived: dict[Derived[Any], Any] = {}
         self._first_keys = FirstKeys((expiry.EXPIRY, *application.jobs))
@@ -195,6 +197,7 @@ class Machine:
         return kind is None or kind.sequence  # operations have no kind of their own
 
     def _decide(self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position) -> Outcome:
+        """The outcome of a batch with a sequence. What is too late for its topic takes no turn in it: no later one can either."""
         state, header, digest = block.state, opened.batch.header, opened.digest
         sequence = ProducerSequence(block, by, header)
         if (expired := _untimely(header, block.height)) is not None:
@@ -205,6 +208,8 @@ class Machine:
         if not sequence.exists and not by.is_live:
             block.spend(STRANGER)
             return _turn_away(state, by, opened, at)
+        if (too_late := self._too_late(block, by, header)) is not None:
+            return Rejected.of(too_late, sequence.next)
         if header.sequence < sequence.next:
             sequence.hold(header.not_after)
             return Rejected.of(SequenceReused(sequence=header.sequence), sequence.next)
@@ -222,6 +227,10 @@ class Machine:
             outcome = Rejected.of(refused, header.sequence + header.count)
         sequence.take(header, digest, at)
         return outcome
+
+    def _too_late(self, block: BlockContext, by: Principal, header: BatchHeader) -> Refused | None:
+        kind = self._application.batch_kinds.get(header.kind)
+        return None if kind is None or kind.too_late is None else kind.too_late(block, by, header)
 
     def _decide_unsequenced(
         self, block: BlockContext, by: Principal, opened: OpenedBatch, at: Position
@@ -246,13 +255,20 @@ class Machine:
 def _receipt(opened: OpenedBatch, by: Principal, outcome: Outcome) -> BatchReceipt:
     header = opened.batch.header
     return BatchReceipt(
-        opened.digest, header.publisher, by.title, header.topic, header.partition, header.count, outcome
+        opened.digest,
+        header.publisher,
+        by.title,
+        header.topic,
+        header.topic_id,
+        header.partition,
+        header.count,
+        outcome,
     )
 
 
 def session_of(opened: OpenedBatch) -> Session:
     header = opened.batch.header
-    return header.publisher, header.session, header.kind, header.topic, header.partition
+    return header.publisher, header.session, header.kind, header.topic, header.topic_id, header.partition
 
 
 def in_turn(batches: list[OpenedBatch]) -> list[OpenedBatch]:

@@ -18,16 +18,20 @@ from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.application.state import State
 from parley.application.tables import AnyTable, Reader
-from parley.ledger.application import Erasure, KeyValue
+from parley.ledger.application import Erasure
+from parley.model.batches import BatchHeader
 from parley.model.genesis import Genesis
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import BatchReceipt, Leaf, Outcome
 from parley.model.refusals import Refused
 from parley.model.texts import Texts
+from parley.store.interface import KeyValue
 
 # What applies one operation; the receipt will be the leaf at the position.
 Apply = Callable[[BlockContext, Principal, Any, Position], Outcome]
+# Why a batch can never be applied any more, in whatever state: (block, publisher, header) -> the refusal.
+TooLate = Callable[[BlockContext, Principal, BatchHeader], Refused | None]
 ApplyBatch = Callable[[BlockContext, Principal, OpenedBatch, Position], Outcome]
 Cost = Callable[[Reader, Principal, Any], int]
 IndexEntries = Iterator[tuple[bytes, bytes | None]]  # of a store; None deletes
@@ -36,12 +40,16 @@ Index = Callable[[int, int, Any], IndexEntries]
 
 @dataclass(frozen=True)
 class BatchKind:
-    """Batches of one kind, by the number in their header. Without a `sequence` they may be applied in any order."""
+    """Batches of one kind, by the number in their header. Without a `sequence` they may be applied in any order.
+
+    What `too_late` refuses uses up nothing: no turn in its sequence, which ends with what the batch was made for.
+    """
 
     kind: int
     name: str
     apply: ApplyBatch
     sequence: bool = True
+    too_late: TooLate | None = None
     late: bool = False  # receipts of such batches may stand in later blocks
 
 

@@ -20,7 +20,7 @@ from parley.application.expiry import look_again
 from parley.application.quotas import HELD, Quota
 from parley.application.tables import HASH, KEY, LARGE, SESSION, Record, Table
 from parley.application.work import NEW_SEQUENCE, SEALING
-from parley.crypto.encoding import u32
+from parley.crypto.encoding import u32, u64
 from parley.crypto.hashing import DIGEST_SIZE, digest
 from parley.model.batches import BatchHeader
 from parley.model.names import U32, U64, Key, Position, Session
@@ -67,7 +67,7 @@ SEQUENCES: Table[SequenceRecord, bytes] = Table(
     "sequence",
     SequenceRecord,
     HASH,
-    about="One producer sequence, by the hash of (publisher, session, kind, topic, partition).",
+    about="One producer sequence, by the hash of (shard, publisher, session, kind, topic, topic id, partition).",
     expires=True,
     bound=counted(BEGUN, MAX_SEQUENCES),
 )
@@ -204,12 +204,17 @@ class ProducerSequence:
 
 
 def sequence_id(header: BatchHeader) -> bytes:
-    return _sequence_id(header.publisher, header.session, header.kind, header.topic, header.partition)
+    place = (header.topic, header.topic_id, header.partition)
+    return _sequence_id(header.shard, (header.publisher, header.session), header.kind, place)
 
 
 @lru_cache(maxsize=4_096)  # a session's batches come one after the other
-def _sequence_id(publisher: bytes, session: bytes, kind: int, topic: str, partition: int) -> bytes:
-    return digest("application/sequence", publisher, session, u32(kind), topic.encode(), u32(partition))
+def _sequence_id(
+    shard: int, whose: tuple[bytes, bytes], kind: int, place: tuple[str, Position, int]
+) -> bytes:
+    topic, (height, position), partition = place
+    parts = (u32(shard), *whose, u32(kind), topic.encode(), u64(height), u32(position), u32(partition))
+    return digest("application/sequence", *parts)
 
 
 def expire_sequence(block: BlockContext, key: tuple[bytes], listed: int) -> int:

@@ -9,8 +9,8 @@ from typing import TypeVar, TypeVarTuple
 from msgspec import Struct
 
 from parley.application.tables import Table, encode_value
-from parley.ledger.application import KeyValue
 from parley.ledger.layout import ENTRIES
+from parley.store.interface import KeyValue
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -17,11 +17,11 @@ from msgspec import Struct
 from parley.application.bounds import Bound
 from parley.crypto.encoding import u32, u64
 from parley.ledger import layout
-from parley.ledger.application import KeyValue
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
+from parley.store.interface import KeyValue
 
 R = TypeVar("R")
 T = TypeVar("T")

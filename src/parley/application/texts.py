@@ -66,5 +66,6 @@ TEXTS: Texts = {
     "Malformed.rules": "the batch has {rules} different access rules; {limit} are allowed",
     "Malformed.tag_order": "tag {tag!r} is repeated or not in order",
     "Oversized.batch": "a batch of {size} bytes; {limit} are allowed",
+    "WrongLedger.batch": "the batch was made for shard {shard}, this is shard {own}",
     "WrongChain.batch": "the batch was made for chain {chain:.16}, this is {own:.16}",
 }

@@ -39,7 +39,8 @@ class Bystander:
     async def begin(self) -> None:
         """A few constraints wait on its topics, so that its publications are matched like everybody's."""
         for topic in TOPICS:
-            await self._client.operate(Subscribe(topic, 'colour == "red"'))
+            topic_id = await self._client.topic_id(topic)
+            await self._client.operate(Subscribe(topic, 'colour == "red"', topic_id))
         for what, work in {PUBLICATION: self._publish, ROW: self._commit_row}.items():
             self._beginning.append(asyncio.create_task(self._again_and_again(what, work)))
 

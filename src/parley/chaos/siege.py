@@ -12,6 +12,7 @@ from parley.chaos.gauges import SAMPLE_SECONDS, Peaks
 from parley.chaos.history import History
 from parley.chaos.network import Network
 from parley.chaos.workload import Workload
+from parley.consensus.committee import all_brokers
 
 ANSWER_SECONDS = 60.0  # for what the bystander has begun when the attacks are over
 
@@ -32,7 +33,7 @@ class Siege:
         """Both sides are connected."""
         organisations = [one.name for one in self._network.genesis.organisations]
         self._bystander = Bystander(await workload.bystander(organisations[1]), self._history)
-        own = next(one for one in self._network.genesis.brokers if one.organisation == organisations[-1])
+        own = next(one for one in all_brokers(self._network.genesis) if one.organisation == organisations[-1])
         addresses = {name: broker.address for name, broker in self._network.brokers.items()}
         metrics = self._network.metrics[own.name]
         await self.crew.start(

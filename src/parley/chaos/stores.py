@@ -13,12 +13,15 @@ import msgspec
 
 from parley.applications import application_of
 from parley.chaos.history import Audited, Chain
+from parley.consensus.committee import committee_of
 from parley.consensus.types import Roots
 from parley.ledger import layout
 from parley.ledger.audit import verify_store
 from parley.ledger.layout import Head, StoredBlock
-from parley.ledger.store import Store, StoreError
 from parley.model.genesis import Genesis
+from parley.store.disk import open_store
+from parley.store.errors import StoreError
+from parley.store.interface import Store
 
 MAX_AUDITED = 10_000  # heights up to which stores are audited: it takes some milliseconds for each
 
@@ -39,7 +42,7 @@ def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[C
     heads: dict[str, int] = {}
     for name, path in data.items():
         try:
-            with Store.open(path, create=False) as store:
+            with open_store(path, create=False) as store:
                 heads[name] = msgspec.msgpack.decode(store.get(layout.HEAD) or b"", type=Head).height
         except (StoreError, msgspec.DecodeError) as error:
             yield Audited(at, name, 0, str(error))
@@ -53,12 +56,13 @@ def examine(genesis: Genesis, data: Mapping[str, Path], at: float) -> Iterator[C
 
 
 def _examine(genesis: Genesis, at: float, one: _Store) -> list[Chain | Audited]:
-    with Store.open(one.path, create=False) as store:
+    with open_store(one.path, create=False) as store:
         blocks = tuple(_block(store, height) for height in range(one.height + 1))
         found: list[Chain | Audited] = [Chain(at, one.broker, blocks, one.common, *_roots(store, one.common))]
         if one.height <= MAX_AUDITED:
-            mounted = application_of(genesis).mount(genesis)
-            verdict = verify_store(store, genesis, mounted, replay=one.replay)
+            shard = committee_of(genesis, None).shard  # networks of chaos have one
+            mounted = application_of(genesis).mount(genesis, shard)
+            verdict = verify_store(store, genesis, mounted, shard=shard, replay=one.replay)
             found.append(Audited(at, one.broker, verdict.heights, verdict.first_fault or ""))
     return found
 

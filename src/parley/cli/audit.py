@@ -10,13 +10,14 @@ import typer
 
 from parley.applications import application_of
 from parley.cli import output
-from parley.cli.contexts import ContextName, Directory
+from parley.cli.contexts import ContextName, Directory, ShardNumber, shard_of
 from parley.cli.lazy import Later, later
 from parley.cli.local_folder import require_node_extra
 from parley.cli.recover import broker_config
 from parley.client.contexts import read_genesis
 from parley.ledger.audit import Verdict, verify_store
 from parley.model.genesis import Genesis
+from parley.store.errors import StoreError, StoreFailed
 
 RECOVER = "parley node recover"
 
@@ -45,6 +46,7 @@ def verify(
     genesis: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The genesis file to trust, with --store.")
     ] = None,
+    shard: ShardNumber = None,
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Execute every block again, or only check hashes.")
     ] = True,
@@ -57,8 +59,8 @@ def verify(
     Ends with 0 if all is right, with 1 if it is not.
     """
     require_node_extra("audit verify")
-    data, trusted, way_back = _chosen(broker, store, genesis, directory, context)
-    verdict = _verified(data, trusted, way_back, replay=replay)
+    data, trusted, number, way_back = _chosen(broker, store, genesis, directory, context, shard=shard)
+    verdict = _verified(data, trusted, number, way_back, replay=replay)
     output.emit(
         {"valid": verdict.valid, **asdict(verdict), "store": str(data)},
         lambda: _told(verdict, data),
@@ -68,32 +70,39 @@ def verify(
 
 
 def _chosen(
-    broker: str | None, store: Path | None, genesis: Path | None, directory: Path | None, context: str | None
-) -> tuple[Path, Genesis, str]:
-    """The store that is meant, the genesis file to trust, and the command that recovers the broker."""
+    broker: str | None,
+    store: Path | None,
+    genesis: Path | None,
+    directory: Path | None,
+    context: str | None,
+    *,
+    shard: int | None,
+) -> tuple[Path, Genesis, int, str]:
+    """The store that is meant, the genesis file to trust, the shard, and the command that recovers the broker."""
     if (store is None) != (genesis is None):
         raise typer.BadParameter("say --store and --genesis together.", param_hint="--store")
     if store is not None and genesis is not None:
         if broker is not None:
             raise typer.BadParameter("say --broker or --store, not both.", param_hint="--broker")
-        return store, read_genesis(genesis), f"{RECOVER} BROKER"
+        trusted = read_genesis(genesis)
+        return store, trusted, shard_of(trusted, shard), f"{RECOVER} BROKER"
     from parley.node import config as configuration  # noqa: PLC0415 - an extra
     from parley.node.storage import recovery_command  # noqa: PLC0415
 
     try:
-        config = configuration.load(broker_config(broker, directory, context, hint="--broker"))
+        config = configuration.load(broker_config(broker, directory, context, hint="--broker")).chosen(shard)
     except configuration.ConfigError as error:
         output.fail(str(error), output.ExitCode.WRONG_USE)
-    return config.data, config.genesis, recovery_command(config)
+    return config.data, config.genesis, config.shard, recovery_command(config)
 
 
-def _verified(data: Path, genesis: Genesis, way_back: str, *, replay: bool) -> Verdict:
-    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415 - an extra
+def _verified(data: Path, genesis: Genesis, shard: int, way_back: str, *, replay: bool) -> Verdict:
+    from parley.store.disk import open_store  # noqa: PLC0415 - an extra
 
-    mounted = application_of(genesis).mount(genesis)
+    mounted = application_of(genesis).mount(genesis, shard)
     try:
-        with Store.open(data, create=False) as opened, output.reaching("Checking blocks") as reached:
-            return verify_store(opened, genesis, mounted, reached, replay=replay)
+        with open_store(data, create=False) as opened, output.reaching("Checking blocks") as reached:
+            return verify_store(opened, genesis, mounted, reached, shard=shard, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return Verdict(0, 0, _helped(error, way_back))
     except StoreError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.cli import output
-from parley.cli.contexts import As, Chosen, ContextName, Directory, find
+from parley.cli.contexts import As, Chosen, ContextName, Directory, ShardNumber, find, shard_of
 from parley.cli.local_folder import require_node_extra
 from parley.cli.on_spark import ending, network_of, require_spark
 from parley.client.contexts import read_genesis
@@ -20,6 +20,7 @@ from parley.spark import session
 from parley.spark.auditing import Ledger
 from parley.spark.findings import SUFFIXES, Report, unreadable, write
 from parley.spark.options import Network
+from parley.store.errors import StoreError, StoreFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ def run(
     genesis: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The genesis file to trust, with --store.")
     ] = None,
+    shard: ShardNumber = None,
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Let one task execute every block again.")
     ] = False,
@@ -60,9 +62,8 @@ def run(
     """
     require_spark()
     _require_writable(findings)
-    work, source = _chosen(
-        store, genesis, find(directory, context) if store is None else None, who, replay=replay
-    )
+    chosen = find(directory, context) if store is None else None
+    work, source = _chosen(store, genesis, chosen, who, shard=shard, replay=replay)
     report = _done(spark, work)
     write(report, findings)
     count = len(report.findings) + report.unlisted
@@ -84,7 +85,13 @@ def run(
 
 
 def _chosen(
-    store: Path | None, genesis: Path | None, chosen: Chosen | None, who: str | None, *, replay: bool
+    store: Path | None,
+    genesis: Path | None,
+    chosen: Chosen | None,
+    who: str | None,
+    *,
+    shard: int | None,
+    replay: bool,
 ) -> tuple[Callable[[SparkSession], Report], str]:
     """The audit that is meant, and what it is of."""
     if (store is None) != (genesis is None):
@@ -98,22 +105,23 @@ def _chosen(
         if not store.is_dir():
             raise typer.BadParameter(f"there is no folder {store}.", param_hint="--store")
         path, trusted = store.absolute(), read_genesis(genesis)
-        return lambda spark: _of_store(spark, path, trusted, replay=replay), str(store)
+        number = shard_of(trusted, shard)
+        return lambda spark: _of_store(spark, path, trusted, number, replay=replay), str(store)
     assert chosen is not None
     where = network_of(chosen)
     identity = str(chosen.speaker(who).absolute())
-    network = Network(where.get("context"), where.get("directory"), identity=identity)
+    number = shard_of(read_genesis(chosen.file.genesis), chosen.file.shard if shard is None else shard)
+    network = Network(where.get("context"), where.get("directory"), identity=identity, shard=number)
     with ending(chosen=chosen):
         Ledger(network).block(1)  # who may not read the ledger hears of it before Spark starts
     return lambda spark: audit_network(spark, network, replay=replay), chosen.source
 
 
-def _of_store(spark: SparkSession, path: Path, genesis: Genesis, *, replay: bool) -> Report:
-    from parley.ledger.store import StoreError, StoreFailed  # noqa: PLC0415 - an extra
+def _of_store(spark: SparkSession, path: Path, genesis: Genesis, shard: int, *, replay: bool) -> Report:
     from parley.spark.audit import audit_store  # noqa: PLC0415
 
     try:
-        return audit_store(spark, path, genesis, replay=replay)
+        return audit_store(spark, path, genesis, shard=shard, replay=replay)
     except StoreFailed as error:  # the disk itself: nothing can be said of what it does not give back
         return unreadable(str(error))
     except StoreError as error:

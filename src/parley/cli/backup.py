@@ -16,6 +16,7 @@ from parley.cli.contexts import ContextName, Directory
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.recover import BrokerName, broker_config
 from parley.consensus.errors import SafetyRecordError
+from parley.store.errors import StoreError
 
 if TYPE_CHECKING:  # an extra
     from parley.node.backup import Restored
@@ -110,7 +111,6 @@ def _require_new(path: Path) -> None:
 
 @contextmanager
 def _stopping_with_a_sentence() -> Iterator[None]:
-    from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
     from parley.node.backup_file import BackupError  # noqa: PLC0415
 
     try:

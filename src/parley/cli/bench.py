@@ -13,18 +13,18 @@ from rich.table import Table
 
 from parley.bench.figures import spread
 from parley.cli import bench_failover, bench_growth, bench_load, bench_match, bench_peers, bench_spark, output
-from parley.cli.bench_memory import Memory
+from parley.consensus.committee import instance_of, scheme_of
 from parley.consensus.record import COPIES, recover_record
-from parley.consensus.types import Instance
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
-from parley.crypto.qc import Ed25519List, Ed25519Signer
+from parley.crypto.qc import Ed25519Signer
 from parley.ledger.application import StateMachine
 from parley.mempool.pool import Limits
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.ports import Applied, Broadcast, Effect, Send, Write
 from parley.replica.replica import Replica
 from parley.sim import counter
+from parley.store.memory import MemoryStore
 
 app = typer.Typer(help="Measure how fast it is, with median and spread.", no_args_is_help=True)
 
@@ -92,11 +92,11 @@ class _Network:
     """Replicas joined by one queue: messages arrive in order, at once, and no timer ever fires."""
 
     def __init__(self, nodes: int, batch_bytes: int) -> None:
-        instance = Instance(digest("bench/chain"), 0, 0, nodes, 1)
+        instance = instance_of(digest("bench/chain"), nodes)
         keys = [SecretKey.from_seed(digest("bench/key", bytes([i]))) for i in range(nodes)]
-        scheme = Ed25519List(tuple(key.public for key in keys))
+        scheme = scheme_of([key.public for key in keys])
         self._payload = bytes(batch_bytes)
-        self._stores = [Memory(2) for _ in range(nodes)]
+        self._stores = [MemoryStore() for _ in range(nodes)]
         self._replicas: list[Replica] = []
         self._machines: list[StateMachine] = []
         self._queue: deque[tuple[int, int, bytes]] = deque()

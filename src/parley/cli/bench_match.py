@@ -18,13 +18,14 @@ from parley.application.work import Budget
 from parley.applications import VERSION, data_shard
 from parley.bench.figures import Case, spread
 from parley.cli import output
-from parley.cli.bench_memory import Memory
-from parley.consensus.types import Block, Instance, genesis_block
+from parley.consensus.committee import committees_of
+from parley.consensus.types import Block
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.model.batches import (
     CONTROL,
     FORMAT,
+    NO_TOPIC,
     PUBLISH,
     BatchHeader,
     Message,
@@ -33,15 +34,17 @@ from parley.model.batches import (
     sign_batch,
 )
 from parley.model.credentials import prove_registration
-from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.genesis import FORMAT as GENESIS_FORMAT
+from parley.model.genesis import Broker, Genesis, Limits, Organisation, Shard, Timeouts
 from parley.model.refusals import OK
 from parley.modules.registry.operations import RegisterClient
 from parley.modules.staging.numbering import MAX_NUMBERED_BYTES
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.operations import CreateTopic, Policy
+from parley.store.memory import MemoryStore
 
 GOAL = 3.0  # how much more a block may cost with all the subscriptions than with the matching ones alone
-TOPIC = "bench"
+TOPIC, CREATED = "bench", (1, 1)  # and its id: it is made by the second operation of the first block
 BATCH = 100  # messages
 SETUP_BLOCK = 128  # operations
 # What matching takes is measured here, not what a block may do.
@@ -107,8 +110,8 @@ class _Chain:
         genesis = _genesis(self._admin.public, max(subscriptions, 1))
         self._chain = genesis.chain
         self._machine = SHARD.mount(genesis).machine
-        self._store = Memory(4)
-        self._first = genesis_block(Instance(self._chain, 0, 0, 1, VERSION), bytes(32), 0).header
+        self._store = MemoryStore()
+        self._first = committees_of(genesis)[0].first_block(bytes(32), 0).header
         self._height = 0
         self._controls = defaultdict[bytes, Iterator[int]](count)
         self._published = 0
@@ -122,7 +125,8 @@ class _Chain:
     def subscribe(self, constraints: list[str]) -> None:
         for start in range(0, len(constraints), SETUP_BLOCK):
             operations = [
-                Subscribe(TOPIC, constraint) for constraint in constraints[start : start + SETUP_BLOCK]
+                Subscribe(TOPIC, constraint, CREATED)
+                for constraint in constraints[start : start + SETUP_BLOCK]
             ]
             self._apply([self._control(self._client, operation) for operation in operations])
 
@@ -145,8 +149,10 @@ class _Chain:
         header = BatchHeader(
             FORMAT,
             self._chain,
+            0,
             kind,
             topic,
+            CREATED if topic else NO_TOPIC,
             0,
             key.public,
             bytes(16),
@@ -172,7 +178,7 @@ class _Chain:
 
 def _genesis(admin: bytes, subscriptions: int) -> Genesis:
     return Genesis(
-        format=1,
+        format=GENESIS_FORMAT,
         application=VERSION,
         network="bench",
         start_time=0,
@@ -183,6 +189,7 @@ def _genesis(admin: bytes, subscriptions: int) -> Genesis:
         limits=Limits(subscriptions_per_client=subscriptions),
         organisations=(Organisation("bench", bytes(32), b"none", (admin,)),),
         brokers=(Broker("broker", "bench", bytes(32), "127.0.0.1:0"),),
+        shards=(Shard(("broker",)),),
     )
 
 

@@ -27,6 +27,7 @@ from parley.model.genesis import (
     Timeouts,
     decode_genesis,
     encode_genesis,
+    one_shard,
     sign_genesis,
 )
 from parley.model.names import U64, Name, Signature
@@ -118,6 +119,7 @@ def combine(parts: Mapping[str, Part], settings: Settings) -> Genesis:
         Limits(),
         tuple(part.organisation for part in ordered),
         tuple(brokers),
+        one_shard(brokers),
     )
 
 

@@ -38,8 +38,10 @@ def settle(home: Path, draft: Draft, data: bytes) -> None:
     if not (home / PENDING).exists():
         return
     for broker in local_brokers(home, draft.genesis):
-        if not (broker.folder / "safety.record").exists():
-            storage.provision_storage(config.load(broker.config))
+        loaded = config.load(broker.config)
+        for one in map(loaded.of_shard, loaded.shards):
+            if not one.safety.exists():
+                storage.provision_storage(one)
     (home / PENDING).unlink()
 
 
@@ -67,7 +69,7 @@ def _require_clear(home: Path, draft: Draft, data: bytes) -> None:
     identities = sorted((home / "identities").glob("*.json"))
     found += [path for path in identities if read_identity(path).credential.chain != chain]
     for broker in local_brokers(home, draft.genesis):
-        if storage.served_another(broker.folder, chain):
+        if storage.served_another(broker.folder / storage.MARK, chain):
             kept = (broker.folder / "data", broker.folder / "safety.record")
             found += [path for path in kept if storage.holds_something(path)]
     if found:

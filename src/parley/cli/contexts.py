@@ -27,7 +27,9 @@ from parley.client.contexts import (
     read_context,
     read_identity,
 )
+from parley.consensus.committee import UnknownShardError, committee_of
 from parley.model.credentials import Identity
+from parley.model.genesis import Genesis
 from parley.model.names import is_name
 
 DEFAULT_DIRECTORY = Path(".parley")
@@ -195,6 +197,19 @@ def nearest(word: str, known: list[str]) -> str:
 # -- the user's contexts --------------------------------------------------------------------------------------------
 
 
+ShardNumber = Annotated[
+    int | None, typer.Option("--shard", metavar="N", min=0, help="The shard, where there are several.")
+]
+
+
+def shard_of(genesis: Genesis, shard: int | None) -> int:
+    """The number of the shard that is meant; ends the command if it has to be named, or does not exist."""
+    try:
+        return committee_of(genesis, shard).shard
+    except UnknownShardError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--shard") from None
+
+
 def saved_path(name: str) -> Path:
     """Where a context of this name is kept. Names of ours are plain: they are typed."""
     if not is_name(name):
@@ -206,12 +221,20 @@ def saved_path(name: str) -> Path:
 
 
 def save(
-    name: str, genesis: Path, identity: Path, admin: Path | None, brokers: Mapping[str, str] | None = None
+    name: str,
+    genesis: Path,
+    identity: Path,
+    admin: Path | None,
+    *,
+    brokers: Mapping[str, str] | None = None,
+    shard: int | None = None,
 ) -> Path:
     """Write the user's context, whole or not at all; its paths become absolute."""
     path = saved_path(name)
     files = {"genesis": genesis, "identity": identity, **({} if admin is None else {"admin": admin})}
     lines = [f"{key} = {_quoted(str(file.absolute()))}" for key, file in files.items()]
+    if shard is not None:
+        lines.append(f"shard = {shard}")
     if brokers:
         lines += ["", "[brokers]", *(f"{broker} = {_quoted(address)}" for broker, address in brokers.items())]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from parley.cli import contexts, output
 from parley.client.contexts import ContextFile, context_names, current_context, read_context, read_genesis
+from parley.consensus.committee import all_brokers
 
 app = typer.Typer(help="Choose the network that commands speak to, and as whom.", no_args_is_help=True)
 
@@ -70,6 +71,7 @@ def add(
         list[str] | None,
         typer.Option(metavar="NAME=HOST:PORT", help="Another address of a broker; repeatable."),
     ] = None,
+    shard: contexts.ShardNumber = None,
     directory: contexts.Directory = None,
     json: output.Json = False,
 ) -> None:
@@ -87,8 +89,11 @@ def add(
     for file in filter(None, (identity, admin)):
         if not file.is_file():
             raise typer.BadParameter(f"there is no file {file}.")
-    known = {broker.name for broker in read_genesis(genesis).brokers}
-    contexts.save(name, genesis, identity, admin, _addresses(broker or [], sorted(known)))
+    network = read_genesis(genesis)
+    if shard is not None:
+        contexts.shard_of(network, shard)
+    changed = _addresses(broker or [], [one.name for one in all_brokers(network)])
+    contexts.save(name, genesis, identity, admin, brokers=changed, shard=shard)
     if current_context() is None:
         contexts.set_current(name)
         told = "it is the current one now, also for `parley verify`"

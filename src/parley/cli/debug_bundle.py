@@ -24,6 +24,7 @@ from parley.cli.debug_redact import clean, clean_lines, known_secrets, secret_in
 from parley.cli.network import observing, run
 from parley.client.administration import BrokerStatus
 from parley.client.errors import ParleyError
+from parley.consensus.committee import all_brokers
 from parley.model.codec import by_name
 from parley.model.genesis import Genesis
 from parley.net.tls import Address
@@ -142,7 +143,7 @@ def _network(genesis: Genesis) -> dict[str, object]:
         "organisations": [organisation.name for organisation in genesis.organisations],
         "brokers": [
             {"name": broker.name, "organisation": broker.organisation, "address": broker.address}
-            for broker in genesis.brokers
+            for broker in all_brokers(genesis)
         ],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import ssl
 import stat
@@ -11,23 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import parley
 
 MAX_FILES = 2_000  # of one folder
-_PACKAGES = (
-    "msgspec",
-    "pynacl",
-    "rich",
-    "typer",
-    "cryptography",
-    "prometheus-client",
-    "rocksdict",
-    "structlog",
-    "uvloop",
-)
 _STATUS = ("State", "Threads", "VmPeak", "VmRSS", "VmHWM", "VmSwap", "FDSize")
 _SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -40,7 +30,7 @@ def machine() -> Facts:
         "parley": parley.__version__,
         "python": sys.version,
         "openssl": ssl.OPENSSL_VERSION,
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in _packages()},
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "load": os.getloadavg(),
@@ -127,6 +117,18 @@ def _fields(path: Path, names: tuple[str, ...]) -> Facts:
         return {}
     pairs = (line.partition(":") for line in lines)
     return {name: value.strip() for name, _, value in pairs if name in names}
+
+
+def _packages() -> list[str]:
+    """The names of the distributions that a broker needs, as this one says itself."""
+    try:
+        needed = requires("parley") or []
+    except PackageNotFoundError:
+        return []
+    lines = (line.partition(";") for line in needed)
+    return [
+        re.split(r"[^\w.-]", name, maxsplit=1)[0] for name, _, when in lines if not when or "node" in when
+    ]
 
 
 def _version(name: str) -> str | None:

@@ -180,23 +180,23 @@ async def _is_proven(client: Client) -> bool:
 
 def _proof(stage: Stage) -> Proof | None:
     """What lies in the stores of the others, checked as a stranger would who has the genesis file only."""
-    from parley.ledger.store import Store  # noqa: PLC0415 - needs the extra `node`
+    from parley.store.disk import open_store  # noqa: PLC0415 - needs the extra `node`
 
-    verifier = Trust(stage.genesis, application_of(stage.genesis).decode_leaf).verifier
+    trust = Trust(stage.genesis, application_of(stage.genesis).decode_leaf)
     held_by: dict[int, list[str]] = {}
     verified = True
     for broker in stage.brokers:
         if broker.name == LIAR:
             continue
-        with Store.open(broker.folder / "data", create=False) as store:
+        with open_store(broker.folder / "data", create=False) as store:
             records = [evidence.decode(value) for _, value in store.scan(layout.EVIDENCE)]
         for record in records:
             try:
-                proven = evidence.verify(record, verifier)
+                proven = evidence.verify(record, trust.verifier)
             except Refused:
                 verified = False
                 continue
-            verified &= stage.genesis.brokers[proven.member].name == LIAR
+            verified &= trust.committee.names[proven.member] == LIAR
             held_by.setdefault(proven.view, []).append(broker.name)
     if not held_by:
         return None

@@ -22,6 +22,7 @@ from parley.client.contexts import (
     read_genesis,
 )
 from parley.client.errors import ContextError
+from parley.consensus.committee import all_brokers
 from parley.model.genesis import MAX_BROKERS, Genesis
 from parley.node.processes import LocalBroker, brokers_of, is_free, local_brokers, stop
 
@@ -162,7 +163,7 @@ def _check(home: Path, genesis: Genesis, orgs: int | None, *, created: bool) -> 
             f"`parley down --wipe --dir {home}`",
             output.ExitCode.WRONG_USE,
         )
-    if len(local_brokers(home, genesis)) < len(genesis.brokers):
+    if len(local_brokers(home, genesis)) < len(all_brokers(genesis)):
         output.fail(
             f"{home} holds one organisation's part of a network; run its broker with `parley node --dir {home}`",
             output.ExitCode.WRONG_USE,
@@ -183,7 +184,7 @@ def _start(brokers: list[LocalBroker]) -> Children:
 
 async def _settle(home: Path, genesis: Genesis, children: Children) -> None:
     """Wait until every broker is ready, then put clients and topic on the ledger."""
-    count = len(genesis.brokers)
+    count = len(all_brokers(genesis))
     with output.reaching("starting brokers") as reached:
         reached(0, count)
 
@@ -240,7 +241,7 @@ def _save_context(home: Path, asked: str | None) -> str | None:
                 )
                 return None
             output.note(f"your context {name} named {other}, which is gone; it now names {home}")
-    contexts.save(name, file.genesis, file.identity, file.admin, file.brokers)
+    contexts.save(name, file.genesis, file.identity, file.admin, brokers=file.brokers, shard=file.shard)
     current = _chosen_context()
     if current in {None, name}:
         contexts.set_current(name)
@@ -275,7 +276,7 @@ def _greeting(home: Path, genesis: Genesis, started: int, name: str | None, topi
     if topic is None:
         hints = (f"client create NAME{here}", f"topic create NAME{here}")
     return (
-        f"{len(genesis.brokers)} brokers of {len(genesis.organisations)} organisations are ready, {running}; "
+        f"{len(all_brokers(genesis))} brokers of {len(genesis.organisations)} organisations are ready, {running}; "
         f"stop them with `parley down{here}`.\n"
         f"Try:  parley {hints[0]}\n"
         f"      parley {hints[1]}"

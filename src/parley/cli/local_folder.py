@@ -17,7 +17,7 @@ import typer
 from parley.cli.output import ExitCode, fail
 from parley.node.secrets import SecretError
 
-_NODE_LIBRARIES = ("cryptography", "rocksdict", "structlog")
+_NODE_LIBRARIES = ("cryptography", "parley.store.disk", "structlog")
 
 
 def require_node_extra(command: str) -> None:

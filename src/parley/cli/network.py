@@ -22,6 +22,7 @@ from parley.client.client import Client, connect
 from parley.client.contexts import read_genesis
 from parley.client.errors import ParleyError, Stalled, UnknownTopic, Unreachable
 from parley.client.messages import Level
+from parley.consensus.committee import all_brokers
 from parley.model.texts import add_texts
 from parley.node.processes import local_brokers
 
@@ -72,9 +73,11 @@ async def connected(
 
 
 @asynccontextmanager
-async def observing(chosen: Chosen, who: str | None = None) -> AsyncIterator[Client]:
-    """A client that can only ask brokers how they are: it need not find any of them well."""
-    client = _client(chosen, who, admin=False, verify="certified")
+async def observing(
+    chosen: Chosen, who: str | None = None, shard: int | None = None
+) -> AsyncIterator[Client]:
+    """A client that can only ask the brokers of a shard how they are: it need not find any of them well."""
+    client = _client(chosen, who, admin=False, verify="certified", shard=shard)
     try:
         yield client
     finally:
@@ -96,11 +99,11 @@ def starting(chosen: Chosen) -> str:
         return ""
     if not stopped:
         return ""
-    which = "--detach" if len(here) == len(genesis.brokers) else " ".join(stopped)
+    which = "--detach" if len(here) == len(all_brokers(genesis)) else " ".join(stopped)
     return f"not running here: {', '.join(stopped)}; start with `parley up {which}{dir_option(chosen.directory)}`"
 
 
-def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Client:
+def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str, shard: int | None = None) -> Client:
     _listen()
     client = connect(
         genesis=chosen.file.genesis,
@@ -109,6 +112,7 @@ def _client(chosen: Chosen, who: str | None, *, admin: bool, verify: str) -> Cli
         verify=cast("Level", verify),
         timeout=STALLED_SECONDS,
         on_stalled=_waiting(),
+        shard=chosen.file.shard if shard is None else shard,
     )
     _warn(client)
     return client

@@ -11,6 +11,7 @@ from parley.cli import contexts, output
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.consensus.committee import faults
 from parley.consensus.errors import SafetyRecordError
+from parley.store.errors import StoreError
 
 if TYPE_CHECKING:  # an extra
     from parley.node.config import Config
@@ -44,7 +45,6 @@ def recover(
     What is still good stays; what is damaged is moved aside, never deleted. At most f brokers may need this at a time.
     """
     require_node_extra("node recover")
-    from parley.ledger.store import StoreError  # noqa: PLC0415 - an extra
     from parley.node import config as configuration  # noqa: PLC0415
     from parley.node import recovery  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def broker_config(
 def _explained(config: Config, loss: Loss) -> str:
     from parley.node.storage import holds_something  # noqa: PLC0415 - an extra
 
-    size = len(config.genesis.brokers)
+    size = config.committee.size
     lines = []
     if loss.record:
         lines.append(

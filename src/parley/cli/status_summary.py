@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from parley.cli.network import DAY
 from parley.client.administration import BrokerStatus
-from parley.consensus.committee import faults, quorum
+from parley.consensus.committee import Committee, faults
 from parley.model.genesis import Genesis
 from parley.net.messages import PeerStatus, Status
 from parley.net.tls import authority_end
@@ -86,17 +86,19 @@ class Shard(Struct):
     brokers: list[Member]
 
 
-def summary(found: Sequence[BrokerStatus], pids: Mapping[str, int | None], genesis: Genesis) -> Shard:
+def summary(
+    found: Sequence[BrokerStatus], pids: Mapping[str, int | None], genesis: Genesis, committee: Committee
+) -> Shard:
     """All that is shown of the brokers."""
-    order = {broker.name: index for index, broker in enumerate(genesis.brokers)}
+    order = {name: index for index, name in enumerate(committee.names)}
     authorities = {one.name: _days_left(authority_end(one.tls_ca)) for one in genesis.organisations}
     answers = {one.name: one.status for one in found if one.status is not None}
     members = [
         _member(one, order[one.name], answers, pids.get(one.name), authorities[one.organisation])
         for one in found
     ]
-    voting, needed = sum(_is_voting(one, len(order)) for one in members), quorum(len(order))
-    f = faults(len(order))
+    voting, needed = sum(_is_voting(one, committee) for one in members), committee.quorum
+    f = committee.faults
     return Shard(
         epoch=_honest((one.epoch for one in answers.values()), f),
         view=_honest((one.view for one in answers.values()), f),
@@ -111,12 +113,12 @@ def summary(found: Sequence[BrokerStatus], pids: Mapping[str, int | None], genes
     )
 
 
-def _is_voting(member: Member, brokers: int) -> bool:
+def _is_voting(member: Member, committee: Committee) -> bool:
     """Whether a broker takes part in ordering: it says so, and enough others are connected to it.
 
     If more than f others are not, it cannot reach a quorum, and f liars alone cannot make it look so.
     """
-    return member.state == READY and len(member.down_to) <= brokers - quorum(brokers)
+    return member.state == READY and len(member.down_to) <= committee.size - committee.quorum
 
 
 def _member(

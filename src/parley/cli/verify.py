@@ -20,7 +20,6 @@ from parley.cli.pubsub_format import text_of
 from parley.cli.pubsub_values import require_stdin
 from parley.client.contexts import read_genesis
 from parley.client.proofs import EntryProof, OperationProof, Proof, decode_proof, kind_of
-from parley.consensus.committee import faults
 from parley.crypto.qc import voters
 from parley.ledger.proofs import ProofError, Trust
 from parley.model.batches import Message, decode_message_header
@@ -84,6 +83,8 @@ class Verdict(Struct, omit_defaults=True):
     publisher: str | None = None
     time: int | None = None
     certified_height: int | None = None
+    shard: int | None = None
+    epoch: int | None = None
     signers: list[str] | None = None
     operation: str | None = None
     code: str | None = None
@@ -151,7 +152,7 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
             record = proof.check(trust, application)
     except ProofError as error:
         return Verdict(False, what, None, str(error), path, genesis.network), None
-    bitmap = proof.anchor.qc.votes.bitmap
+    bitmap, committee = proof.anchor.qc.votes.bitmap, trust.committee_of(proof.anchor.header)
     verdict = Verdict(
         valid=True,
         what=what,
@@ -161,12 +162,14 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         network=genesis.network,
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
-        signers=[genesis.brokers[index].name for index in voters(bitmap, len(genesis.brokers)) or ()],
+        shard=committee.shard,
+        epoch=committee.epoch,
+        signers=[committee.names[index] for index in voters(bitmap, committee.size) or ()],
         asked=by_name(asked),
         record=by_name(record),
         chain=genesis.chain.hex(),
-        brokers=len(genesis.brokers),
-        allowed_faults=faults(len(genesis.brokers)),
+        brokers=committee.size,
+        allowed_faults=committee.faults,
         not_proved=NOT_PROVED[what],
     )
     verdict = _with_summary(verdict, proof)

@@ -59,6 +59,7 @@ def connect_blocking(
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
+    shard: int | None = None,
     codecs: Codecs | None = None,
 ) -> BlockingClient:
     """Like `connect`, for code without `async`: use it with `with`."""
@@ -74,6 +75,7 @@ def connect_blocking(
             timeout=timeout,
             on_stalled=on_stalled,
             application=application,
+            shard=shard,
             codecs=codecs,
         )
     )
@@ -147,6 +149,7 @@ class BlockingClient:
     publish = _blocking(Client.publish)
     publish_json = _blocking(Client.publish_json)
     partitions = _blocking(Client.partitions)
+    topic_id = _blocking(Client.topic_id)
     stage = _blocking(Client.stage)
     commit_stage = _blocking(Client.commit_stage)
     stage_record = _blocking(Client.stage_record)

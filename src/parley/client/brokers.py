@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from parley.client.beliefs import Stale
 from parley.client.connection import Connection, Declined, Dialler, Gone
 from parley.client.errors import ClientClosed, DoubtfulBroker, LyingBroker
+from parley.consensus.committee import all_brokers
 from parley.ledger.proofs import ProofError
 from parley.net.tls import Address
 
@@ -30,7 +31,7 @@ class Brokers:
         self._dialler = dialler
         self.addresses = addresses
         self._preference = preference
-        self._known = {broker.name: broker for broker in dialler.genesis.brokers}
+        self._known = {broker.name: broker for broker in all_brokers(dialler.genesis)}
         self._connections: dict[str, Connection] = {}
         self._dialling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._failures: defaultdict[str, int] = defaultdict(int)

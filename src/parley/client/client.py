@@ -43,7 +43,6 @@ from parley.client.errors import (
     LyingBroker,
     NotFound,
     ParleyError,
-    UnknownPartition,
 )
 from parley.client.evidence import ProvenMisbehaviour, gather
 from parley.client.feed import Subject
@@ -70,13 +69,14 @@ from parley.client.staging import VALID, StagedBatch, Stager, Staging, writer_id
 from parley.client.state import StateReader
 from parley.client.subscription import Start, Subscribing, Subscription
 from parley.client.topics import KnownTopic, Topics, chosen_codecs
-from parley.consensus.committee import faults
+from parley.consensus.committee import Committee, UnknownShardError, all_brokers, committee_of
 from parley.ledger.proofs import Trust
 from parley.model.advisories import Advisory, Standpoint
-from parley.model.batches import CONTROL, PUBLISH
+from parley.model.batches import CONTROL, NO_TOPIC, PUBLISH
 from parley.model.batches import Message as BatchMessage
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
+from parley.model.names import Position as TopicId
 from parley.model.names import Value, sorted_pairs
 from parley.model.principals import Right
 from parley.modules.registry.operations import (
@@ -112,6 +112,7 @@ def connect(
     timeout: float | None = None,
     on_stalled: Callable[[ParleyError], None] | None = None,
     application: Application | None = None,
+    shard: int | None = None,
     codecs: Codecs | None = None,
 ) -> Client:
     """A client of the network that a context, a directory or files name: use it with `async with`.
@@ -120,10 +121,13 @@ def connect(
     what it takes to believe an answer: `certified` checks every proof, `quorum` compares f+1 answers, `trusted` compares
     `trusted` answers of one's own organisation. Without `timeout` a network that stalls is waited for; `on_stalled`
     hears of it. `application` is what the network's brokers run, if it is not the one that this package brings;
-    `codecs` are those that this program has, if it has more than Parley's (see docs/privacy.md).
+    `codecs` are those that this program has, if it has more than Parley's (see docs/privacy.md). `shard` has to be named
+    only where the network has several: a client speaks with one of them.
     """
     return Client(
-        resolve(context, directory=directory, genesis=genesis, identity=identity, brokers=brokers),
+        resolve(
+            context, directory=directory, genesis=genesis, identity=identity, brokers=brokers, shard=shard
+        ),
         verify=verify,
         trusted=trusted,
         timeout=timeout,
@@ -163,17 +167,22 @@ class Client(
         self.credential_ends = (
             context.identity.credential.not_after
         )  # ms since 1970, as it was at the beginning
-        self._author = Author(self.genesis.chain, context.identity.key(), rng)
+        self.committee = _committee(context.genesis, context.shard)
+        self._author = Author(self.genesis.chain, self.committee.shard, context.identity.key(), rng)
         self._identity = partial(renewed, context.identity, context.file)
         self._turn = int.from_bytes(rng(2), "big")  # many short-lived clients use all partitions, too
-        self._sequences: dict[tuple[str, int], ProducerSequence] = {}
-        preference = _preference(context, self.organisation, rng)
+        self._sequences: dict[tuple[str, TopicId, int], ProducerSequence] = {}
+        preference = _preference(context, self.committee, self.organisation, rng)
         own = [one for one in preference if _organisation(self.genesis, one) == self.organisation]
-        f = faults(len(self.genesis.brokers))
-        dialler = Dialler(self.genesis, context.identity, clock, context.file)
-        trust = Trust(self.genesis, self.application.decode_leaf)
+        f = self.committee.faults
+        dialler = Dialler(self.genesis, self.committee.shard, context.identity, clock, context.file)
+        trust = Trust(self.genesis, self.application.decode_leaf, self.committee.shard)
         self._quorum = QuorumClient(
-            Brokers(dialler, context.brokers, preference),
+            Brokers(
+                dialler,
+                {name: context.brokers[name] for name in context.brokers if name in preference},
+                preference,
+            ),
             Reader(trust, self.key, verify, self.organisation, self.name),
             self.genesis.timeouts,
             clock,
@@ -190,10 +199,8 @@ class Client(
         self._ledger = LedgerReader(self._quorum)
         self._columns = Columns(self._quorum, self._topics)
         self.observer = Observer(self._quorum)
-        self._control = ProducerSequence(self._quorum, self._author, CONTROL)
-        self._publishing = Publishing(
-            self._quorum, rng, self._sequence, self._topics.to_publish, self._topics.forget
-        )
+        self._control = ProducerSequence(self._quorum, self._author, (CONTROL, "", NO_TOPIC, 0))
+        self._publishing = Publishing(self._quorum, rng, self._sequence, self._topics)
         self._staging = Staging(self._quorum, self._author, self._state, self._operate, self._topics)
         self._subscribing = Subscribing(self._history, self._operate)
 
@@ -271,18 +278,8 @@ class Client(
         overhead, rng = known.codec.overhead, self._author.rng
         composer = Composer(key=key, tags=tags, headers=headers, rule=rule, rng=rng, overhead=overhead)
         message = composer.message(value)
-        if partition is not None:
-            return await publish_one(self._publishing, known, partition, message)
-        try:
-            at = self._partition(composer.key, known.record.partitions)
-            return await publish_one(self._publishing, known, at, message)
-        except UnknownPartition:
-            again = await self._topics.to_publish(topic)
-            if again.record.partitions == known.record.partitions:
-                raise
-        # The topic was created again with fewer partitions. The refused message got no offset, so it may be sent again.
-        at = self._partition(composer.key, again.record.partitions)
-        return await publish_one(self._publishing, again, at, message)
+        at = self._partition(composer.key, known.record.partitions) if partition is None else partition
+        return await publish_one(self._publishing, known, at, message)
 
     def _partition(self, key: bytes | None, partitions: int) -> int:
         if key is not None:
@@ -340,6 +337,13 @@ class Client(
     async def known_topic(self, topic: str, *, fresh: bool = False) -> KnownTopic:
         """What messages are composed for: the certified record and the codec, at most a minute old unless `fresh`."""
         return await self._topics.to_publish(topic, fresh=fresh)
+
+    async def topic_id(self, topic: str, *, fresh: bool = False) -> TopicId:
+        """The id of the topic that has this name: height and place of its creation; at most a minute old unless `fresh`.
+
+        Operations name it, so that none of them acts on another topic that gets the name later.
+        """
+        return await self._topics.topic_id(topic, fresh=fresh)
 
     def writer(self, topic: str, name: str) -> bytes:
         """Who stages: this client's writer of this name for one topic."""
@@ -641,12 +645,13 @@ class Client(
         return done.result()
 
     def _sequence(self, topic: TopicRecord, partition: int) -> ProducerSequence:
-        found = self._sequences.get((topic.name, partition))
+        place = (topic.name, topic.created, partition)
+        found = self._sequences.get(place)
         if found is None:
             if len(self._sequences) >= MAX_SEQUENCES:
                 self._sequences = {place: one for place, one in self._sequences.items() if not one.is_idle}
-            found = ProducerSequence(self._quorum, self._author, PUBLISH, topic.name, partition)
-            self._sequences[topic.name, partition] = found
+            found = ProducerSequence(self._quorum, self._author, (PUBLISH, *place))
+            self._sequences[place] = found
         return found
 
 
@@ -667,12 +672,27 @@ def _application(genesis: Genesis, given: Application | None) -> Application:
 
 
 def _organisation(genesis: Genesis, broker: str) -> str:
-    return next(one.organisation for one in genesis.brokers if one.name == broker)
+    return next(one.organisation for one in all_brokers(genesis) if one.name == broker)
 
 
-def _preference(context: Context, organisation: str, rng: Callable[[int], bytes]) -> list[str]:
+def _committee(genesis: Genesis, shard: int | None) -> Committee:
+    """The members of the shard that is asked for. Raises `ContextError` if it has to be named, or does not exist."""
+    try:
+        return committee_of(genesis, shard)
+    except UnknownShardError as error:
+        raise ContextError(f"{error}; say shard= or `shard` in the context.".capitalize()) from None
+
+
+def _preference(
+    context: Context, committee: Committee, organisation: str, rng: Callable[[int], bytes]
+) -> list[str]:
     """As given, or one's own organisation's brokers first and the others from a random one on, to spread the load."""
-    names = list(context.brokers)
+    names = [name for name in context.brokers if name in committee.names]
+    if not names:
+        raise ContextError(
+            f"None of the brokers in use ({', '.join(context.brokers)}) is a member of shard {committee.shard}; its members are "
+            f"{', '.join(committee.names)}."
+        )
     if context.chosen:
         return names
     own = [name for name in names if _organisation(context.genesis, name) == organisation]

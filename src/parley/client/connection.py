@@ -23,7 +23,6 @@ from parley.net.frames import MAX_LIMIT, FrameError, FrameStream
 from parley.net.messages import (
     MAX_ANSWER,
     VERSION,
-    Advise,
     Answer,
     Authenticate,
     Challenge,
@@ -31,19 +30,13 @@ from parley.net.messages import (
     Credit,
     Delivery,
     Failure,
-    Fetch,
     Fetched,
     Head,
-    ListKeys,
     OpenStream,
     PackedFetched,
-    Prove,
+    Question,
     ReadBlocks,
-    ReadBodies,
-    ReadEvidence,
-    ReadHeader,
     Receipted,
-    StatusRequest,
     Submit,
     Welcome,
     WireError,
@@ -61,18 +54,6 @@ MAX_FRAME = 2 * MAX_ANSWER  # a delivery ends with a whole block, so the last on
 CREDIT = 1_000  # messages that a broker may push ahead of their reader
 
 A = TypeVar("A", bound=Answer)
-ClientQuestion = (
-    Submit
-    | Fetch
-    | Prove
-    | ListKeys
-    | StatusRequest
-    | ReadBlocks
-    | ReadBodies
-    | ReadEvidence
-    | Advise
-    | ReadHeader
-)
 OnAnswer = Callable[[Answer | Exception], None]  # called with the answer, or with why there will be none
 
 
@@ -120,9 +101,10 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Dialler:
-    """What it takes to reach the brokers of one network as one client."""
+    """What it takes to reach the brokers of one shard as one client."""
 
     genesis: Genesis
+    shard: int
     identity: Identity
     clock: Callable[[], int]
     file: Path | None = None  # of the identity, where its credential may be renewed
@@ -167,7 +149,7 @@ class Dialler:
         # Over the broker's own certificate, so that the answer is of no use to a machine in between (P4).
         identity = renewed(self.identity, self.file)
         signature = identity.key().sign(possession(chain, challenge.nonce, certificate))
-        stream.write(encode(Authenticate(identity.credential, signature)))
+        stream.write(encode(Authenticate(identity.credential, signature, self.shard)))
         welcome = await _opening(stream)
         if not isinstance(welcome, Welcome) or welcome.broker != name:
             raise Gone("it answers under another broker's name")
@@ -213,7 +195,7 @@ class Connection:
         """Of what the broker showed when this was opened; ms since 1970."""
         return self._stream.peer_certificate_ends
 
-    async def ask(self, question: ClientQuestion, kind: type[A]) -> A:
+    async def ask(self, question: Question, kind: type[A]) -> A:
         """The answer. Raises `Declined` for a failure, `Gone`, and `ProofError` for an answer of another kind."""
         async with self._room:
             number = self._number()
@@ -279,7 +261,7 @@ class Connection:
             if self._last_id not in self._pending and self._last_id not in self._streams:
                 return self._last_id
 
-    async def _send(self, question: ClientQuestion | OpenStream) -> None:
+    async def _send(self, question: Question) -> None:
         self._stream.write(encode(question))
         try:
             await self._stream.drain()

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from parley.client.errors import ContextError, IdentityError
+from parley.consensus.committee import all_brokers
 from parley.model.credentials import CredentialError, Identity, check_credential
 from parley.model.genesis import MAX_GENESIS, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError
@@ -23,7 +24,7 @@ from parley.net.tls import Address, AddressError
 MAX_CONTEXT = 64 * 1024  # bytes of a context file
 MAX_IDENTITY = 64 * 1024
 CONTEXT_FILE = "context.toml"
-KEYS = ("genesis", "identity", "admin", "brokers")
+KEYS = ("genesis", "identity", "admin", "brokers", "shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Context:
     """A network and who one is in it. `brokers` are the ones to use; if they were `chosen`, in that order.
 
     `file`: where the identity was read from, and is read again for every connection, because it may have been renewed.
+    `shard` is needed where the network has several.
     """
 
     genesis: Genesis
@@ -38,6 +40,7 @@ class Context:
     brokers: Mapping[str, Address]
     chosen: bool = False
     file: Path | None = None
+    shard: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class ContextFile:
     identity: Path
     admin: Path | None
     brokers: Mapping[str, str]
+    shard: int | None = None
 
 
 def resolve(
@@ -58,6 +62,7 @@ def resolve(
     genesis: Genesis | str | os.PathLike[str] | None = None,
     identity: Identity | str | os.PathLike[str] | None = None,
     brokers: Mapping[str, str] | Sequence[str] | None = None,
+    shard: int | None = None,
 ) -> Context:
     """What `connect` was given, read and checked; what is given explicitly wins over what a context file says."""
     overrides: Mapping[str, str] = {}
@@ -65,7 +70,7 @@ def resolve(
         written = _file(context, directory, incomplete=genesis is not None)
         genesis = written.genesis if genesis is None else genesis
         identity = written.identity if identity is None else identity
-        overrides = written.brokers
+        overrides, shard = written.brokers, written.shard if shard is None else shard
     network = genesis if isinstance(genesis, Genesis) else read_genesis(Path(genesis))
     source = None if isinstance(identity, Identity) else Path(identity)
     holder = identity if isinstance(identity, Identity) else read_identity(Path(identity))
@@ -80,6 +85,7 @@ def resolve(
         _addresses(network, overrides, brokers),
         chosen=brokers is not None and not isinstance(brokers, Mapping),
         file=None if source is None else source.absolute(),
+        shard=shard,
     )
 
 
@@ -142,7 +148,10 @@ def read_context(path: Path) -> ContextFile:
     brokers = table.get("brokers", {})
     if not isinstance(brokers, dict) or not all(isinstance(value, str) for value in brokers.values()):
         raise ContextError(f'{path}: brokers must be a table of name = "host:port".')
-    return ContextFile(path, genesis, identity, admin, brokers)
+    shard = table.get("shard")
+    if shard is not None and (type(shard) is not int or shard < 0):
+        raise ContextError(f"{path}: shard must be the number of a shard, such as 0.")
+    return ContextFile(path, genesis, identity, admin, brokers, shard)
 
 
 def read_genesis(path: Path) -> Genesis:
@@ -209,7 +218,7 @@ def _addresses(
     genesis: Genesis, overrides: Mapping[str, str], given: Mapping[str, str] | Sequence[str] | None
 ) -> dict[str, Address]:
     """A mapping changes addresses; a sequence of names says which brokers to use, in that order."""
-    texts = {broker.name: broker.address for broker in genesis.brokers}
+    texts = {broker.name: broker.address for broker in all_brokers(genesis)}
     chosen = list(texts)
     changes: dict[str, str] = dict(overrides)
     if isinstance(given, Mapping):

@@ -30,13 +30,14 @@ from parley.model.refusals import (
     UnknownClient,
     Unsupported,
     WrongChain,
+    WrongLedger,
 )
 from parley.model.texts import add_texts
 from parley.modules.registry.refusals import ClientExists
 from parley.modules.retention.refusals import Pruned
 from parley.modules.staging.refusals import NotStaged, StageOver
 from parley.modules.subscriptions.refusals import NotSubscribed
-from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicExists, TopicReplaced, UnknownPartition, UnknownTopic
 
 __all__ = [
     "BadSignature",
@@ -74,6 +75,7 @@ __all__ = [
     "StageOver",
     "Stalled",
     "TopicExists",
+    "TopicReplaced",
     "Undecryptable",
     "UnknownClient",
     "UnknownPartition",
@@ -81,6 +83,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "WrongChain",
+    "WrongLedger",
 ]
 
 add_texts(TEXTS)

@@ -33,9 +33,9 @@ async def gather(quorum: QuorumClient) -> list[ProvenMisbehaviour]:
         for accused, record in records:
             _, holders = held.setdefault(accused, (record, []))
             holders.append(name)
-    brokers = quorum.reader.trust.genesis.brokers
+    names = quorum.reader.trust.committee.names
     found = [
-        ProvenMisbehaviour(brokers[one.member].name, one.kind, one.view, record, tuple(holders))
+        ProvenMisbehaviour(names[one.member], one.kind, one.view, record, tuple(holders))
         for one, (record, holders) in held.items()
     ]
     return sorted(found, key=lambda one: (one.broker, one.view, one.kind))

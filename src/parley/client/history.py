@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
@@ -15,14 +15,13 @@ from parley.client.opening import opened
 from parley.client.quorum import QuorumClient, Request, pause
 from parley.client.topics import Topics
 from parley.client.verification import Page, Question, check_fetched
-from parley.model.names import MAX_PARTITIONS
-from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
+from parley.model.names import Position as TopicId
+from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import Fetch, Fetched, Prove, Proven
 
 PAGE_BYTES = 1024 * 1024
 
 _Heads = tuple[PartitionRecord | None, ...]
-_Removed = tuple[dict[int, int], bool]  # ends by partition, and whether there may be more
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,11 +32,21 @@ class History:
     topics: Topics
 
     async def page(
-        self, topic: str, partition: int, offset: int, *, wait: int = 0, max_bytes: int = PAGE_BYTES
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        wait: int = 0,
+        max_bytes: int = PAGE_BYTES,
+        topic_id: TopicId | None = None,
     ) -> Page:
-        """The messages from `offset` on; none only if there was none a moment ago, or after `wait` ms."""
+        """The messages from `offset` on; none only if there was none a moment ago, or after `wait` ms.
+
+        With a `topic_id`, raises `TopicReplaced` for those of a topic that was made later under the same name.
+        """
         quorum = self._quorum
-        question = Question(topic, partition, offset, quorum.height)
+        question = Question(topic, partition, offset, quorum.height, topic_id)
 
         def read(view: VerifiedView, answer: Fetched) -> Page:
             page = check_fetched(view, answer, quorum.reader, question)
@@ -56,49 +65,15 @@ class History:
                 Judge(quorum, topic, partition, offset),
             )
         )
+        page.require_topic(topic_id)
         if not page.messages:
             return page
         codec = await self.topics.to_read(topic)
-        return Page(tuple(await opened(codec, page.messages)), page.head)
+        return replace(page, messages=tuple(await opened(codec, page.messages)))
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:
         """The offsets that exist now."""
         return (await self.heads(topic, [partition]))[0]
-
-    async def removed_ends(self, topic: str, first: int) -> dict[int, int]:
-        """The next offsets in the partitions that the topic had before and does not have now, from the number `first` on.
-
-        Their heads stay, without gaps between them.
-        """
-        ends: dict[int, int] = {}
-        size = 1  # nearly always there is none
-        while first < MAX_PARTITIONS:
-            found, are_more = await self._removed_ends(topic, range(first, min(first + size, MAX_PARTITIONS)))
-            ends |= found
-            if not are_more:
-                break
-            first, size = first + size, 8
-        return ends
-
-    async def _removed_ends(self, topic: str, partitions: range) -> _Removed:
-        quorum = self._quorum
-        keys = (TOPICS.key(topic), *(HEADS.key(topic, partition) for partition in partitions))
-        floor = quorum.height
-
-        def read(view: VerifiedView, answer: Proven) -> _Removed:
-            found, *values = check_entries(view, answer, keys, floor)
-            quorum.require_fresh(view)
-            record, heads = record_of(TOPICS, found), [record_of(HEADS, value) for value in values]
-            exist = 0 if record is None or record.deleted else record.partitions
-            ends = {
-                partition: head.next_offset
-                for partition, head in zip(partitions, heads, strict=True)
-                if head is not None and partition >= exist
-            }
-            return ends, None not in heads
-
-        what = f"asking where partitions of {topic} end"
-        return await quorum.ask(Request(what, Prove(0, keys), Proven, read, judge=Judge(quorum, topic)))
 
     async def log_starts(self, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
         """The first offsets that are kept. Where answers are compared, enough brokers agree on them."""

@@ -166,10 +166,10 @@ class LedgerReader:
         decode_leaf = self._quorum.reader.trust.decode_leaf
         return _with_bodies(
             VerifiedBlock(header, name, batches, raw.leaves, (), (), (), decode_leaf),
-            [self._body(body, digest) for body, digest in zip(raw.bodies, batches, strict=True)],
+            [self._body(body, digest, header) for body, digest in zip(raw.bodies, batches, strict=True)],
         )
 
-    def _body(self, body: Body, digest: bytes) -> _Checked:
+    def _body(self, body: Body, digest: bytes, header: Header) -> _Checked:
         """The digest does not cover the signature, so that both are checked."""
         chain = self._chain
         match body:
@@ -182,7 +182,7 @@ class LedgerReader:
                     raise ProofError(f"what it shows of erased batch {digest.hex()[:16]}: {error}") from None
             case _:
                 try:
-                    found, batch = open_batch(body, chain)
+                    found, batch = open_batch(body, chain, header.shard)
                 except Refused as refused:
                     raise ProofError(
                         f"the body of batch {digest.hex()[:16]} is no batch: {refused}"
@@ -210,7 +210,8 @@ class LedgerReader:
             quorum.certified(answer.anchor)
             if len(answer.bodies) > len(digests):
                 raise ProofError("it shows more bodies than were asked for")
-            return [self._body(body, name) for body, name in zip(answer.bodies, digests, strict=False)]
+            header, shown = answer.anchor.header, zip(answer.bodies, digests, strict=False)
+            return [self._body(body, name, header) for body, name in shown]
 
         request = Request("reading bodies of batches", ReadBodies(0, digests), Bodies, read, _united)
         return await quorum.ask(request, needed=min(quorum.faults + 1, len(quorum.candidates())))

@@ -17,7 +17,7 @@ from parley.consensus.types import Header
 from parley.ledger.proofs import Anchor, BlockProof, ProofError, Trust
 from parley.model import batches, leaves
 from parley.model.batches import BatchHeader, MessageHeader, Withheld
-from parley.model.names import Value
+from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt, Outcome
 from parley.modules.publishing.proof import MessageProof, PublicationProof, check_publication
 from parley.privacy.codecs import Unopened
@@ -171,6 +171,7 @@ class Origin(Struct, frozen=True):
     """What all messages of a batch have in common: where they stand, who published them, and when."""
 
     topic: str
+    topic_id: Position
     partition: int
     publisher: str
     height: int
@@ -200,6 +201,11 @@ class Message(Struct, frozen=True, eq=False, gc=False):
     @property
     def topic(self) -> str:
         return self._origin.topic
+
+    @property
+    def topic_id(self) -> Position:
+        """Where the topic was created: a topic that was made again under the same name has another one."""
+        return self._origin.topic_id
 
     @property
     def partition(self) -> int:

@@ -27,6 +27,7 @@ class BlockName:
     height: int
     id: bytes
     time: int
+    shard: int
     epoch: int
 
 
@@ -94,7 +95,7 @@ def _checked(view: VerifiedView, answer: ShownHeader, height: int, *, proven: bo
             raise ProofError(f"the history proof of block {height} is for another place or another size")
         if not merkle.verify(view.anchor.header.history_root, leaf, place):
             raise ProofError(f"block {height} is not in the certified history")
-    return BlockName(header.height, name, header.time, header.epoch)
+    return BlockName(header.height, name, header.time, header.shard, header.epoch)
 
 
 def _lowest(answers: Sequence[Observation], needed: int) -> Observation | None:

@@ -43,7 +43,10 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
     """Made by `Subscription.position`, given back as `start` to `Client.subscribe`."""
 
     chain: _Text  # the network, in hexadecimal digits
+    shard: _Number  # the ledger
+    epoch: _Number  # whose committee certified it
     topic: _Text
+    topic_id: tuple[_Number, _Number]  # a topic that was made again under the same name has another one
     where: _Text  # the constraint in its canonical form
     partitions: Annotated[tuple[PartitionPosition, ...], Meta(max_length=MAX_PARTITIONS)]
 
@@ -60,6 +63,13 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if mine != asked:
                 raise Invalid("other_position", what=what, given=mine, asked=asked)
+
+    def require_ledger(self, shard: int, epoch: int) -> None:
+        """Raises `Invalid` unless it is a position in this ledger, of this epoch or an earlier one (P28)."""
+        if self.shard != shard:
+            raise Invalid("other_position", what="shard", given=str(self.shard), asked=str(shard))
+        if self.epoch > epoch:
+            raise Invalid("position_of_epoch", given=self.epoch, epoch=epoch)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -22,7 +22,7 @@ from parley.ledger.proofs import Anchor, BlockProof, ProofError, StateEntry, Tru
 from parley.model import leaves
 from parley.model.batches import BatchHeader, Message, digest_of, is_control, is_signed, is_timely
 from parley.model.codec import DECODE_ERRORS
-from parley.model.names import U64, Signature
+from parley.model.names import U64, Position, Signature
 from parley.model.receipts import BatchReceipt, receipt_of
 from parley.model.refusals import Refused
 from parley.modules.publishing.proof import DISAGREES, MAX_PROOF, PublicationProof, decode_publication
@@ -31,7 +31,7 @@ KeyPart = int | str
 
 
 class OperationProof(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="parley operation proof 1"
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="parley operation proof 2"
 ):
     """What one ordered operation did. The first fields say in plain words what the rest proves.
 
@@ -85,6 +85,8 @@ class OperationProof(
             self.batch, receipt.digest, self.signature
         ):
             raise ProofError("the operation is not signed by the key that it names")
+        if self.batch.shard != self.receipt.header.shard:
+            raise ProofError("the operation was made for another ledger than the one whose receipt is shown")
         if not receipt.fits(self.batch):
             raise ProofError(
                 "the receipt says another key, topic, partition or count than the operation's batch"
@@ -106,7 +108,7 @@ class EntryProof(
 ):
     """One entry of the state as of a height, or that there was none. The first fields say in plain words which one.
 
-    Bytes in `key` are hexadecimal digits.
+    Bytes in `key` are hexadecimal digits, positions their two numbers.
     """
 
     table: str
@@ -121,7 +123,7 @@ class EntryProof(
     def of(cls, table: Table[R, *K], entry: StateEntry, anchor: Anchor) -> EntryProof:
         """From an entry of this table and the certified header that its proof leads to."""
         key: tuple[Any, ...] = table.unpack(entry.key)
-        shown = tuple(part.hex() if isinstance(part, bytes) else part for part in key)
+        shown = tuple(one for part in key for one in _shown(part))
         header = anchor.header
         found = entry.value is not None
         return cls(table.name, shown, found, header.executed_height, header.time, entry, anchor)
@@ -148,6 +150,16 @@ class EntryProof(
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the proof to a new file that only its owner can read."""
         save_proof(self, path)
+
+
+def _shown(part: int | str | bytes | Position) -> tuple[KeyPart, ...]:
+    match part:
+        case bytes():
+            return (part.hex(),)
+        case tuple():
+            return part
+        case _:
+            return (part,)
 
 
 def narrowed(proof: BlockProof, at: int) -> BlockProof:
@@ -209,5 +221,5 @@ def save_proof(proof: Proof, path: str | os.PathLike[str]) -> None:
         file.write(encode_proof(proof))
 
 
-_KINDS = {b"parley operation proof 1": "operation", b"parley entry proof 1": "entry"}
+_KINDS = {b"parley operation proof 2": "operation", b"parley entry proof 1": "entry"}
 _proofs: msgspec.json.Decoder[OperationProof | EntryProof] = msgspec.json.Decoder(OperationProof | EntryProof)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -14,7 +14,7 @@ from parley.client.errors import ClientClosed, LimitExceeded
 from parley.client.messages import Receipt, Receipts
 from parley.client.quorum import QuorumClient
 from parley.client.sequences import Applied, ProducerSequence
-from parley.client.topics import OLD_RECORD, KnownTopic
+from parley.client.topics import OLD_RECORD, KnownTopic, Topics
 from parley.model.batches import MAX_MESSAGES, MAX_RULES, Message
 from parley.model.names import Value
 from parley.modules.publishing.receipts import first_offset
@@ -32,8 +32,7 @@ class Publishing:
     quorum: QuorumClient
     rng: Callable[[int], bytes]
     sequence: Callable[[TopicRecord, int], ProducerSequence]
-    topic: Callable[[str], Awaitable[KnownTopic]]
-    forget: Callable[[str], None]
+    topics: Topics
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +49,10 @@ class _Batch:
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     seen: bool = False  # whether one of them was waited for
 
-    def takes(self, message: Message, max_bytes: int) -> bool:
+    def takes(self, topic: KnownTopic, message: Message, max_bytes: int) -> bool:
+        """Whether the message may go with these: one for a topic that was made again must not."""
+        if topic.record.created != self.topic.record.created:
+            return False
         size = size_of(message, self.topic.codec.overhead)
         return self.size + size <= max_bytes and len(self.rules | {message.rule}) <= MAX_RULES
 
@@ -114,7 +116,7 @@ async def publish_one(publishing: Publishing, topic: KnownTopic, partition: int,
     try:
         return await Pending(publishing.quorum, batch, 0)
     except OLD_RECORD:
-        publishing.forget(topic.name)
+        publishing.topics.forget(topic.name)
         raise
 
 
@@ -152,7 +154,7 @@ class Publisher:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        self._known = await self._publishing.topic(self.topic)
+        self._known = await self._publishing.topics.to_publish(self.topic)
         return self
 
     async def __aexit__(
@@ -256,7 +258,7 @@ class Publisher:
             partition = self._turn
         if partition is not None and self._known is not None:
             return self._known, partition
-        topic = self._known = await self._publishing.topic(self.topic)
+        topic = self._known = await self._publishing.topics.to_publish(self.topic)
         if partition is not None:
             return topic, partition
         if key is None:
@@ -266,7 +268,9 @@ class Publisher:
 
     async def _batch(self, topic: KnownTopic, partition: int, message: Message) -> _Batch:
         """The open batch of the partition, with room for this message."""
-        while (batch := self._open.get(partition)) is None or not batch.takes(message, self._max_bytes):
+        while (batch := self._open.get(partition)) is None or not batch.takes(
+            topic, message, self._max_bytes
+        ):
             if batch is not None and batch.messages:
                 self._dispatch(partition)
             await self._acquire()
@@ -318,7 +322,7 @@ class Publisher:
         self._room.release()
         failure = done.exception()
         if isinstance(failure, OLD_RECORD):
-            self._publishing.forget(self.topic)
+            self._publishing.topics.forget(self.topic)
             self._known = None
         if isinstance(failure, LimitExceeded):
             # Too many subscribers to compare with. Its messages may not be sent again behind those that follow them, but

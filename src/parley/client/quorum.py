@@ -29,22 +29,18 @@ from parley.client.beliefs import (
 from parley.client.brokers import FAILURES, Brokers
 from parley.client.circumstances import Circumstances, clock_ahead
 from parley.client.clock import Clock
-from parley.client.connection import ClientQuestion, Connection, Declined, Gone
+from parley.client.connection import Connection, Declined, Gone
 from parley.client.errors import Busy, Overloaded, ParleyError, Stalled, Unreachable
 from parley.client.pace import Pace
-from parley.consensus.committee import quorum
 from parley.ledger.proofs import Anchor, Certified, ProofError
 from parley.model.genesis import Timeouts
 from parley.model.refusals import Refusal
 from parley.net.messages import (
     Answer,
-    Blocks,
-    Bodies,
+    CertifiedAnswer,
     Failure,
     Fetch,
-    Fetched,
-    PackedFetched,
-    Proven,
+    Question,
     ReadHeader,
     Receipted,
     ShownHeader,
@@ -57,7 +53,7 @@ LONGEST_PAUSE = 2.0
 ANSWER_SECONDS = 10.0
 RECEIPT_SECONDS = 70.0  # brokers themselves give up after 60
 
-A = TypeVar("A", bound=Receipted | Fetched | PackedFetched | Proven | Blocks | Bodies | ShownHeader)
+A = TypeVar("A", bound=CertifiedAnswer)
 R = TypeVar("R")
 
 
@@ -91,7 +87,7 @@ class Request(Generic[A, R]):
     """
 
     what: str  # in words, for errors
-    question: ClientQuestion
+    question: Question
     kind: type[A]
     read: Callable[[VerifiedView, A], R]
     combine: Callable[[Sequence[R], int], R | None] = agreed
@@ -245,10 +241,10 @@ class QuorumClient:
 
     def circumstances(self, answered: Collection[str], silent: Collection[str]) -> Circumstances:
         """What is known of the brokers when these have answered, and those were asked in vain."""
-        size = len(self.reader.trust.genesis.brokers)
+        committee = self.reader.trust.committee
         age = max(0, self.time.now() - self.time.newest) if self.time.newest else None
         ahead = clock_ahead(list(self.brokers.clocks.values()), self.faults + 1) or -self.time.behind
-        return Circumstances(tuple(answered), tuple(silent), size, quorum(size), age, ahead)
+        return Circumstances(tuple(answered), tuple(silent), committee.size, committee.quorum, age, ahead)
 
     def saw(self, height: int) -> None:
         """A broker has shown this certified height."""
@@ -502,7 +498,7 @@ class _QuorumCall(Generic[A, R]):
             self._quorum.report(problem)
 
 
-def _seconds(question: ClientQuestion) -> float:
+def _seconds(question: Question) -> float:
     """How long a broker may take to answer."""
     if isinstance(question, Submit):
         return RECEIPT_SECONDS

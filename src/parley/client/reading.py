@@ -34,10 +34,6 @@ class ReadingState:
     places: dict[int, Place] = field(default_factory=dict)
     bridges: deque[Bridge] = field(default_factory=deque)
     waiting: deque[Message] = field(default_factory=deque)
-    # Next offsets in partitions that do not exist any more.
-    removed: dict[int, int] = field(default_factory=dict)
-    # Whether orders have changed, so that partitions may have been removed with messages that were not read.
-    unsettled: bool = False
     _newest: _Receipt = (0, ())
 
     def newest(self, height: int, starts: tuple[PartitionStart, ...]) -> tuple[PartitionStart, ...]:
@@ -45,14 +41,8 @@ class ReadingState:
         self._newest = max(self._newest, (height, starts), key=_recency)
         return self._newest[1]
 
-    def begin(
-        self, starts: Iterable[PartitionStart], offsets: Mapping[int, int], removed: Mapping[int, int]
-    ) -> None:
-        """At the orders' present ends, after what lies between them and these offsets.
-
-        `removed`: the ends of partitions that the topic had before.
-        """
-        self.removed |= removed
+    def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
+        """At the orders' present ends, after what lies between them and these offsets."""
         self.places |= {start.partition: _place(start) for start in starts}
         for partition, offset in offsets.items():
             self._bridge(partition, offset, self.places[partition].next_offset)
@@ -62,10 +52,9 @@ class ReadingState:
         now = {start.partition: start for start in starts}
         for one in positions:
             start, order = now.get(one.partition), one.incarnation or NO_ORDER
-            # Without a start the topic was deleted and created again, with fewer partitions.
-            if start is not None and (
-                one.offset > start.next_offset or (order, one.ps or 0) > (start.incarnation, start.next_ps)
-            ):
+            if start is None:  # partitions of a topic only come
+                raise Invalid("position_ahead", partition=one.partition, end=0)
+            if one.offset > start.next_offset or (order, one.ps or 0) > (start.incarnation, start.next_ps):
                 raise Invalid("position_ahead", partition=one.partition, end=start.next_offset)
             self.places[one.partition] = Place(one.partition, order, one.ps or 0, one.offset)
         self.adopt(starts)
@@ -77,42 +66,16 @@ class ReadingState:
 
     def adopt(self, starts: tuple[PartitionStart, ...]) -> None:
         """Go on in these orders; what lies between the old and the new one of a partition is read by offset."""
-        self.unsettled = self.unsettled or self.changes(starts)
         incarnations = {place.incarnation for place in self.places.values()}
-        self._leave_all_but({start.partition for start in starts})
         for start in starts:
             partition, incarnation = start.partition, start.incarnation
             old = self.places.get(partition)
-            if old is None and incarnation in incarnations and partition not in self.removed:
+            if old is None and incarnation in incarnations:
                 # A partition that was added while this order lived has it from the start.
                 self.places[partition] = Place(partition, incarnation, 0, 0)
             elif old is None or old.incarnation < incarnation:
-                read = self.removed.pop(partition, 0) if old is None else old.next_offset
-                self._bridge(partition, read, start.next_offset)
+                self._bridge(partition, 0 if old is None else old.next_offset, start.next_offset)
                 self.places[partition] = _place(start)
-
-    def _leave_all_but(self, exist: set[int]) -> None:
-        """A topic that was deleted and created again may have fewer partitions: what was not read in others is gone."""
-        for partition, place in self.places.items():
-            if partition not in exist:
-                self.removed[partition] = place.next_offset
-                self.unsettled = True  # also if the position was saved before the loss was reported
-        for bridge in reversed(self.bridges):
-            if bridge.partition not in exist:
-                self.removed[bridge.partition] = bridge.offset
-        self.places = {partition: place for partition, place in self.places.items() if partition in exist}
-        self.bridges = deque(bridge for bridge in self.bridges if bridge.partition in exist)
-
-    def settle(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Give up what was not read in removed partitions that ended there; by partition, from which offset to which.
-
-        If the partitions come back, reading goes on from there.
-        """
-        read = {partition: self.removed.get(partition, 0) for partition in ends}
-        lost = {partition: (read[partition], end) for partition, end in ends.items() if read[partition] < end}
-        self.removed |= {partition: end for partition, (_, end) in lost.items()}
-        self.unsettled = False
-        return lost
 
     def prune(self, log_starts: Mapping[int, int]) -> list[int]:
         """Leave the orders whose next messages are gone; the partitions in which some are."""
@@ -140,8 +103,7 @@ class ReadingState:
             partition: self._position(place, first.get(partition), crossing.get(partition))
             for partition, place in self.places.items()
         }
-        gone = {partition: PartitionPosition(partition, offset) for partition, offset in self.removed.items()}
-        return tuple(position for _, position in sorted({**gone, **found}.items()))
+        return tuple(position for _, position in sorted(found.items()))
 
     def _position(self, place: Place, first: Message | None, crossing: int | None) -> PartitionPosition:
         partition, incarnation = place.partition, place.incarnation

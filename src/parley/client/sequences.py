@@ -24,6 +24,7 @@ from parley.client.errors import (
     PutOff,
     Refused,
     Stalled,
+    TopicReplaced,
     Unreachable,
 )
 from parley.client.messages import Evidence
@@ -32,6 +33,7 @@ from parley.client.quorum import PATIENCE, QuorumClient, Request, agreed, pause,
 from parley.crypto.ed25519 import SIGNATURE_SIZE, SecretKey
 from parley.ledger.proofs import ProofError, Trust
 from parley.model.batches import FORMAT, BatchHeader, Message, leaves_of, sign_batch
+from parley.model.names import Position
 from parley.model.receipts import Rejected
 from parley.model.refusals import DUPLICATE, is_final
 from parley.net.messages import Answer, Receipted
@@ -46,6 +48,9 @@ MAX_EXTRA = 9_000  # heights that a batch is given besides, for longer waiting o
 _FATE_UNKNOWN = " (it has expired since, and whether it was applied before is not known yet)"
 
 
+Place = tuple[int, str, Position, int]  # of a batch: its kind, topic, topic's id and partition
+
+
 class _Ask(Protocol):
     """Asks the brokers for a batch's receipt."""
 
@@ -54,19 +59,18 @@ class _Ask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who signs batches, and for which network."""
+    """Who signs batches, and for which ledger: network and shard."""
 
     chain: bytes
+    shard: int
     key: SecretKey
     rng: Callable[[int], bytes]
 
     def header(
-        self, place: tuple[int, str, int], session: bytes, sequence: int, messages: int, not_after: int
+        self, place: Place, session: bytes, sequence: int, messages: int, not_after: int
     ) -> BatchHeader:
-        """Of a batch at a place: its kind, topic and partition."""
-        return BatchHeader(
-            FORMAT, self.chain, *place, self.key.public, session, sequence, messages, not_after
-        )
+        chain, shard, publisher = self.chain, self.shard, self.key.public
+        return BatchHeader(FORMAT, chain, shard, *place, publisher, session, sequence, messages, not_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +135,10 @@ class _Entry:
 class ProducerSequence:
     """The batches of one session for one topic partition, or its operations, in their order."""
 
-    def __init__(
-        self, quorum: QuorumClient, author: Author, kind: int, topic: str = "", partition: int = 0
-    ) -> None:
+    def __init__(self, quorum: QuorumClient, author: Author, place: Place) -> None:
         self._quorum = quorum
         self._author = author
-        self._place = (kind, topic, partition)
+        self._place = place
         self._entries: deque[_Entry] = deque()  # not settled yet, in the order of their sequences
         # The last of them, for which there was no room: none overtakes another.
         self._unsent: deque[_Entry] = deque()
@@ -371,7 +373,7 @@ class ProducerSequence:
             self._quorum.brokers.doubt(silent, f"it has shown no receipt for a batch within {self._ack:g} s")
 
     def _request(self, entry: _Entry) -> Request[Receipted, Ordered]:
-        _, topic, partition = self._place
+        _, topic, _, partition = self._place
         what = entry.what or f"publishing to partition {partition} of {topic}"
         if entry.put_off is not None:
             what += f" (put off in block {entry.put_off[0]}: {entry.put_off[1]})"
@@ -488,8 +490,11 @@ class ProducerSequence:
 
 
 def _leaves_a_gap(entry: _Entry, rejected: Rejected) -> bool:
-    """Whether the refused batch did not use up its numbers, so that those behind it never come to their turn."""
-    return rejected.next_sequence <= entry.header.sequence
+    """Whether the refused batch did not use up its numbers, so that those behind it never come to their turn.
+
+    Where the topic has been replaced those behind it have no turn to wait for: each of them is refused by itself.
+    """
+    return rejected.code != TopicReplaced.code and rejected.next_sequence <= entry.header.sequence
 
 
 def _is_applied(entry: _Entry, ordered: Ordered) -> bool:

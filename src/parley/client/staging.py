@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.errors import NotStaged, StageOver, Stalled
+from parley.client.errors import NotStaged, Refused, StageOver, Stalled, TopicReplaced, UnknownTopic
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
-from parley.client.topics import OLD_RECORD, Topics
+from parley.client.topics import Topics
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
@@ -84,7 +84,8 @@ class Staging:
 
     async def record(self, topic: str, writer: bytes) -> StageRecord | None:
         """What the writer committed last, certified; None if it never did."""
-        return await self._state.entry(STAGES, topic, self._author.key.public, writer)
+        topic_id = await self._topics.topic_id(topic)
+        return await self._state.entry(STAGES, topic, topic_id, self._author.key.public, writer)
 
     async def stage(
         self,
@@ -108,9 +109,8 @@ class Staging:
         for number in count():
             if until <= self._quorum.height:  # none yet, or it came too late
                 until = self._quorum.height + valid
-                header = self._author.header(
-                    (STAGED, known.name, partition), writer, stage, len(content), until
-                )
+                place = (STAGED, topic, known.record.created, partition)
+                header = self._author.header(place, writer, stage, len(content), until)
                 sealed = known.codec.seal(header, content)
                 digest, data = sign_batch(header, sealed, self._author.key)
             ordered = await self._quorum.ask(submission(what, data, digest), skip=number)
@@ -119,8 +119,7 @@ class Staging:
                 return StagedBatch(digest, len(content), until)
             error = rejected.refusal.error()
             if is_final(rejected.code):
-                if isinstance(error, OLD_RECORD):
-                    self._topics.forget(topic)
+                self._look_again(topic, error)
                 raise error
             if self._quorum.timeout is not None and clock() - began >= self._quorum.timeout:
                 raise Stalled(what, {"all": str(error)})
@@ -134,8 +133,14 @@ class Staging:
 
         Saying it again, or of other batches from the same source, is no second commit: then the height is that of the first.
         """
-        operation = CommitStage(topic, writer, stage, tuple(digests), source)
-        applied = await self._operate(operation, repeats=True)
+        operation = CommitStage(
+            topic, writer, stage, tuple(digests), source, await self._topics.topic_id(topic)
+        )
+        try:
+            applied = await self._operate(operation, repeats=True)
+        except Refused as error:
+            self._look_again(topic, error)
+            raise
         if applied.ordered.receipt.code != DUPLICATE:
             return applied.ordered.height
         # This operation was ordered twice, or repeats one that was: the record says whether the first was accepted.
@@ -146,6 +151,10 @@ class Staging:
         if record.stage > stage or not is_repetition(said, (record.source, record.digests)):
             raise StageOver(stage=stage, last=record.stage, height=record.at[0])
         return record.at[0]
+
+    def _look_again(self, topic: str, refused: Refused) -> None:
+        if isinstance(refused, TopicReplaced | UnknownTopic):
+            self._topics.forget(topic)
 
 
 class Stager:

@@ -22,7 +22,6 @@ from parley.client.errors import (
     Pruned,
     Refused,
     Stalled,
-    UnknownPartition,
     Unreachable,
 )
 from parley.client.feed import Feed, Over, Subject
@@ -34,6 +33,7 @@ from parley.client.quorum import pause, swallow_result
 from parley.client.reading import Bridge, ReadingState
 from parley.client.sequences import Applied
 from parley.client.verification import Place
+from parley.model.batches import NO_TOPIC
 from parley.modules.subscriptions.operations import Subscribe, Unsubscribe
 from parley.modules.subscriptions.receipts import PartitionStart, Subscribed
 from parley.privacy.table import TopicCodec
@@ -91,6 +91,8 @@ class Subscription:
         self._keep = keep
         self._withheld: Withholding = withheld
         self._on_undecryptable: OnUndecryptable = on_undecryptable
+        self._topic_id = start.topic_id if isinstance(start, Position) else NO_TOPIC
+        self._ledger = (0, 0)  # shard and epoch, of the newest receipt of the subscription
         self._reading = ReadingState()
         self._feed: Feed | None = None
         self._codec: TopicCodec | None = None  # of what the feed brings
@@ -126,9 +128,18 @@ class Subscription:
         if not self._reading.places:
             raise ClientClosed("The subscription has no position yet; ask inside `async with`.")
         chain = self._subject.quorum.reader.trust.genesis.chain
-        return Position(chain.hex(), self.topic, self.where, self._reading.positions())
+        return Position(
+            chain.hex(),
+            *self._ledger,
+            self.topic,
+            self._topic_id,
+            self.where,
+            self._reading.positions(),
+        )
 
     async def __aenter__(self) -> Self:
+        if not isinstance(self._start, Position):
+            self._topic_id = await self._subscribing.history.topics.topic_id(self.topic, fresh=True)
         self._subscribing.enter(self._subject)
         try:
             starts = await self._subscribe()
@@ -200,8 +211,6 @@ class Subscription:
             self._codec = None  # the topic may have been created again, with another policy
             self._subscribing.history.topics.forget(self.topic)
             await self._end_feed()
-        elif self._reading.unsettled:
-            await self._report_removed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
         else:
@@ -215,22 +224,25 @@ class Subscription:
         Receipts may come late, and the reader may follow a later order by then.
         """
         subject = self._subject
-        applied = await self._subscribing.operate(Subscribe(subject.topic, subject.constraint.text))
+        asked = Subscribe(subject.topic, subject.constraint.text, self._topic_id)
+        applied = await self._subscribing.operate(asked)
         outcome = applied.ordered.receipt.given(Subscribed)
         if outcome is None or outcome.constraint != subject.constraint.id:
             raise ParleyError(
                 "The network answered a subscription with something else; its brokers are broken."
             )
+        header = applied.ordered.anchor.header
+        self._ledger = max(self._ledger, (header.shard, header.epoch))
         self._lease = (outcome.lease_until - applied.ordered.time) / 1_000
         return self._reading.newest(applied.ordered.height, outcome.partitions)
 
     async def _begin(self, starts: tuple[PartitionStart, ...]) -> None:
         if isinstance(self._start, Position):
+            self._start.require_ledger(*self._ledger)
             self._reading.resume(self._start.partitions, starts)
         else:
             ends = {start.partition: start.next_offset for start in starts}
-            removed = await self._subscribing.history.removed_ends(self.topic, len(starts))
-            self._reading.begin(starts, await self._offsets(self._start, ends), removed)
+            self._reading.begin(starts, await self._offsets(self._start, ends))
 
     async def _offsets(self, start: object, ends: Mapping[int, int]) -> Mapping[int, int]:
         """Where to begin reading in each partition that has a history to be read."""
@@ -256,7 +268,9 @@ class Subscription:
         history, quorum = self._subscribing.history, self._subject.quorum
         wait = quorum.timeouts.freshness  # a broker that lags has not got there yet
         try:
-            page = await history.page(self.topic, bridge.partition, bridge.offset, wait=wait)
+            page = await history.page(
+                self.topic, bridge.partition, bridge.offset, wait=wait, topic_id=self._topic_id
+            )
         except Pruned:
             start = (await history.log_starts(self.topic, [bridge.partition]))[0]
             if start <= bridge.offset and quorum.reader.level != "trusted":
@@ -267,13 +281,6 @@ class Subscription:
             bridge.offset = max(bridge.offset, start)
             self._reading.crossed()
             raise
-        except UnknownPartition:
-            # The topic was made again with fewer partitions: report what is gone before reading on.
-            starts = await self._subscribe()
-            if not self._reading.changes(starts):
-                raise
-            self._news = starts
-            return
         messages = page.messages[: bridge.stop - bridge.offset]
         constraint = self._subject.constraint
         # A redacted message shows no tags either: it may concern only a subscription to everything.
@@ -343,17 +350,6 @@ class Subscription:
             where = (Pruned("start", partition=one, start=log_starts[one]).detail for one in lost)
             raise Pruned("unread", topic=self.topic, starts=", ".join(where))
 
-    async def _report_removed(self) -> None:
-        """Report once which messages of removed partitions were not read."""
-        have = len(self._reading.places)
-        lost = self._reading.settle(await self._subscribing.history.removed_ends(self.topic, have))
-        if lost:
-            said = (
-                f"partition {partition} from offset {first} to {end - 1}"
-                for partition, (first, end) in lost.items()
-            )
-            raise Pruned("partitions", topic=self.topic, partitions=have, lost=", ".join(said))
-
     async def _end_feed(self) -> None:
         feed, self._feed = self._feed, None
         if feed is not None:
@@ -390,7 +386,8 @@ class Subscription:
             return
         with suppress(ParleyError, TimeoutError):
             async with asyncio.timeout(UNSUBSCRIBE_SECONDS):
-                await self._subscribing.operate(Unsubscribe(subject.topic, subject.constraint.text))
+                asked = Unsubscribe(subject.topic, subject.constraint.text, self._topic_id)
+                await self._subscribing.operate(asked)
 
 
 @dataclass(frozen=True, eq=False)

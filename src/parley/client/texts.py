@@ -8,6 +8,9 @@ TEXTS: Texts = {
     "Invalid.no_position": "this is no position of a subscription: {fault}",
     "Invalid.offset_ahead": "there is no offset {offset} in partition {partition} of {topic} yet",
     "Invalid.other_position": "the position is one of {what} {given}, and the subscription is to {asked}",
+    "Invalid.position_of_epoch": (
+        "the position was certified in epoch {given}, and the network shows epoch {epoch}: its brokers are behind, or lie"
+    ),
     "Invalid.position_ahead": (
         "the position lies ahead of partition {partition}, which ends at offset {end}"
     ),
@@ -23,9 +26,6 @@ TEXTS: Texts = {
     "NotFound.offset": "offset {offset} does not exist; partition {partition} of {topic} ends before it",
     "NotStaged.stage": "stage {stage} of this writer of {topic} was not committed with these batches",
     "Oversized.message": ("the message takes {size} bytes with its header; at most {limit} can be published"),
-    "Pruned.partitions": (
-        "{topic} was deleted and created again with fewer partitions ({partitions}); these messages were not read before and are gone: {lost}"
-    ),
     "Pruned.start": "partition {partition} starts at offset {start}",
     "Pruned.unread": "messages of {topic} were not kept until they were read: {starts}",
     "UnknownPartition.number": "topic {topic} has no partition {partition}",

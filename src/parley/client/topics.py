@@ -13,12 +13,14 @@ from parley.application.tables import Table
 from parley.client.errors import (
     ContextError,
     MissingCodec,
+    TopicReplaced,
     UnknownClient,
     UnknownPartition,
     UnknownTopic,
 )
 from parley.client.quorum import QuorumClient
 from parley.client.state import StateReader
+from parley.model.names import Position as TopicId
 from parley.model.names import is_topic
 from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.privacy.codecs import Topic
@@ -29,7 +31,11 @@ VARIABLE = "PARLEY_CODECS"
 RECORD_SECONDS = 60.0  # for which a topic's record is remembered
 UNKNOWN_PAUSE_S = 0.1  # after which brokers that do not know this client are asked again
 MAX_REMEMBERED = 10_000  # topics
-OLD_RECORD = (UnknownPartition, UnknownTopic)  # refusals which say that a topic's record is old
+OLD_RECORD = (
+    TopicReplaced,
+    UnknownPartition,
+    UnknownTopic,
+)  # refusals which say that a topic's record is old
 
 
 class Entry(Protocol):
@@ -75,6 +81,10 @@ class Topics:
     async def now(self, name: str) -> TopicRecord:
         """The record of a topic that exists, as it is now. Raises `UnknownTopic`."""
         return _existing(await _shown(name, self._state.entry))
+
+    async def topic_id(self, name: str, *, fresh: bool = False) -> TopicId:
+        """The id of the topic that has this name, at most a minute old unless `fresh`. Raises `UnknownTopic`."""
+        return (await self.record(name, fresh=fresh)).created
 
     async def to_publish(self, name: str, *, fresh: bool = False) -> KnownTopic:
         """What a message is composed for. Raises `UnknownTopic`, and `MissingCodec`."""

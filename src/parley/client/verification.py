@@ -17,7 +17,7 @@ from operator import lt
 from typing import Generic, NamedTuple, TypeVar
 
 from parley.client.beliefs import Reader, VerifiedView, record_of, require_hidden, require_recent
-from parley.client.errors import Refused
+from parley.client.errors import Refused, TopicReplaced
 from parley.client.messages import Evidence, Message, Origin
 from parley.consensus.types import Header
 from parley.ledger.proofs import BlockProof, ProofError, StateEntry
@@ -36,6 +36,7 @@ from parley.model.receipts import BatchReceipt, Leaf
 from parley.modules.publishing.receipts import published
 from parley.modules.subscriptions.receipts import Match, match_of
 from parley.modules.subscriptions.tables import ORDER_HEADS, SUBSCRIPTIONS
+from parley.modules.topics.access import id_text
 from parley.modules.topics.tables import HEADS, PartitionRecord
 from parley.net.messages import DeliveredBlock, Delivery, Fetched, FetchedBatch, Head, PackedBatch, Skipped
 from parley.privacy.codecs import MatchingCodec
@@ -77,7 +78,13 @@ class Contents:
 
     def origin(self, receipt: BatchReceipt, block: Header) -> Origin:
         return Origin(
-            receipt.topic, receipt.partition, receipt.client, block.height, block.time, self.reader.level
+            receipt.topic,
+            receipt.topic_id,
+            receipt.partition,
+            receipt.client,
+            block.height,
+            block.time,
+            self.reader.level,
         )
 
     def headers(self, contents: Sequence[batches.Message | Withheld]) -> list[MessageHeader]:
@@ -113,12 +120,16 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked for: a partition from an offset on, not to be called empty or hidden as of before `floor`."""
+    """What was asked for: a partition from an offset on, not to be called empty or hidden as of before `floor`.
+
+    With a `topic_id`, what was published to an earlier topic of the same name is no answer.
+    """
 
     topic: str
     partition: int
     offset: int
     floor: int
+    topic_id: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,13 @@ class Page:
 
     messages: tuple[Message, ...]
     head: PartitionRecord
+
+    def require_topic(self, topic_id: Position | None) -> None:
+        """Raises `TopicReplaced` if some of it was published to a topic that was made later under the same name."""
+        if topic_id is None or not self.messages or self.messages[-1].topic_id == topic_id:
+            return
+        last = self.messages[-1]
+        raise TopicReplaced(topic=last.topic, topic_id=id_text(topic_id), present=id_text(last.topic_id))
 
 
 class Placed(NamedTuple, Generic[B]):
@@ -165,6 +183,8 @@ def check_places(
             raise ProofError("there are as many receipts as batches in a block, and other numbers are shown")
         for at, (leaf, batch) in enumerate(zip(leaves, shown, strict=True)):
             receipt, first = published_in(leaf, question.topic, question.partition)
+            if question.topic_id is not None and receipt.topic_id < question.topic_id:
+                raise ProofError("a receipt is of an earlier topic of the same name")
             # Batches follow on one another; only the first may begin before the offset that was asked for.
             if first != expected and (found or not first < expected < first + receipt.count):
                 raise ProofError(

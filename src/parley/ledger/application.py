@@ -13,17 +13,9 @@ from parley.consensus.types import Block
 from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import class_of
+from parley.store.interface import KeyValue
 
 Writes = tuple[tuple[bytes, bytes | None], ...]
-
-
-class KeyValue(Protocol):
-    """A read-only view of the local store as of the effects executed so far."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every entry under `prefix`, in key order."""
 
 
 class AdmittedBatch(Struct, frozen=True, gc=False):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.ledger.audit_blocks import Audit
 from parley.ledger.audit_entries import Fault
 from parley.model.genesis import Genesis
+from parley.store.interface import KeyValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,11 @@ def verify_store(
     mounted: Mounted,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
+    shard: int,
     replay: bool = True,
 ) -> Verdict:
-    """Check everything that a broker stores; `progress` is told heights done and heights in all."""
-    audit = Audit(store, genesis, mounted, replay=replay)
+    """Check everything that a broker stores of a shard; `progress` is told heights done and heights in all."""
+    audit = Audit(store, genesis, mounted, shard=shard, replay=replay)
     fault: str | None = None
     try:
         for height in audit.run():

@@ -12,11 +12,12 @@ from typing import ParamSpec
 
 import msgspec
 
+from parley.consensus.committee import committees_of
 from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout, state_map
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.ledger.audit_chain import check_links, fits, is_listed, require_certified, stored_history
 from parley.ledger.audit_entries import (
     Fault,
@@ -31,12 +32,13 @@ from parley.ledger.audit_entries import (
 from parley.ledger.bodies import kept_batches
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
-from parley.ledger.proofs import committee_of, history_leaf_of
+from parley.ledger.proofs import history_leaf_of, verifier_of
 from parley.ledger.replay import Replay
 from parley.model.batches import CONTROL, Batch, BatchHeader
 from parley.model.codec import DECODE_ERRORS
 from parley.model.genesis import Genesis
 from parley.model.receipts import BatchReceipt
+from parley.store.interface import KeyValue
 
 P = ParamSpec("P")
 
@@ -72,6 +74,7 @@ class Audit:
         genesis: Genesis,
         mounted: Mounted,
         *,
+        shard: int,
         replay: bool = False,
         shown: bool = False,
         found: Callable[[Fault], None] = stop,
@@ -79,7 +82,10 @@ class Audit:
         self._store = store
         self._state = layout.StateView(store)
         self._chain = genesis.chain
-        self._instance, self._genesis, self._verifier = committee_of(genesis)
+        committee = committees_of(genesis)[shard]
+        self._instance = committee.instance
+        self._genesis = committee.first_block(state_map.EMPTY_ROOT, genesis.start_time)
+        self._verifier = verifier_of(committee, genesis.start_time)
         self._keeper = mounted.keeper
         # What is shown proves nothing of the indices.
         self._derived = None if shown else Derived(mounted.keeper, store, self._state)
@@ -182,7 +188,7 @@ class Audit:
 
     def rest(self) -> None:
         self.check = Check.REST
-        check_rest(self._store, self._chain, self._verifier, self._keeper, self._found)
+        check_rest(self._store, self._instance, self._verifier, self._keeper, self._found)
 
     def _require_whole(self) -> None:
         if self._store.get(layout.JOINING) is not None:
@@ -299,7 +305,7 @@ class Audit:
     def _header(self, data: bytes, name: bytes) -> BatchHeader:
         if self._shown:
             return _batches.decode(data).header
-        return check_body(layout.batch(name), data, name, self._chain).header
+        return check_body(layout.batch(name), data, name, self._instance).header
 
     def _check_accepted(
         self, block: Block, leaves: tuple[bytes, ...], headers: Sequence[BatchHeader]

@@ -9,8 +9,8 @@ from parley.crypto import merkle
 from parley.crypto.encoding import EncodingError, u64
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.ledger import history, layout
-from parley.ledger.application import KeyValue
 from parley.ledger.audit_entries import Fault, decoded
+from parley.store.interface import KeyValue
 
 
 def check_links(

@@ -10,16 +10,17 @@ from typing import Literal, NoReturn, TypeVar
 import msgspec
 
 from parley.consensus.errors import Refused
-from parley.consensus.types import U16, U64, Proposal, Timeout, Vote
+from parley.consensus.types import U16, U64, Instance, Proposal, Timeout, Vote
 from parley.consensus.verify import Verifier
 from parley.ledger import layout, state_map
-from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.application import BodyKeeper
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
 from parley.model.batches import Batch, open_batch
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Position
 from parley.model.refusals import Refused as InadmissibleError
+from parley.store.interface import KeyValue
 
 T = TypeVar("T")
 
@@ -140,10 +141,10 @@ def _receipts(store: KeyValue, height: int) -> tuple[bytes, ...]:
 
 
 def check_rest(
-    store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper, found: Found = stop
+    store: KeyValue, instance: Instance, verifier: Verifier, keeper: BodyKeeper, found: Found = stop
 ) -> None:
     """Uncommitted blocks, batches that wait or that nobody names, what stayed of erased ones, evidence, marks."""
-    for key, value, check in _rest(store, chain, verifier, keeper):
+    for key, value, check in _rest(store, instance, verifier, keeper):
         try:
             check(key, value)
         except Fault as fault:
@@ -151,7 +152,7 @@ def check_rest(
 
 
 def _rest(
-    store: KeyValue, chain: bytes, verifier: Verifier, keeper: BodyKeeper
+    store: KeyValue, instance: Instance, verifier: Verifier, keeper: BodyKeeper
 ) -> Iterator[tuple[bytes, bytes, Callable[[bytes, bytes], object]]]:
     state = layout.StateView(store)
 
@@ -163,11 +164,11 @@ def _rest(
     def batch(key: bytes, value: bytes) -> None:
         digest = key[len(layout.batch(b"")) :]
         if keeper.receipt_height(digest, state) is None:  # or it was looked at with its block
-            check_body(key, value, digest, chain)
+            check_body(key, value, digest, instance)
 
     def remains(key: bytes, value: bytes) -> None:
         try:
-            check_remains(value, key[len(layout.erased(b"")) :], chain)
+            check_remains(value, key[len(layout.erased(b"")) :], instance.chain)
         except RemainsError as error:
             raise Fault(key, f"is not what stayed of the batch: {error}") from None
 
@@ -195,9 +196,9 @@ def _check_uncommitted(key: bytes, value: bytes) -> None:
         raise Fault(key, "is not the block that it is named after")
 
 
-def check_body(key: bytes, data: bytes, name: bytes, chain: bytes) -> Batch:
+def check_body(key: bytes, data: bytes, name: bytes, instance: Instance) -> Batch:
     try:
-        found, batch = open_batch(data, chain)
+        found, batch = open_batch(data, instance.chain, instance.shard)
     except InadmissibleError as refused:
         raise Fault(key, f"is not a valid batch: {refused}") from None
     if found != name:

@@ -6,10 +6,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from parley.consensus.types import Block
-from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.application import BodyKeeper
 from parley.ledger.steps import at_once
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import DUPLICATE, class_of
+from parley.store.interface import KeyValue
 
 GRACE = 64  # blocks that a body stays after it is over, and after each block that names it
 # Heights for which the body of a refused batch is kept, so that its author can ask why.

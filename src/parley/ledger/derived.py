@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from parley.ledger import layout
-from parley.ledger.application import BodyKeeper, Indexing, KeyValue, Writes
+from parley.ledger.application import BodyKeeper, Indexing, Writes
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Position
+from parley.store.interface import KeyValue
 
 PART = 32  # leaves or entries that are looked at in one step
 
@@ -133,5 +134,5 @@ class _WithoutIndices:
     def get(self, key: bytes) -> bytes | None:
         return None if key.startswith(layout.INDICES) else self._state.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter(()) if prefix.startswith(layout.INDICES) else self._state.scan(prefix)
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return iter(()) if prefix.startswith(layout.INDICES) else self._state.scan(prefix, start)

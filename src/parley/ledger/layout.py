@@ -21,9 +21,9 @@ import msgspec
 
 from parley.consensus.types import MAX_BATCHES, U64, Block, Hash, Header, Roots
 from parley.crypto.encoding import u32, u64
-from parley.ledger.application import KeyValue
 from parley.ledger.history import node_key
 from parley.model.codec import DECODE_ERRORS
+from parley.store.interface import KeyValue
 
 T = TypeVar("T")
 
@@ -164,10 +164,9 @@ class StateView:
     def get(self, key: bytes) -> bytes | None:
         return self._store.get(APPLICATION + key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return (
-            (key.removeprefix(APPLICATION), value) for key, value in self._store.scan(APPLICATION + prefix)
-        )
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        found = self._store.scan(APPLICATION + prefix, APPLICATION + start)
+        return ((key.removeprefix(APPLICATION), value) for key, value in found)
 
 
 class StateNodes:

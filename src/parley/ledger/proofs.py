@@ -13,12 +13,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from parley.consensus.committee import Committee, committees_of
 from parley.consensus.errors import Refused
-from parley.consensus.types import QC, Block, Header, Instance, genesis_block
+from parley.consensus.types import QC, Header
 from parley.consensus.verify import Verifier
 from parley.crypto import merkle
 from parley.crypto.encoding import enc, u32, u64
-from parley.crypto.qc import Ed25519List
 from parley.ledger import state_map
 from parley.model.genesis import Genesis
 from parley.model.names import Hash
@@ -66,23 +66,48 @@ def history_leaf_of(height: int, block: bytes, leaves: Sequence[bytes]) -> bytes
     return history_leaf(height, block, merkle.root(leaves), len(leaves))
 
 
-def committee_of(genesis: Genesis) -> tuple[Instance, Block, Verifier]:
-    """The instance that a genesis file makes, its first block, and the verifier of its members' signatures."""
-    instance = Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application)
-    scheme = Ed25519List([broker.key for broker in genesis.brokers])
-    first = genesis_block(instance, state_map.EMPTY_ROOT, genesis.start_time)
-    return instance, first, Verifier(instance, scheme, first)
+def verifier_of(committee: Committee, start_time: int) -> Verifier:
+    """Checks the signatures of a committee whose first block the genesis file makes."""
+    first = committee.first_block(state_map.EMPTY_ROOT, start_time)
+    return Verifier(committee.instance, committee.scheme, first)
 
 
 class Trust:
-    """Checks headers against the committee of a genesis file; `decode_leaf` is that of the network's application."""
+    """Checks headers against the committees of a genesis file; `decode_leaf` is that of the network's application.
 
-    def __init__(self, genesis: Genesis, decode_leaf: Callable[[bytes], Leaf]) -> None:
+    `shard`: only its headers are believed. None: those of every shard, each by the committee of the shard that it names.
+    """
+
+    def __init__(
+        self, genesis: Genesis, decode_leaf: Callable[[bytes], Leaf], shard: int | None = None
+    ) -> None:
         self.genesis = genesis
         self.decode_leaf = decode_leaf
-        # Also for messages between brokers, such as proofs of misbehaviour.
-        self._instance, _, self.verifier = committee_of(genesis)
+        known = committees_of(genesis)
+        believed = known if shard is None else known[shard : shard + 1]
+        self._verifiers = {
+            (one.shard, one.epoch): (one, verifier_of(one, genesis.start_time)) for one in believed
+        }
         self._passed: OrderedDict[Anchor, Certified] = OrderedDict()
+
+    def committee_of(self, header: Header) -> Committee:
+        """The members that may vote for the header. Raises `ProofError` if none are known for its shard and epoch."""
+        return self._responsible(header)[0]
+
+    @property
+    def committee(self) -> Committee:
+        """The members of the one shard that is believed."""
+        return self._only[0]
+
+    @property
+    def verifier(self) -> Verifier:
+        """Checks what members of that shard sign, such as proofs of misbehaviour."""
+        return self._only[1]
+
+    @property
+    def _only(self) -> tuple[Committee, Verifier]:
+        ((found),) = self._verifiers.values()
+        return found
 
     def certified(self, anchor: Anchor) -> Certified:
         """Raises `ProofError` unless a quorum of the committee voted for the header."""
@@ -100,19 +125,29 @@ class Trust:
             raise ProofError("the certificate is empty: no broker voted for the header")
         return certified
 
+    def _responsible(self, header: Header) -> tuple[Committee, Verifier]:
+        if header.chain != self.genesis.chain:
+            raise ProofError("the header belongs to another network")
+        found = self._verifiers.get((header.shard, header.epoch))
+        if found is None:
+            known = ", ".join(f"shard {shard} in epoch {epoch}" for shard, epoch in self._verifiers)
+            raise ProofError(
+                f"the header belongs to shard {header.shard} in epoch {header.epoch}; what is believed is {known}"
+            )
+        return found
+
     def _check(self, anchor: Anchor) -> Certified:
         header, qc = anchor.header, anchor.qc
-        if (header.chain, header.shard, header.epoch) != (self._instance.chain, 0, 0):
-            raise ProofError("the header belongs to another network")
-        if header.version != self._instance.version:
+        committee, verifier = self._responsible(header)
+        if header.version != committee.instance.version:
             raise ProofError(
                 f"the header was made by version {header.version} of the application; the genesis file names version "
-                f"{self._instance.version}"
+                f"{committee.instance.version}"
             )
         if (qc.block, qc.view) != (header.id(), header.view):
             raise ProofError("the certificate is not of the header")
         try:
-            self.verifier.qc(qc)
+            verifier.qc(qc)
         except Refused as refused:
             raise ProofError(f"the header is not certified by a quorum: {refused}") from None
         return Certified(anchor, self.decode_leaf)

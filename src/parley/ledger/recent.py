@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Protocol
 
 from parley.ledger import layout
-from parley.ledger.application import KeyValue
+from parley.store.interface import KeyValue, Lookup
 
 LIMIT = 64  # blocks that can be undone
 MAX_BYTES = 256 * 1024 * 1024  # of keys and old values; above it fewer blocks can be undone
@@ -22,10 +21,6 @@ _ENTRY_COST = 250  # bytes that such an entry takes besides its own
 _STATE = (layout.ENTRIES, layout.NODES)
 
 Undo = dict[bytes, bytes | None]
-
-
-class KeyValueReader(Protocol):
-    def get(self, key: bytes, /) -> bytes | None: ...
 
 
 class HeightError(LookupError):
@@ -53,7 +48,7 @@ class NotYet(HeightError):  # noqa: N818 - the condition, not an error of the ca
 class RecentStates:
     """Keeps, for each of the last blocks, what its write replaced; `store` is as of `height`."""
 
-    def __init__(self, store: KeyValueReader, height: int) -> None:
+    def __init__(self, store: Lookup, height: int) -> None:
         self._store = store
         self._height = height
         self._undos: deque[Undo] = deque()  # oldest first, up to the block at `height`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parley.consensus.types import Block
 from parley.ledger.application import Results, StateMachine
-from parley.ledger.memory import Entries
+from parley.store.memory import MemoryStore
 
 
 class Replay:
@@ -12,7 +12,7 @@ class Replay:
 
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
-        self._state = Entries()
+        self._state = MemoryStore()
         self._state.write(machine.genesis().writes)
 
     def apply(self, block: Block, bodies: list[bytes]) -> Results:

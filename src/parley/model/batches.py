@@ -25,36 +25,40 @@ from parley.model.names import (
     Hash,
     Key,
     Pairs,
+    Position,
     RuleText,
     Salt,
     Session,
     Signature,
     unsorted_pair,
 )
-from parley.model.refusals import BadSignature, Malformed, Oversized, WrongChain, malformed
+from parley.model.refusals import BadSignature, Malformed, Oversized, WrongChain, WrongLedger, malformed
 
-FORMAT = 1
-_BEFORE_TOPIC = struct.Struct(">III32sIII")
-_AFTER_TOPIC = struct.Struct(">III32sI16sIQIIIQ")
+FORMAT = 2
+_BEFORE_TOPIC = struct.Struct(">III32sIIIII")
+_AFTER_TOPIC = struct.Struct(">IQIIIII32sI16sIQIIIQ")
 PUBLISH = 0
 CONTROL = 1
 STAGED = 2  # ordered and stored like a publication, numbered only when its stage is committed (P23)
 MAX_BATCH_BYTES = 1024 * 1024
 MAX_MESSAGES = 4_096  # to check so many takes a broker 20 ms, in which it does nothing else
 MAX_NOT_AFTER = 100_000  # heights that a batch may stay valid (P3)
+NO_TOPIC: Position = (0, 0)  # the id of no topic: blocks with batches are counted from 1
 MAX_RULES = 64  # different access rules in a batch: reading one costs as much as many messages
 
 
 class BatchHeader(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """Whose batch it is and where it belongs. Control batches have no topic and hold one operation.
+    """Whose batch it is and where it belongs: in one ledger of one network, and in one topic of that ledger (P3).
 
-    In a staged batch `session` is its writer and `sequence` its stage.
+    Control batches have no topic and hold one operation. In a staged batch `session` is its writer and `sequence` its stage.
     """
 
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
     chain: Hash
+    shard: U32  # the ledger
     kind: Annotated[int, Meta(ge=PUBLISH, le=STAGED)]
     topic: Annotated[str, Meta(max_length=128)]
+    topic_id: Position  # where the topic was created: another topic of the same name has another one
     partition: U32
     publisher: Key
     session: Session
@@ -65,11 +69,16 @@ class BatchHeader(Struct, frozen=True, gc=False, array_like=True, forbid_unknown
     def encode(self) -> bytes:
         """What `enc` makes of these fields; all but one have a fixed size, and every batch is hashed under it."""
         topic = self.topic.encode()
-        before = _BEFORE_TOPIC.pack(4, self.format, 32, self.chain, 4, self.kind, len(topic))
+        before = _BEFORE_TOPIC.pack(4, self.format, 32, self.chain, 4, self.shard, 4, self.kind, len(topic))
+        height, position = self.topic_id
         return (
             before
             + topic
             + _AFTER_TOPIC.pack(
+                8,
+                height,
+                4,
+                position,
                 4,
                 self.partition,
                 32,
@@ -168,7 +177,14 @@ def is_timely(header: BatchHeader, height: int) -> bool:
 
 def is_control(header: BatchHeader) -> bool:
     """Whether this is the header of a batch that may hold an operation: one message, in no topic."""
-    return (header.kind, header.count, header.topic, header.partition) == (CONTROL, 1, "", 0)
+    said = (header.kind, header.count, header.topic, header.topic_id, header.partition)
+    return said == (CONTROL, 1, "", NO_TOPIC, 0)
+
+
+def require_ledger(header: BatchHeader, shard: int) -> None:
+    """Raises `WrongLedger` if the batch was made for another ledger: there it may still take its place (P3)."""
+    if header.shard != shard:
+        raise WrongLedger("batch", shard=header.shard, own=shard)
 
 
 def sign_batch(
@@ -179,10 +195,11 @@ def sign_batch(
     return name, encode(Batch(header, messages, key.sign(_signed(header.chain, name))))
 
 
-def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
+def open_batch(data: bytes, chain: bytes, shard: int | None) -> tuple[bytes, Batch]:
     """Every check that needs no state: what passes may be stored (P4). Raises `Refused`.
 
-    What costs more than a signature comes after it, so that only the publisher can make anybody do it.
+    `shard` is the ledger that is asked; None: the caller compares it itself. What costs more than a signature comes after
+    it, so that only the publisher can make anybody do it.
     """
     if len(data) > MAX_BATCH_BYTES:
         raise Oversized("batch", size=len(data), limit=MAX_BATCH_BYTES)
@@ -195,6 +212,8 @@ def open_batch(data: bytes, chain: bytes) -> tuple[bytes, Batch]:
     header = batch.header
     if header.chain != chain:
         raise WrongChain("batch", chain=header.chain, own=chain)
+    if shard is not None:
+        require_ledger(header, shard)
     if header.count != len(batch.messages):
         raise Malformed("count", counted=header.count, held=len(batch.messages))
     if header.kind == CONTROL and not is_control(header):

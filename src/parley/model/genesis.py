@@ -6,6 +6,8 @@ belongs to another network or to none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,8 +19,9 @@ from parley.crypto.hashing import digest
 from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Key, Name, Signature
 
-FORMAT = 1
+FORMAT = 2
 MAX_BROKERS = 32
+MAX_SHARDS = 256
 MAX_GENESIS = 1024 * 1024
 MAX_BLOCK_BYTES = 8 * 1024 * 1024  # a block takes at least one batch of full size
 
@@ -61,7 +64,7 @@ class Organisation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Broker(Struct, frozen=True, forbid_unknown_fields=True):
-    """One member of the committee; its place in the file is its index."""
+    """A node of the network; the shards name those of which it is a member."""
 
     name: Name
     organisation: Name
@@ -71,7 +74,15 @@ class Broker(Struct, frozen=True, forbid_unknown_fields=True):
     ]  # host:port, unless configuration says otherwise
 
 
+class Shard(Struct, frozen=True, forbid_unknown_fields=True):
+    """A ledger of its own, ordered by its members. Their places in this list are their indices in its committee."""
+
+    members: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
+
+
 class Genesis(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the organisations of a network agreed on. The place of a shard in its list is the number of the shard."""
+
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
     application: Annotated[int, Meta(ge=1, lt=2**16)]
     network: Name
@@ -83,6 +94,7 @@ class Genesis(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits
     organisations: Annotated[tuple[Organisation, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
     brokers: Annotated[tuple[Broker, ...], Meta(min_length=1, max_length=MAX_BROKERS)]
+    shards: Annotated[tuple[Shard, ...], Meta(min_length=1, max_length=MAX_SHARDS)]
 
     @property
     def chain(self) -> bytes:
@@ -90,6 +102,11 @@ class Genesis(Struct, frozen=True, forbid_unknown_fields=True):
 
     def organisation(self, name: str) -> Organisation | None:
         return next((organisation for organisation in self.organisations if organisation.name == name), None)
+
+
+def one_shard(brokers: Sequence[Broker]) -> tuple[Shard, ...]:
+    """The shards of a network whose brokers are all members of the same one."""
+    return (Shard(tuple(broker.name for broker in brokers)),)
 
 
 class GenesisFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,8 +155,25 @@ def _require_consistent(genesis: Genesis) -> None:
             raise GenesisError(
                 f"broker {broker.name} belongs to {broker.organisation}, which is not in the file"
             )
+    _require_members(genesis)
     if genesis.timeouts.heartbeat >= genesis.timeouts.view:
         raise GenesisError("timeouts.heartbeat must be below timeouts.view, or idle views would fail")
+
+
+def _require_members(genesis: Genesis) -> None:
+    """Every shard lists brokers of the file in the order of the file, and every broker has something to do."""
+    places = {broker.name: place for place, broker in enumerate(genesis.brokers)}
+    for number, shard in enumerate(genesis.shards):
+        for name in shard.members:
+            if name not in places:
+                raise GenesisError(f"shard {number} has the member {name}, which is not in the file")
+        if not all(places[one] < places[other] for one, other in pairwise(shard.members)):
+            raise GenesisError(
+                f"shard {number} does not list its members once each, in the order of the brokers"
+            )
+    idle = places.keys() - {name for shard in genesis.shards for name in shard.members}
+    if idle:
+        raise GenesisError(f"broker {min(idle)} is a member of no shard")
 
 
 def _require_signed(file: GenesisFile) -> None:

@@ -140,6 +140,7 @@ class BatchReceipt(
     publisher: Key
     client: str
     topic: str
+    topic_id: Position
     partition: U32
     count: U32
     outcome: O_co
@@ -168,8 +169,8 @@ class BatchReceipt(
 
     def fits(self, batch: BatchHeader) -> bool:
         """Whether it says of a batch what the batch's header says."""
-        said = (self.publisher, self.topic, self.partition, self.count)
-        return said == (batch.publisher, batch.topic, batch.partition, batch.count)
+        said = (self.publisher, self.topic, self.topic_id, self.partition, self.count)
+        return said == (batch.publisher, batch.topic, batch.topic_id, batch.partition, batch.count)
 
     def row(self) -> dict[str, object]:
         return {

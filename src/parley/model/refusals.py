@@ -195,6 +195,10 @@ class WrongChain(Refused, retry="never", status=421, garbage=True, stateless=Tru
     """The broker belongs to another network: compare the genesis files."""
 
 
+class WrongLedger(Refused, retry="never", status=421, garbage=True, stateless=True):
+    """The batch was made for another ledger of the network; it uses up nothing here."""
+
+
 class NotAuthenticated(Refused, retry="changed", status=401):
     """The credential does not admit its holder."""
 

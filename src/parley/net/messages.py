@@ -6,8 +6,9 @@ certified header that proves it; readers that trust their broker may leave the p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
+from operator import or_
 from typing import Annotated, TypeVar
 
 from msgspec import Meta, Raw, Struct, msgpack
@@ -37,7 +38,7 @@ MAX_RECEIPTS = 256  # that one answer shows
 MAX_BLOCKS = 512  # that one answer shows
 MAX_BLOCK_LEAVES = 2**20  # receipts, and what matched: no more than a block may compare
 MAX_READERS = 256  # whose advisories a status tells
-VERSION = 5
+VERSION = 6
 
 T = TypeVar("T")
 Id = U32
@@ -70,10 +71,11 @@ class Challenge(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class Authenticate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """The credential, and its key's signature over nonce and the broker's certificate (P4)."""
+    """The credential, its key's signature over nonce and the broker's certificate (P4), and the shard that is asked for."""
 
     credential: Credential
     signature: Signature
+    shard: U32
 
 
 class Welcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
@@ -84,8 +86,14 @@ class Welcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 _Key = Annotated[bytes, Meta(max_length=MAX_KEY)]
 
 
-class _Numbered(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A question or an answer, under the number that the client has chosen for it."""
+class Question(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a client asks, under a number of its choice. `EXCHANGES` lists all of them."""
+
+    id: Id
+
+
+class Answer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a broker answers, under the number of the question."""
 
     id: Id
 
@@ -106,16 +114,24 @@ class Pong(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag
     time: U64
 
 
+class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=52):
+    """A message of a replica, and the committee to which it is addressed (P28)."""
+
+    shard: U32
+    epoch: U64
+    message: bytes
+
+
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-class Submit(_Numbered, frozen=True, tag=10):
+class Submit(Question, frozen=True, tag=10):
     """Order this batch; answered by `Receipted` once its receipt is certified, at once if it was ordered before."""
 
     batch: Annotated[bytes, Meta(min_length=1, max_length=MAX_BATCH_BYTES)]
 
 
-class Fetch(_Numbered, frozen=True, tag=11):
+class Fetch(Question, frozen=True, tag=11):
     """Read a partition from `offset` on; if there is nothing yet, wait up to `wait` ms for something."""
 
     topic: str
@@ -133,7 +149,7 @@ class StreamPosition(Struct, frozen=True, array_like=True, forbid_unknown_fields
     next_ps: U64
 
 
-class OpenStream(_Numbered, frozen=True, tag=12):
+class OpenStream(Question, frozen=True, tag=12):
     """Push what matches a constraint, from these positions on, no more than `credit` messages ahead of `Credit`."""
 
     topic: str
@@ -142,34 +158,34 @@ class OpenStream(_Numbered, frozen=True, tag=12):
     credit: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Credit(_Numbered, frozen=True, tag=13):
+class Credit(Question, frozen=True, tag=13):
     """The stream's reader has taken in `messages` more."""
 
     messages: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class CloseStream(_Numbered, frozen=True, tag=14):
+class CloseStream(Question, frozen=True, tag=14):
     """Push no more on this stream."""
 
 
-class Prove(_Numbered, frozen=True, tag=15):
+class Prove(Question, frozen=True, tag=15):
     """Show these entries of the certified state, or that they do not exist."""
 
     keys: Annotated[tuple[_Key, ...], Meta(min_length=1, max_length=MAX_KEYS)]
 
 
-class ListKeys(_Numbered, frozen=True, tag=16):
+class ListKeys(Question, frozen=True, tag=16):
     """Name the entries under a prefix, after a key. No broker can prove that a list is complete."""
 
     prefix: Annotated[bytes, Meta(max_length=512)]
     after: _Key
 
 
-class StatusRequest(_Numbered, frozen=True, tag=17):
+class StatusRequest(Question, frozen=True, tag=17):
     """How the broker says it is; answered by `Status`."""
 
 
-class ReadBlocks(_Numbered, frozen=True, tag=18):
+class ReadBlocks(Question, frozen=True, tag=18):
     """For auditors: whole blocks from a height on, with their receipts and, if asked for, the bodies of their batches."""
 
     height: Annotated[int, Meta(ge=1, lt=2**62)]
@@ -177,58 +193,41 @@ class ReadBlocks(_Numbered, frozen=True, tag=18):
     bodies: bool
 
 
-class ReadBodies(_Numbered, frozen=True, tag=19):
+class ReadBodies(Question, frozen=True, tag=19):
     """For auditors: batches by their digests. Another broker may have what the first one has not, or does not show."""
 
     digests: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
 
 
-class ReadEvidence(_Numbered, frozen=True, tag=20):
+class ReadEvidence(Question, frozen=True, tag=20):
     """For auditors: the proofs of misbehaviour that this broker holds, but for the first `skip` of them."""
 
     skip: Annotated[int, Meta(ge=0, le=MAX_TOLD)]
 
 
-class Advise(_Numbered, frozen=True, tag=21):
+class Advise(Question, frozen=True, tag=21):
     """Where a reader says it stands, for those who look after it. No broker does anything else with it."""
 
     advisory: Annotated[bytes, Meta(min_length=1, max_length=MAX_ADVISORY)]
     signature: Signature
 
 
-class ReadHeader(_Numbered, frozen=True, tag=22):
+class ReadHeader(Question, frozen=True, tag=22):
     """Which block stands at this height of the certified history; 0: the newest one."""
 
     height: Annotated[int, Meta(ge=0, lt=2**62)]
 
 
-Question = (
-    Submit
-    | Fetch
-    | OpenStream
-    | Credit
-    | CloseStream
-    | Prove
-    | ListKeys
-    | StatusRequest
-    | ReadBlocks
-    | ReadBodies
-    | ReadEvidence
-    | Advise
-    | ReadHeader
-)
-
-
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-class _Certified(_Numbered, frozen=True):
+class CertifiedAnswer(Answer, frozen=True):
     """An answer about the ledger, and the header that proves it."""
 
     anchor: Anchor
 
 
-class Failure(_Numbered, frozen=True, tag=30):
+class Failure(Answer, frozen=True, tag=30):
     """A refusal as data: this broker cannot or will not answer. It is the end of a stream, too."""
 
     code: Word
@@ -261,7 +260,7 @@ class Failure(_Numbered, frozen=True, tag=30):
         return self.refusal.error()
 
 
-class Receipted(_Certified, frozen=True, tag=31):
+class Receipted(CertifiedAnswer, frozen=True, tag=31):
     """The receipts of batches that came in one block: the proof's leaves are those of `id` and then of `others`."""
 
     proof: BlockProof
@@ -295,7 +294,7 @@ class FetchedBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     batches: tuple[FetchedBatch, ...]
 
 
-class Fetched(_Certified, frozen=True, tag=32):
+class Fetched(CertifiedAnswer, frozen=True, tag=32):
     """`head` is the partition's record; `reader` the asking client's, if anything is withheld from it."""
 
     head: StateEntry
@@ -320,7 +319,7 @@ class PackedBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     batches: tuple[PackedBatch, ...]
 
 
-class PackedFetched(_Certified, frozen=True, tag=32):
+class PackedFetched(CertifiedAnswer, frozen=True, tag=32):
     """A `Fetched` of such batches; on the wire the two are the same."""
 
     head: StateEntry
@@ -348,10 +347,9 @@ class SplicedBlock(Struct, frozen=True, array_like=True):
     batches: tuple[PackedBatch | FetchedBatch, ...]
 
 
-class SplicedFetched(Struct, frozen=True, array_like=True, tag=32):
+class SplicedFetched(Answer, frozen=True, tag=32):
     """A `Fetched` of such blocks; nobody can tell the two apart once they are sent."""
 
-    id: int
     anchor: Raw
     head: StateEntry
     reader: StateEntry | None
@@ -365,7 +363,7 @@ class DeliveredBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields
     contents: tuple[Message | Withheld, ...]
 
 
-class Delivery(_Certified, frozen=True, tag=33):
+class Delivery(CertifiedAnswer, frozen=True, tag=33):
     reader: StateEntry | None
     blocks: Annotated[tuple[DeliveredBlock, ...], Meta(min_length=1)]
 
@@ -377,26 +375,25 @@ class PreparedBlock(Struct, frozen=True, array_like=True):
     contents: Raw
 
 
-class PreparedDelivery(Struct, frozen=True, array_like=True, tag=33):
+class PreparedDelivery(Answer, frozen=True, tag=33):
     """A `Delivery` of such blocks; nobody can tell the two apart once they are sent."""
 
-    id: int
     anchor: Raw
     reader: StateEntry | None
     blocks: tuple[PreparedBlock, ...]
 
 
-class Head(_Certified, frozen=True, tag=34):
+class Head(CertifiedAnswer, frozen=True, tag=34):
     """Proof that the stream is complete up to a fresh header: the constraint's record in each partition."""
 
     entries: tuple[StateEntry, ...]
 
 
-class Proven(_Certified, frozen=True, tag=35):
+class Proven(CertifiedAnswer, frozen=True, tag=35):
     entries: tuple[StateEntry, ...]
 
 
-class Listed(_Numbered, frozen=True, tag=36):
+class Listed(Answer, frozen=True, tag=36):
     keys: Annotated[tuple[_Key, ...], Meta(max_length=MAX_KEYS)]
     more: bool
 
@@ -428,12 +425,12 @@ class SignedAdvisory(Struct, frozen=True, array_like=True, forbid_unknown_fields
     signature: Signature
 
 
-class Status(_Numbered, frozen=True, tag=37):
-    """A broker's own word on how it is; `state` is ready, starting, waiting, lagging, recovering, rebuilding or halted.
+class Status(Answer, frozen=True, tag=37):
+    """A broker's own word on how it is in a shard; `state` is ready, starting, waiting, lagging, recovering, rebuilding or halted.
 
     A broker is waiting while nothing is certified because too few others take part, and lagging if it is behind them.
     `damage` are the newest damaged entries of its store that it found, and what became of them. `readers` are the
-    advisories that concern the one who asks. `votes` and `failed_views` are by member, in the order of the genesis file:
+    advisories that concern the one who asks. `votes` and `failed_views` are by member of its committee, in their order:
     votes in the certificates of the last `blocks` blocks, and views since its start that ended without one of theirs.
     """
 
@@ -443,6 +440,7 @@ class Status(_Numbered, frozen=True, tag=37):
     version: _Words
     state: _Words
     note: _Words
+    shard: U32
     epoch: U64
     view: U64
     height: U64
@@ -470,52 +468,56 @@ class RawBlock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     bodies: Annotated[tuple[Body, ...], Meta(max_length=MAX_BATCHES)]
 
 
-class Blocks(_Certified, frozen=True, tag=38):
+class Blocks(CertifiedAnswer, frozen=True, tag=38):
     """Blocks in a row, and one proof that they stand in the certified history. None: the first is not certified yet."""
 
     blocks: Annotated[tuple[RawBlock, ...], Meta(max_length=MAX_BLOCKS)]
     history: MultiProof | None
 
 
-class Bodies(_Certified, frozen=True, tag=39):
+class Bodies(CertifiedAnswer, frozen=True, tag=39):
     """As many of the asked-for batches, in their order, as fit; at least one."""
 
     bodies: Annotated[tuple[Body, ...], Meta(min_length=1, max_length=MAX_BATCHES)]
 
 
-class EvidenceList(_Numbered, frozen=True, tag=40):
+class EvidenceList(Answer, frozen=True, tag=40):
     """Pairs of contradicting messages as they are stored; whoever reads them checks the signatures."""
 
     entries: Annotated[tuple[bytes, ...], Meta(max_length=MAX_TOLD)]
     more: bool
 
 
-class Advised(_Numbered, frozen=True, tag=41):
+class Advised(Answer, frozen=True, tag=41):
     """The advisory is kept."""
 
 
-class ShownHeader(_Certified, frozen=True, tag=42):
+class ShownHeader(CertifiedAnswer, frozen=True, tag=42):
     """A block's header and its place in the certified history; None: there is no block of that height yet."""
 
     # With the root and the number of its receipts, which the history's leaf holds too.
     block: tuple[Header, Hash, U32, Proof] | None
 
 
-_Unpaged = (
-    Failure
-    | Receipted
-    | Delivery
-    | Head
-    | Proven
-    | Listed
-    | Status
-    | Blocks
-    | Bodies
-    | EvidenceList
-    | Advised
-    | ShownHeader
-)
-Answer = _Unpaged | Fetched | PackedFetched | SplicedFetched
+# -- the table -----------------------------------------------------------------------------------------------------
+
+# Every question, and what answers it besides `Failure`. What brokers and clients decode follows from it; who may ask and
+# what it costs stands in the broker's table of services.
+EXCHANGES: dict[type[Question], tuple[type[Answer], ...]] = {
+    Submit: (Receipted,),
+    Fetch: (Fetched,),
+    OpenStream: (Delivery, Head),
+    Credit: (),
+    CloseStream: (),
+    Prove: (Proven,),
+    ListKeys: (Listed,),
+    StatusRequest: (Status,),
+    ReadBlocks: (Blocks,),
+    ReadBodies: (Bodies,),
+    ReadEvidence: (EvidenceList,),
+    Advise: (Advised,),
+    ReadHeader: (ShownHeader,),
+}
 
 Opening = PeerHello | Challenge | Authenticate | Welcome | Failure
 
@@ -527,19 +529,28 @@ def _decode(decoder: msgpack.Decoder[T], data: bytes | Raw) -> T:
         raise WireError(str(error)) from None
 
 
+def decoder_of(kinds: Iterable[type[T]]) -> Callable[[bytes], T]:
+    """A function that decodes a message of one of these kinds. It raises `WireError`."""
+    return partial(_decode, msgpack.Decoder(reduce(or_, kinds)))
+
+
 encode = msgpack.Encoder().encode
 _contents: msgpack.Decoder[tuple[Content, ...]] = msgpack.Decoder(
     Annotated[tuple[Content, ...], Meta(min_length=1, max_length=MAX_MESSAGES)]
 )
 # Each raises `WireError`.
 decode_opening: Callable[[bytes], Opening] = partial(_decode, msgpack.Decoder(Opening))
+decode_envelope: Callable[[bytes], Envelope] = partial(_decode, msgpack.Decoder(Envelope))
 decode_ping: Callable[[bytes], Ping] = partial(_decode, msgpack.Decoder(Ping))
 # What a broker hears from another one that it has dialled.
 decode_reply: Callable[[bytes], Pong | Failure] = partial(_decode, msgpack.Decoder(Pong | Failure))
-decode_question: Callable[[bytes], Question] = partial(_decode, msgpack.Decoder(Question))
-decode_answer: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | Fetched))
+decode_question: Callable[[bytes], Question] = decoder_of(EXCHANGES)
+_answers: set[type[Answer]] = {Failure}.union(*EXCHANGES.values())
+decode_answer: Callable[[bytes], Answer] = decoder_of(_answers)
 # An answer whose pages are left packed.
-decode_packed: Callable[[bytes], Answer] = partial(_decode, msgpack.Decoder(_Unpaged | PackedFetched))
+decode_packed: Callable[[bytes], Answer] = decoder_of(_answers - {Fetched} | {PackedFetched})
 # How every ping begins, and nothing else that a broker may say.
 PING = encode(Ping(0))[:2]
+# By how much an envelope is larger than its message, at most.
+ENVELOPE_BYTES = len(encode(Envelope(2**32 - 1, 2**62 - 1, b""))) + 4
 add_texts(TEXTS)

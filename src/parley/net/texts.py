@@ -41,8 +41,10 @@ TEXTS: Texts = {
     "WrongChain.version": (
         "{broker} speaks version {version} of the protocol, this broker {own}: update the older one"
     ),
+    "WrongLedger.shard": "{broker} is no member of shard {shard}; ask a broker that the genesis file lists there",
     # questions
     "Busy.questions": "{waiting} questions of this connection wait for an answer",
+    "Invalid.no_connection": "this question is answered later, and needs a connection that stays open; ask with a client",
     "Invalid.number": "question {number} has not been answered yet; ask under another number",
     "LimitExceeded.examined": "too many entries to look through; ask for a longer prefix",
     "LimitExceeded.streams": "a connection has at most {limit} streams",

@@ -21,7 +21,6 @@ import uvloop
 
 import parley
 from parley.consensus.errors import SafetyRecordError
-from parley.ledger.store import StoreError
 from parley.net.listener import ListenError
 from parley.net.tls import ContextError
 from parley.node.assemble import run
@@ -30,6 +29,7 @@ from parley.node.logs import open_log
 from parley.node.placement import DisplacedError
 from parley.node.storage import StorageError
 from parley.replica import chain
+from parley.store.errors import StoreError
 
 # How long the disk thread waits for Python's lock while the loop is busy (default: 5 ms). Consensus waits for that thread.
 SWITCH_SECONDS = 0.000_5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -14,7 +13,6 @@ from parley.application.tables import K, R, Table
 from parley.consensus.types import Block, Header
 from parley.crypto import merkle
 from parley.ledger import history, layout
-from parley.ledger.application import KeyValue
 from parley.ledger.erasure import Remains
 from parley.ledger.layout import StateView, StoredBlock
 from parley.ledger.proofs import BlockProof
@@ -27,6 +25,7 @@ from parley.modules.publishing.tables import OFFSETS, BatchPlace
 from parley.modules.registry.tables import NAMES
 from parley.modules.subscriptions.tables import ORDER_LEAVES, LeafPlace
 from parley.node.cache import Cache
+from parley.store.interface import StoreReader
 
 BLOCK_BUDGET = 16 * 1024 * 1024  # bytes of memory, about: receipts and readers mostly ask for the last minute
 TREE_BUDGET = 16 * 1024 * 1024  # of trees that execution made: to hash takes longer than to read
@@ -39,14 +38,6 @@ _BLOCK_COST = 8 * 1024
 _TREE_COST = 1024
 _MESSAGE_COST = 256
 _STORED_COST = 1024
-
-
-class Reader(KeyValue, Protocol):
-    """The local store, as of now."""
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]: ...
-
-    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None: ...
 
 
 class ExecutedBlock:
@@ -105,7 +96,7 @@ class StoredBatch:
 class Archive:
     """Reads what never changes: blocks, receipts, batches, and the indices that lead to them."""
 
-    def __init__(self, store: Reader, application: Application) -> None:
+    def __init__(self, store: StoreReader, application: Application) -> None:
         self.application = application
         self._store = store
         self._entries = StateView(store)
@@ -166,7 +157,7 @@ class Archive:
 
     def evidence(self) -> Iterator[bytes]:
         """The proofs of misbehaviour that are kept, always in the same order."""
-        return (record for _, record in self._store.scan_from(layout.EVIDENCE, layout.EVIDENCE))
+        return (record for _, record in self._store.scan(layout.EVIDENCE))
 
     def receipt(self, digest: bytes) -> ReceiptPlace | None:
         """Where the batch got its newest receipt, certified or not."""
@@ -198,7 +189,7 @@ class Archive:
         prefix = layout.APPLICATION + OFFSETS.places(topic, partition)
         start = layout.APPLICATION + OFFSETS.place(topic, partition, offset)
         found = self._store.last_at_or_before(prefix, start)
-        for key, value in self._store.scan_from(prefix, start if found is None else found[0]):
+        for key, value in self._store.scan(prefix, start if found is None else found[0]):
             _, _, first = OFFSETS.unpack(key.removeprefix(layout.INDEX))
             yield first, OFFSETS.decode(value)
 
@@ -215,7 +206,7 @@ class Archive:
 
     def keys_after(self, prefix: bytes, after: bytes) -> Iterator[bytes]:
         """The keys of the state under a prefix, after a key, as of now."""
-        for stored, _ in self._store.scan_from(layout.state(prefix), layout.state(after)):
+        for stored, _ in self._store.scan(layout.state(prefix), layout.state(after)):
             if (key := stored.removeprefix(layout.STATE)) != after:
                 yield key
 

@@ -1,4 +1,4 @@
-"""The whole node on one page: what it is made of, in which order it starts and stops."""
+"""What a broker is made of, in which order it starts and stops: transport, clients, and a shard for each of its committees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -15,49 +15,28 @@ from pathlib import Path
 from typing import Any
 
 import parley
-from parley.crypto.qc import Ed25519List, Ed25519Signer
-from parley.ledger.application import Mounted
-from parley.model.batches import open_batch
 from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, Visit, listen
 from parley.node import rights
-from parley.node.advisories import Advisories
-from parley.node.allowances import Unsent
-from parley.node.archive import Archive
+from parley.node.allowances import Accounts, Unsent
 from parley.node.authentication import Authenticator
 from parley.node.clients import Clients
 from parley.node.clock import ClockWatch, WallClock, advice, monotonic
 from parley.node.config import Config, ConfigError, reload_faults
 from parley.node.descriptors import require_descriptors
 from parley.node.door import Door
-from parley.node.driver import MAX_FOUND, Driver
-from parley.node.execution import MeasuredMachine
-from parley.node.faults.answers import Faults
-from parley.node.faults.links import FaultyLinks
-from parley.node.faults.stale import StaleLedger
 from parley.node.faults.switches import Switches
-from parley.node.feed import Feed
 from parley.node.holding import DISK, START
 from parley.node.logs import Log, Throttled, open_log
 from parley.node.peers import Peers
 from parley.node.placement import DisplacedError
 from parley.node.room import Room
-from parley.node.sessions import Services
+from parley.node.shard import Process, Shard, Transport
 from parley.node.shown import Showing, Shown
-from parley.node.status import StatusReport
-from parley.node.storage import (
-    Storage,
-    StorageError,
-    network_application,
-    open_storage,
-    replica_config,
-)
+from parley.node.storage import Storage, StorageError, network_application, open_storage
 from parley.node.telemetry.health import Life
 from parley.node.telemetry.site import Telemetry
-from parley.node.workers import Workers
-from parley.replica.participants import awaken
-from parley.replica.ports import Found
 
 CLOCK_SECONDS = 1.0  # between two looks at the clock
 CLOCK_QUIET_MS = ROOM_QUIET_MS = 60_000
@@ -79,45 +58,31 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
         require_descriptors(config)
         switches, showing = _told_by_signal(config, log, now, closing)
         stop = stop or _stopped_by_signal(closing)
-        found: deque[Found] = deque(maxlen=MAX_FOUND)  # also what one life found and another has mended
         telemetry = Telemetry(config, log)
         closing.enter_context(telemetry.holding.watched())
+        process = Process(log=log, now=now, switches=switches, showing=showing, telemetry=telemetry)
         async with telemetry.served(config.metrics_listen, log):
-            while (
-                code := await _live(
-                    config, switches, log, now, stop, showing=showing, telemetry=telemetry, found=found
-                )
-            ) is None:
+            while (code := await _live(config, process, stop)) is None:
                 gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
         return code
 
 
-async def _live(
-    config: Config,
-    switches: Switches,
-    log: Log,
-    now: WallClock,
-    stop: asyncio.Event,
-    *,
-    showing: Showing,
-    telemetry: Telemetry,
-    found: deque[Found],
-) -> int | None:
-    """Run one replica until it ends; None: another one is to follow, on what this one has left on disk."""
+async def _live(config: Config, process: Process, stop: asyncio.Event) -> int | None:
+    """Run the replicas until one ends; None: others are to follow, on what these have left on disk."""
+    holding = process.telemetry.holding
     with ExitStack() as closing:
-        if why := Room(config.data, config.storage.max_bytes).full:
-            raise StorageError(why)
-        storage = telemetry.holding.run(START, "the store", lambda: open_storage(config))
-        closing.callback(storage.close)
-        if why := rights.warning(config):
-            log.warning("folder_readable", why=why)
-        make = partial(_Node, config, storage, switches, log, now)
-        node = telemetry.holding.run(
-            START, "the replica", lambda: make(showing=showing, telemetry=telemetry, found=found)
-        )
-        telemetry.holding.run(START, "garbage collection", _set_apart)
+        storages: dict[int, Storage] = {}
+        for one in map(config.of_shard, config.shards):
+            if why := Room(one.data, config.storage.max_bytes).full:
+                raise StorageError(why)
+            storages[one.shard] = holding.run(START, "the store", partial(open_storage, one))
+            closing.callback(storages[one.shard].close)
+            if why := rights.warning(one):
+                process.log.warning("folder_readable", why=why)
+        node = holding.run(START, "the replica", lambda: _Node(config, storages, process))
+        holding.run(START, "garbage collection", _set_apart)
         closing.callback(gc.unfreeze)  # or what this life leaves behind would never be freed
-        with telemetry.showing(node.life):
+        with process.telemetry.showing(node.life):
             return await node.run(stop)
 
 
@@ -131,161 +96,108 @@ def _set_apart() -> None:
 
 
 class _Node:
-    """Constructed bottom up: ledger, consensus, brokers, clients."""
+    """One life of a broker: what its shards share, and the shards."""
 
-    def __init__(
-        self,
-        config: Config,
-        storage: Storage,
-        switches: Switches,
-        log: Log,
-        now: WallClock,
-        *,
-        showing: Showing,
-        telemetry: Telemetry,
-        found: deque[Found],
-    ) -> None:
-        genesis, limits = config.genesis, config.limits
-        tally, self._holding = telemetry.tally, telemetry.holding
-        self._config, self._showing, self._log, self._now = config, showing, log, now
-        self._room = Room(config.data, config.storage.max_bytes)
+    def __init__(self, config: Config, storages: dict[int, Storage], process: Process) -> None:
+        genesis, limits, tally = config.genesis, config.limits, process.telemetry.tally
+        self._config, self._process = config, process
+        self._showing, self._log, self._now = process.showing, process.log, process.now
 
-        self._feed = Feed()
-        application = network_application(config)
-        mounted = application.mount(genesis)
-        machine = mounted.machine
-        archive = Archive(storage.store, application)
-        self._ledger = StaleLedger(
-            archive, storage.recent, self._feed, switches=switches, freeze=storage.store.frozen, now=now
+        self._clock = ClockWatch(len(config.neighbours) + 1, config.place)
+        self._peers = Peers(
+            config, process.showing.current, self._clock, process.log, process.now, tally=tally
         )
-        switches.changed = self._ledger.switch
-
-        count = config.workers.verify
-        self._workers = Workers(count, genesis.chain, machine.vouch, log) if count else None
-        ahead = self._workers.ahead if self._workers else None
-
-        self._clock = ClockWatch(len(genesis.brokers), config.index)
-        self._peers = Peers(config, showing.current, self._clock, log, now, ahead=ahead)
-        signer = Ed25519Signer(config.index, config.consensus_key)
-        self._links = FaultyLinks(
-            self._peers,
-            switches,
-            signer,
-            replica_config(config).instance,
-            partial(open_batch, chain=genesis.chain),
-            archive.key_of,
+        accounts = Accounts(limits, limits.connections_per_client)
+        transport = Transport(
+            peers=self._peers, clock=self._clock, clients=accounts, unsent=Unsent(monotonic)
         )
-        replica = awaken(
-            replica_config(config),
-            signer,
-            Ed25519List([broker.key for broker in genesis.brokers]),
-            Mounted(MeasuredMachine(machine, self._holding, storage.recent, tally), mounted.keeper),
-            record=storage.record,
-            store=storage.store,
-            nonce=os.urandom(16),
-        )
-        self._driver = Driver(
-            replica,
-            storage,
-            feed=self._feed,
-            links=self._links,
-            log=log,
-            now=now,
-            blame=self._peers.blame,
-            names=[broker.name for broker in genesis.brokers],
-            archive=archive,
-            found=found,
+        self._shards = [
+            Shard(config.of_shard(number), storage, process, transport)
+            for number, storage in storages.items()
+        ]
+        process.switches.changed = self._switched
+
+        self._door = Door(process.log, monotonic, brokers=_sources(config), tally=tally)
+        self._clients = Clients(
+            services={shard.number: shard.services for shard in self._shards},
+            organisations=len(genesis.organisations),
+            limits=limits,
+            accounts=accounts,
+            door=self._door,
             tally=tally,
-            holding=self._holding,
+            now=process.now,
+            ticks=monotonic,
+            log=process.log,
         )
-
-        self._door = Door(
-            log,
-            monotonic,
-            brokers=_sources(config),
-            tally=tally,
+        self.life = Life(
+            shards=tuple(shard.life for shard in self._shards),
+            peers=self._peers,
+            clients=accounts,
+            clock=self._clock,
+            showing=process.showing,
+            now=process.now,
         )
-        status = StatusReport(
-            config,
-            self._driver,
-            self._feed,
-            self._peers,
-            self._clock,
-            switches,
-            storage.store,
-            self._room,
-            lambda: self._clients.count,
-            now,
-            showing.expiry,
-        )
-        services = Services(
-            self._driver,
-            self._feed,
-            self._ledger,
-            machine.admit,
-            status,
-            genesis.timeouts.freshness,
-            Unsent(monotonic),
-            self._room,
-            Faults(switches, self._ledger, genesis.timeouts.freshness),
-            Advisories(genesis, now, monotonic),
-            now,
-            monotonic,
-            tally,
-            ahead=ahead,
-            holding=self._holding,
-        )
-        self._clients = Clients(services, len(genesis.organisations), limits, self._door, log)
-        self.life = Life(status, storage.store, machine, lambda: showing.current.ends, showing.authority_ends)
 
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log
-        failure, restart = self._driver.failure, self._driver.restart
+        failures = [shard.driver.failure for shard in self._shards]
+        restarts = [shard.driver.restart for shard in self._shards]
         shown = self._showing.current
         listener = listen(config.listen, shown.server, self._door, partial(self._serve, shown))
         self._showing.changed = partial(self._present, listener)
         tasks: list[asyncio.Task[Any]] = []
+
+        def is_to_follow() -> bool:
+            return any(restart.done() for restart in restarts) and not stop.is_set()
+
         try:
-            with _announced(config, listener, stays=lambda: restart.done() and not stop.is_set()):
+            with _announced(config, listener, stays=is_to_follow):
                 log.info(
                     "started",
                     version=parley.__version__,
                     address=str(listener.address),
                     chain=config.genesis.chain.hex(),
+                    shards=", ".join(map(str, config.shards)),
                 )
-                tasks += self._peers.start(
-                    self._links.hearing(self._driver.receive),
-                    lambda index, up: self._driver.peer_changed(index, up=up),
-                )
+                tasks += self._peers.start({shard.number: shard.members for shard in self._shards})
                 tasks.append(asyncio.create_task(self._watch_clock()))
-                if self._workers is not None:
-                    tasks.append(asyncio.create_task(self._workers.run()))
+                tasks += [asyncio.create_task(shard.workers.run()) for shard in self._shards if shard.workers]
                 full = asyncio.create_task(self._watch_room())
                 tasks += [full, asyncio.create_task(stop.wait())]
-                self._driver.start()
-                await asyncio.wait([tasks[-1], full, failure, restart], return_when=asyncio.FIRST_COMPLETED)
+                for shard in self._shards:
+                    shard.driver.start()
+                ends = [tasks[-1], full, *failures, *restarts]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("stopping")
-            self._driver.stop()
+            for shard in self._shards:
+                shard.driver.stop()
             try:
                 await listener.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             finally:  # or the storage would be closed under the disk thread
-                await self._driver.until_ended()
-            self._ledger.drop()
+                for shard in self._shards:
+                    await shard.driver.until_ended()
+            for shard in self._shards:
+                shard.ledger.drop()
             log.info("stopped")
-        why = failure.exception() if failure.done() else None
-        if isinstance(why, DisplacedError):
-            raise why
-        if why is not None or not full.cancelled():
+        whys = [why for failure in failures if failure.done() and (why := failure.exception()) is not None]
+        for why in whys:
+            if isinstance(why, DisplacedError):
+                raise why
+        if whys or not full.cancelled():
             return 1
-        return None if restart.done() and not stop.is_set() else 0
+        return None if is_to_follow() else 0
 
     def _present(self, listener: Listener, shown: Shown) -> None:
         listener.present(shown.server, partial(self._serve, shown))
         self._peers.present(shown)
+
+    def _switched(self) -> None:
+        for shard in self._shards:
+            shard.ledger.switch()
 
     async def _serve(self, shown: Shown, stream: FrameStream, visit: Visit) -> None:
         """A broker shows a certificate, a client does not. `shown`: what this broker showed when it was opened."""
@@ -294,20 +206,23 @@ class _Node:
                 await self._peers.serve(stream, stream.peer_certificate, self._door, visit)
             else:
                 genesis, broker = self._config.genesis, self._config.broker
-                await self._clients.serve(stream, visit, Authenticator(genesis, broker.name, shown.hash))
+                authenticator = Authenticator(genesis, broker.name, self._config.shards, shown.hash)
+                await self._clients.serve(stream, visit, authenticator)
         except Exception as error:  # noqa: BLE001 - one connection's fault must not become everybody's
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
     async def _watch_room(self) -> None:
-        """Until the disk is full. Whether it is still there is looked at here, too."""
-        quiet = Throttled(ROOM_QUIET_MS)
-        while not self._room.full:
-            if (why := self._room.refusal) and quiet.count("disk_nearly_full", None, monotonic()):
-                self._log.warning("disk_nearly_full", why=why)
+        """Until the disk of a shard is full. Whether it is still there is looked at here, too."""
+        quiet, holding = Throttled(ROOM_QUIET_MS), self._process.telemetry.holding
+        while not (full := next((shard.room.full for shard in self._shards if shard.room.full), "")):
+            for shard in self._shards:
+                if (why := shard.room.refusal) and quiet.count("disk_nearly_full", shard.number, monotonic()):
+                    self._log.warning("disk_nearly_full", why=why)
             await asyncio.sleep(ROOM_SECONDS)
-            self._holding.run(DISK, "free space", self._room.look)
-            self._driver.look()
-        self._log.critical("disk_full", why=self._room.full)
+            for shard in self._shards:
+                holding.run(DISK, "free space", shard.room.look)
+                shard.driver.look()
+        self._log.critical("disk_full", why=full)
 
     async def _watch_clock(self) -> None:
         clock, certificate = Throttled(CLOCK_QUIET_MS), Throttled(EXPIRY_QUIET_MS)
@@ -326,7 +241,7 @@ def _sources(config: Config) -> Counter[str]:
     """How many other brokers come from which address, as far as their names can be looked up now."""
     found: Counter[str] = Counter()
     for index, address in enumerate(config.addresses):
-        if index != config.index:
+        if index != config.place:
             with suppress(OSError, UnicodeError):
                 found.update({source_of(str(one[4][0])) for one in socket.getaddrinfo(address.host, None)})
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Container
 from dataclasses import dataclass
 
 from parley.crypto import ed25519
 from parley.model.credentials import CredentialError, check_credential, possession
 from parley.model.genesis import Genesis
-from parley.model.refusals import Malformed, NotAuthenticated, Oversized, Refused, malformed
+from parley.model.refusals import Malformed, NotAuthenticated, Oversized, Refused, WrongLedger, malformed
 from parley.net.frames import EmptyFrame, FrameError, FrameStream, FrameTooLarge
 from parley.net.messages import (
     VERSION,
@@ -48,11 +49,12 @@ class Authenticator:
 
     genesis: Genesis
     broker: str
+    shards: Container[int]  # of which it is a member
     certificate: bytes  # the hash of this broker's own, as it was when the connection was opened
     seconds: float = AUTHENTICATION_SECONDS
 
-    async def welcome(self, stream: FrameStream, now: int) -> Caller:
-        """Who is there. Raises `Refused` if that is not shown in time, `FrameError` if the connection is of no use."""
+    async def welcome(self, stream: FrameStream, now: int) -> tuple[Caller, int]:
+        """Who is there, and for which shard. Raises `Refused` if that is not shown in time, `FrameError` if the connection is of no use."""
         chain = self.genesis.chain
         nonce = os.urandom(NONCE_SIZE)
         stream.write(encode(Challenge(VERSION, chain, nonce)))
@@ -63,11 +65,11 @@ class Authenticator:
             raise NotAuthenticated("late", seconds=f"{self.seconds:g}") from None
         if frame is None:
             raise NotAuthenticated("ended")
-        caller = self._check(frame, possession(chain, nonce, self.certificate), now)
+        caller, shard = self._check(frame, possession(chain, nonce, self.certificate), now)
         stream.write(encode(Welcome(self.broker, now)))
-        return caller
+        return caller, shard
 
-    def _check(self, frame: bytes, challenge: bytes, now: int) -> Caller:
+    def _check(self, frame: bytes, challenge: bytes, now: int) -> tuple[Caller, int]:
         try:
             opening = decode_opening(frame)
         except WireError as error:
@@ -81,4 +83,6 @@ class Authenticator:
             raise NotAuthenticated("credential", fault=str(error)) from None
         if not ed25519.verify(credential.key, challenge, opening.signature):
             raise NotAuthenticated("challenge")
-        return Caller.of(credential, self.genesis)
+        if opening.shard not in self.shards:
+            raise WrongLedger("shard", broker=self.broker, shard=opening.shard)
+        return Caller.of(credential, self.genesis), opening.shard

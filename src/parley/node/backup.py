@@ -16,12 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocksdict import AccessType, Options, Rdict
-
 import parley
 from parley.ledger import layout
-from parley.ledger.safety_file import sync_directory
-from parley.ledger.store import Store, StoreError
 from parley.node.backup_file import (
     CHUNK,
     DATA,
@@ -42,6 +38,10 @@ from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain
+from parley.store.disk import open_store
+from parley.store.errors import StoreError
+from parley.store.folders import sync_directory
+from parley.store.interface import Store
 
 KEPT_FREE = 128 * 1024 * 1024  # on the disk that the backup goes to: a broker may need it (node/room.py)
 
@@ -122,10 +122,10 @@ def _head(config: Config, store: Store) -> tuple[int, bytes]:
 def _reading(data: Path) -> Iterator[Store]:
     """A store that is not written to: its files may be the very files of another process."""
     try:
-        db = Rdict(str(data), Options(raw_mode=True), access_type=AccessType.read_only(False))
-    except Exception as error:
+        store = open_store(data, create=False, read_only=True)
+    except StoreError as error:
         raise BackupError(f"the store cannot be read, so it is no backup: {error}") from error
-    with Store(data, db) as store:
+    with store:
         yield store
 
 
@@ -192,7 +192,7 @@ def restore_backup(config: Config, path: Path, progress: Progress = nobody) -> R
         _require_room(config.data, promised.bytes)
         fresh.mkdir(mode=0o700)
         manifest = unpack(path, fresh, progress)
-        with Store.open(fresh, create=False) as store:
+        with open_store(fresh, create=False) as store:
             head = _head(config, store)
         if head != (manifest.height, bytes.fromhex(manifest.block)):
             raise BackupError(f"{path} does not hold the block that its manifest names; do not use it.")

@@ -14,18 +14,15 @@ from typing import IO, Annotated
 
 from msgspec import Meta, MsgspecError, Struct, json
 
-from parley.ledger.safety_file import sync_directory
+from parley.store.disk import STORED
+from parley.store.folders import sync_directory
 
 FORMAT = "parley backup 1"
 MANIFEST, DATA = "manifest.json", "data"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files
 CHUNK = 1024 * 1024
 
-# All that RocksDB needs. What else lies there, perhaps a safety record or a key, is none of its business.
-_STORED = (
-    r"CURRENT|IDENTITY|rocksdict-config\.json|(MANIFEST|OPTIONS)-[0-9]{1,20}|[0-9]{1,20}\.(sst|blob|log)"
-)
-_PLAIN = rf"^(?:{_STORED})\Z"  # so no safety record comes back, wherever it is kept
+_PLAIN = rf"^(?:{STORED})\Z"  # so no safety record comes back, wherever it is kept
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,7 +39,7 @@ class BackupError(Exception):
 
 def is_stored(path: Path) -> bool:
     """Whether a file of this name is part of a store."""
-    return re.fullmatch(_STORED, path.name) is not None
+    return re.fullmatch(STORED, path.name) is not None
 
 
 class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):

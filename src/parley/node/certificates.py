@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.consensus.committee import all_brokers
 from parley.model.genesis import Broker, Genesis
 from parley.net.tls import tls_name
 
@@ -186,7 +187,7 @@ def read_request(data: bytes, genesis: Genesis) -> Request:
         key, signed = request.public_key(), request.is_signature_valid
     except (*UNREADABLE, x509.ExtensionNotFound) as error:
         raise IssueError("it is not a request of `parley node request`") from error
-    known = {tls_name(broker.name, broker.organisation): broker for broker in genesis.brokers}
+    known = {tls_name(broker.name, broker.organisation): broker for broker in all_brokers(genesis)}
     if len(found) != 1 or found[0] not in known:
         raise IssueError(f"it is for {', '.join(found) or 'nobody'}, which is no broker of this network")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):

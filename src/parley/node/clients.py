@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from parley.model.refusals import Busy, Refused
@@ -15,7 +15,9 @@ from parley.node.authentication import Authenticator, refusal_of, say_failure
 from parley.node.config import Limits
 from parley.node.door import Door
 from parley.node.logs import Log, Throttled
-from parley.node.sessions import Services, Session
+from parley.node.services.asking import Services
+from parley.node.sessions import Session
+from parley.node.telemetry.tally import Tally
 
 
 class Clients:
@@ -24,28 +26,40 @@ class Clients:
     An organisation may make any number of clients, so each has its share of all places and no more.
     """
 
-    def __init__(self, services: Services, organisations: int, limits: Limits, door: Door, log: Log) -> None:
+    def __init__(
+        self,
+        services: Mapping[int, Services],
+        organisations: int,
+        limits: Limits,
+        *,
+        accounts: Accounts,
+        door: Door,
+        tally: Tally,
+        now: Callable[[], int],
+        ticks: Callable[[], int],
+        log: Log,
+    ) -> None:
+        """`services` by the number of the shard; `accounts` are those of the clients. `now` and `ticks` are as in `Services`."""
         self._places = Quota(-(-limits.connections // organisations), limits.connections)
         self._services = services
         self._limits = limits
         self._door = door
+        self._tally = tally
+        self._now = now
+        self._ticks = ticks
         self._log = log
         self._throttled = Throttled()
-        self._by_client = Accounts(limits, limits.connections_per_client)
+        self._by_client = accounts
         self._by_source = Accounts(limits, limits.connections_per_address)
-
-    @property
-    def count(self) -> int:
-        return len(self._by_client)
 
     async def serve(self, stream: FrameStream, visit: Visit, authenticator: Authenticator) -> None:
         """Until the connection is of no more use; the caller closes it."""
         try:
-            caller = await authenticator.welcome(stream, self._services.now())
-            if wait := self._door.strikes.wait_ms(caller.key.hex(), self._services.ticks()):
+            caller, shard = await authenticator.welcome(stream, self._now())
+            if wait := self._door.strikes.wait_ms(caller.key.hex(), self._ticks()):
                 raise Busy("garbage", client=caller.title, seconds=wait // 1_000 + 1)
             with self._door.known(visit), self._place(caller):
-                await self._admitted(stream, caller)
+                await self._admitted(stream, caller, self._services[shard])
         except Refused as refused:
             self._refuse(stream, refused)
             self._say("client_refused", stream.source, source=stream.source, why=refused.detail)
@@ -66,7 +80,7 @@ class Clients:
         finally:
             self._places.leave(caller.organisation)
 
-    async def _admitted(self, stream: FrameStream, caller: Caller) -> None:
+    async def _admitted(self, stream: FrameStream, caller: Caller, services: Services) -> None:
         own, shared = self._by_client.enter(caller.key), self._by_source.enter(stream.source)
         try:
             if own is None or shared is None:
@@ -74,7 +88,7 @@ class Clients:
                     "connections_of_client", client=caller.title, limit=self._limits.connections_per_client
                 )
             await Session(
-                stream, caller, self._services, limits=self._limits, accounts=[own, shared], clients=self
+                stream, caller, services, limits=self._limits, accounts=[own, shared], clients=self
             ).run()
         finally:
             if own is not None:
@@ -83,7 +97,7 @@ class Clients:
                 self._by_source.leave(stream.source)
 
     def _refuse(self, stream: FrameStream, refused: Refused) -> None:
-        self._services.tally.refused[refused.code] += 1
+        self._tally.refused[refused.code] += 1
         say_failure(stream, 0, refused)
 
     # -- what sessions report -----------------------------------------------------------------------------------
@@ -91,7 +105,7 @@ class Clients:
     def strike(self, caller: Caller, why: str) -> bool:
         """A client has sent garbage; whether it is cut off for it."""
         self._say("client_garbage", caller.title, client=caller.title, why=why)
-        return self._door.strikes.strike(caller.key.hex(), self._services.ticks())
+        return self._door.strikes.strike(caller.key.hex(), self._ticks())
 
     def slow(self, caller: Caller) -> None:
         self._say("client_slow", caller.title, client=caller.title)
@@ -101,5 +115,5 @@ class Clients:
         self._log.error("session_failed", client=caller.title, why=str(error), exc_info=error)
 
     def _say(self, event: str, subject: object, **values: object) -> None:
-        if count := self._throttled.count(event, subject, self._services.ticks()):
+        if count := self._throttled.count(event, subject, self._ticks()):
             self._log.warning(event, count=count, **values)

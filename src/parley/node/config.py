@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert, inspect, structs
 
+from parley.consensus.committee import Committee, all_brokers, committees_of
 from parley.consensus.machine import SHORTEST_TIMEOUT
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
@@ -124,18 +125,23 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration that was checked: every file it names was found and fits the others."""
+    """A configuration that was checked: every file it names was found and fits the others.
+
+    `shard` is the one, of those that the broker is a member of, whose committee and files are meant; see `of_shard`.
+    """
 
     path: Path
     genesis: Genesis
-    index: int
+    place: int  # of the broker among all of the network
+    committees: tuple[Committee, ...]  # of all shards
+    shard: int
     listen: Address
     addresses: tuple[Address, ...]  # of all brokers, in the order of the genesis file
     consensus_key: ed25519.SecretKey
     certificate: Path
     certificate_key: Path
-    data: Path
-    safety: Path
+    data_of_first: Path  # of shard 0; see `path_of`
+    safety_of_first: Path
     faults: tuple[str, ...]  # that it shows on purpose
     limits: Limits
     storage: Storage
@@ -148,7 +154,61 @@ class Config:
 
     @property
     def broker(self) -> Broker:
-        return self.genesis.brokers[self.index]
+        return self.brokers[self.place]
+
+    @property
+    def brokers(self) -> tuple[Broker, ...]:
+        """All brokers of the network, to which `place` and `addresses` refer."""
+        return all_brokers(self.genesis)
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards of which this broker is a member."""
+        return tuple(one.shard for one in self.committees if one.index_of(self.broker.name) is not None)
+
+    @property
+    def neighbours(self) -> frozenset[str]:
+        """The other brokers that are members of one of these shards."""
+        return frozenset(
+            name for shard in self.shards for name in self.committees[shard].names if name != self.broker.name
+        )
+
+    def of_shard(self, shard: int) -> Config:
+        """The configuration with the committee and the files of another of these shards."""
+        assert shard in self.shards, f"{self.broker.name} is no member of shard {shard}"
+        return replace(self, shard=shard)
+
+    def chosen(self, shard: int | None) -> Config:
+        """The same for the shard that a person named; None: for its only one. Raises `ConfigError`."""
+        if shard is None and len(self.shards) == 1:
+            return self
+        if shard not in self.shards:
+            numbers = ", ".join(map(str, self.shards))
+            problem = f"{self.broker.name} is a member of the shards {numbers}; name one of them with --shard"
+            raise ConfigError(self.path, "", problem)
+        return self.of_shard(shard)
+
+    @property
+    def committee(self) -> Committee:
+        """The members of the shard."""
+        return self.committees[self.shard]
+
+    @property
+    def index(self) -> int:
+        """The broker's place in that committee."""
+        index = self.committee.index_of(self.broker.name)
+        assert index is not None, "a broker has the files of its own shards"
+        return index
+
+    @property
+    def data(self) -> Path:
+        """The folder of the shard's store."""
+        return path_of(self.data_of_first, self.shard)
+
+    @property
+    def safety(self) -> Path:
+        """The safety record of the broker in the shard."""
+        return path_of(self.safety_of_first, self.shard)
 
     @property
     def directory(self) -> Path:
@@ -169,6 +229,11 @@ class Config:
         organisation = self.genesis.organisation(self.broker.organisation)
         assert organisation is not None, "a genesis file is consistent"
         return organisation.tls_ca
+
+
+def path_of(first: Path, shard: int) -> Path:
+    """Where a shard has what shard 0 has under the path that the configuration names: beside it, with its number."""
+    return first if shard == 0 else first.with_name(f"{first.name}-{shard}")
 
 
 def load(path: Path, *, renewing: bool = False) -> Config:
@@ -214,9 +279,10 @@ class _Loader:
     def config(self, *, renewing: bool) -> Config:
         file = self._file
         genesis = self._checked("genesis", self._genesis)
-        index = self._index(genesis)
+        place, committees = self._find_place(genesis), committees_of(genesis)
+        broker = all_brokers(genesis)[place]
         key = self._checked("consensus_key", lambda: read_key(self._place("consensus_key")))
-        if key.public != genesis.brokers[index].key:
+        if key.public != broker.key:
             raise self._wrong(
                 "consensus_key",
                 f"is not the key that the genesis file names for {file.broker}; {self._place('consensus_key')} is damaged or another's",
@@ -227,14 +293,16 @@ class _Loader:
         return Config(
             path=self._path,
             genesis=genesis,
-            index=index,
+            place=place,
+            committees=committees,
+            shard=next(one.shard for one in committees if one.index_of(broker.name) is not None),
             listen=self._checked("listen", lambda: _listening(file.listen)),
             addresses=self._addresses(genesis),
             consensus_key=key,
             certificate=self._place("certificate"),
             certificate_key=self._place("certificate_key"),
-            data=self._place("data"),
-            safety=self._place("safety"),
+            data_of_first=self._place("data"),
+            safety_of_first=self._place("safety"),
             faults=_allowed(self._path, genesis, self._checked("faults", lambda: checked(file.faults))),
             limits=self._limits(),
             storage=file.storage,
@@ -250,14 +318,14 @@ class _Loader:
         with self._place("genesis").open("rb") as file:
             return decode_genesis(file.read(MAX_GENESIS + 1))
 
-    def _index(self, genesis: Genesis) -> int:
-        names = [broker.name for broker in genesis.brokers]
+    def _find_place(self, genesis: Genesis) -> int:
+        names = [broker.name for broker in all_brokers(genesis)]
         if self._file.broker not in names:
             raise self._wrong("broker", f"expected {_one_of(names)}, got {_shown(self._file.broker)}")
         return names.index(self._file.broker)
 
     def _addresses(self, genesis: Genesis) -> tuple[Address, ...]:
-        names, peers = [broker.name for broker in genesis.brokers], self._file.peers
+        names, peers = [broker.name for broker in all_brokers(genesis)], self._file.peers
         for name in peers:
             if name not in names:
                 raise self._wrong("peers", _unknown(name, names))
@@ -266,7 +334,7 @@ class _Loader:
                 f"peers.{broker.name}" if broker.name in peers else "genesis",
                 partial(Address.parse, peers.get(broker.name, broker.address)),
             )
-            for broker in genesis.brokers
+            for broker in all_brokers(genesis)
         )
 
     def _limits(self) -> Limits:

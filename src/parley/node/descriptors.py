@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import resource
 
-from parley.ledger.store import OPEN_FILES
 from parley.node.config import Config, ConfigError
 from parley.node.door import handshakes, places_for_brokers
 from parley.node.telemetry.server import MAX_CONNECTIONS
+from parley.store.disk import OPEN_FILES
 
 OTHERS = 64  # the log, the safety record, the loop's own, names that are looked up
 
 
 def needed(config: Config) -> int:
     """Descriptors that this broker may have open at once."""
-    count = len(config.genesis.brokers)
+    count = len(config.brokers)
     peers = places_for_brokers(count) + handshakes(count)
     watchers = 0 if config.metrics_listen is None else MAX_CONNECTIONS
-    return config.limits.connections + peers + watchers + OPEN_FILES + OTHERS
+    return config.limits.connections + peers + watchers + OPEN_FILES * len(config.shards) + OTHERS
 
 
 def require_descriptors(config: Config) -> None:

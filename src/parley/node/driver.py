@@ -65,6 +65,9 @@ class Links(Protocol):
 
     def broadcast(self, data: bytes) -> None: ...
 
+    def refused(self, member: int, reason: Reason, detail: str) -> None:
+        """Count what the replica has refused of a member's messages."""
+
 
 class Receive(Protocol):
     """Takes what another broker has sent, as soon as the replica can."""
@@ -94,14 +97,13 @@ class Driver:
         links: Links,
         log: Log,
         now: Callable[[], int],
-        blame: Callable[[int, Reason], None],
         names: Sequence[str],
         archive: Archive | None = None,
         found: deque[Found] | None = None,
         tally: Tally | None = None,
         holding: Holding | None = None,
     ) -> None:
-        """`names` are those of all brokers. What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
+        """`names` are those of all members. What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
         self.replica = replica  # others may read it, but not drive it
         self._storage = storage
         self._feed = feed
@@ -109,7 +111,6 @@ class Driver:
         self._links = links
         self._log = log
         self._now = now
-        self._blame = blame
         self._names = names
         self._loop = asyncio.get_running_loop()
         self._throttled = Throttled()
@@ -362,7 +363,7 @@ class Driver:
             self._execute(effect)
 
     def _hand_on(self) -> DiskWork:
-        """Hand what was put off to RocksDB, and return the work that puts it on disk."""
+        """Hand what was put off to the store's library, and return the work that puts it on disk."""
         self._dirty = False
         self._storage.store.hand_on()
         return self._storage.store.sync_log
@@ -416,7 +417,7 @@ class Driver:
 
     def _on_report(self, accused: evidence.Accusation) -> None:
         peer, kind = self._names[accused.member], accused.kind
-        self._tally.misbehaviour[accused.member, kind] += 1
+        self._tally.misbehaviour[peer, kind] += 1
         # Others can cause it at will, so it is logged once in a while.
         if count := self._throttled.count("misbehaviour", (peer, kind), monotonic()):
             self._log.error("misbehaviour", peer=peer, kind=kind, view=accused.view, count=count)
@@ -427,12 +428,8 @@ class Driver:
             self._log.warning("view_change", leader=leader, view=effect.view, count=count)
 
     def _on_refused(self, effect: Refused) -> None:
-        """Most are harmless, as when a message comes late; which are not, `blame` decides."""
         if effect.sender is not None:
-            sender, reason = self._names[effect.sender], effect.reason
-            self._tally.messages_refused.setdefault(effect.sender, Counter())[reason] += 1
-            self._log.debug("refused", peer=sender, reason=reason.name, detail=effect.detail)
-            self._blame(effect.sender, effect.reason)
+            self._links.refused(effect.sender, effect.reason, effect.detail)
 
     def _fail(self, error: BaseException) -> None:
         self._stopped = True

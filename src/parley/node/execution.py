@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from time import monotonic_ns
 
 from parley.consensus.types import Block
-from parley.ledger.application import AdmittedBatch, KeyValue, Results, StateMachine
+from parley.ledger.application import AdmittedBatch, Results, StateMachine
 from parley.ledger.recent import RecentStates
 from parley.node.holding import EXECUTION, Holding
 from parley.node.telemetry.tally import Tally
+from parley.store.interface import KeyValue
 
 
 class MeasuredMachine:

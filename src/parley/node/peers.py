@@ -7,16 +7,28 @@ anything else, and a peer that then sends garbage is cut off for a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
+from typing import Protocol
 
 from parley.consensus.errors import Reason
 from parley.model.refusals import Busy, Malformed, NotAuthenticated, Refused, WrongChain, malformed
 from parley.net.frames import FrameError, FrameStream
 from parley.net.limits import Entry, Quota, Strikes
 from parley.net.listener import Visit
-from parley.net.messages import VERSION, PeerHello, WireError, decode_opening, encode
+from parley.net.messages import (
+    ENVELOPE_BYTES,
+    VERSION,
+    Envelope,
+    PeerHello,
+    WireError,
+    decode_envelope,
+    decode_opening,
+    encode,
+)
 from parley.net.tls import tls_name
 from parley.node.authentication import refusal_of, say_failure
 from parley.node.certificates import PeerRefused, identify_peer
@@ -24,12 +36,11 @@ from parley.node.clock import ClockWatch, monotonic
 from parley.node.config import Config
 from parley.node.contacts import LOOK_MS, Contacts
 from parley.node.door import PLACES_PER_BROKER, Door, places_for_brokers
-from parley.node.driver import Receive
 from parley.node.incoming import Incoming
 from parley.node.links import Link
 from parley.node.logs import Log, Throttled
 from parley.node.shown import Shown
-from parley.node.workers import Ahead, announced
+from parley.node.telemetry.tally import Tally
 from parley.replica.wire import MAX_MESSAGE
 
 HELLO_SECONDS = 5.0
@@ -55,8 +66,16 @@ GARBAGE = frozenset(
 )
 
 
+class Inbox(Protocol):
+    """A shard of this broker, as the transport knows it. Brokers are named by their places in the genesis file."""
+
+    async def receive(self, broker: int, envelopes: Sequence[Envelope]) -> None: ...
+
+    def changed(self, broker: int, *, up: bool) -> None: ...
+
+
 class Peers:
-    """All brokers but this one, by their index."""
+    """The brokers that share a shard with this one, by their places in the genesis file."""
 
     def __init__(
         self,
@@ -66,30 +85,32 @@ class Peers:
         log: Log,
         now: Callable[[], int],
         *,
-        ahead: Ahead | None = None,
+        tally: Tally | None = None,
     ) -> None:
-        genesis = config.genesis
+        genesis, brokers = config.genesis, config.brokers
         self._chain = genesis.chain
         self._clock = clock
         self._log = log
         self._now = now
-        self._ahead = ahead
-        self._places = Quota(PLACES_PER_BROKER, places_for_brokers(len(genesis.brokers)))
+        self._tally = tally or Tally()
+        self._quota = Quota(PLACES_PER_BROKER, places_for_brokers(len(brokers)))
         self._throttled = Throttled()
-        self._names = [tls_name(broker.name, broker.organisation) for broker in genesis.brokers]
-        self._brokers = [broker.name for broker in genesis.brokers]  # as status, metrics and log name them
-        self._organisations = [broker.organisation for broker in genesis.brokers]
+        self._names = [tls_name(broker.name, broker.organisation) for broker in brokers]
+        self._brokers = [broker.name for broker in brokers]  # as status, metrics and log name them
+        self._organisations = [broker.organisation for broker in brokers]
         authorities = {organisation.name: organisation.tls_ca for organisation in genesis.organisations}
         self._authorities = {
             name: authorities[broker.organisation]
-            for name, broker in zip(self._names, genesis.brokers, strict=True)
+            for name, broker in zip(self._names, brokers, strict=True)
+            if broker.name in {config.broker.name, *config.neighbours}
         }
-        self._index = config.index
         self._strikes = Strikes(
             limit=STRIKES, window_ms=STRIKE_WINDOW_MS, ban_ms=BAN_MS, capacity=len(self._names)
         )
-        others = {index: name for index, name in enumerate(self._brokers) if index != config.index}
-        self._contacts = Contacts(others, log, monotonic)
+        # By their places, as status, metrics and log name them.
+        self.others = {index: name for index, name in enumerate(self._brokers) if name in config.neighbours}
+        self._place = config.place
+        self._contacts = Contacts(self.others, log, monotonic)
         self._incoming: dict[int, Incoming] = {}
         self._links = {
             index: Link(
@@ -102,32 +123,28 @@ class Peers:
                 log=log.bind(peer=broker.name),
                 ticks=monotonic,
             )
-            for index, broker in enumerate(genesis.brokers)
-            if index != config.index
+            for index, broker in enumerate(brokers)
+            if index in self.others
         }
-        self._receive: Receive = _discard
+        self._inboxes: Mapping[int, Inbox] = {}
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def start(self, receive: Receive, changed: Callable[[int, bool], None]) -> list[asyncio.Task[None]]:
-        """Dial all other brokers. What arrives goes to `receive`; `changed` learns who has come up (True) or gone down.
+    def start(self, inboxes: Mapping[int, Inbox]) -> list[asyncio.Task[None]]:
+        """Dial the other brokers. Their messages go to the inbox of the shard that the envelope names.
 
         The tasks run until they are cancelled.
         """
-        self._receive = receive
-        self._contacts.start(partial(self._on_change, changed))
+        self._inboxes = inboxes
+        self._contacts.start(self._on_change)
         for index in self._links:  # none has been reached yet, and some may be gone
-            self._on_change(changed, index, False)
+            self._on_change(index, False)
         dialling = [asyncio.create_task(link.run()) for link in self._links.values()]
         return [*dialling, asyncio.create_task(self._watch())]
 
     def send(self, to: int, data: bytes) -> None:
         if to in self._links:
             self._links[to].send(data)
-
-    def broadcast(self, data: bytes) -> None:
-        for link in self._links.values():
-            link.send(data)
 
     def present(self, shown: Shown) -> None:
         """Dial with another certificate from now on."""
@@ -163,11 +180,12 @@ class Peers:
                         link.beat()
                 await asyncio.sleep(LOOK_MS / 1_000)
 
-    def _on_change(self, changed: Callable[[int, bool], None], index: int, up: bool) -> None:  # noqa: FBT001
+    def _on_change(self, index: int, up: bool) -> None:  # noqa: FBT001
         if not up:
             self._clock.forget(index)
         # Later, because a step of the replica may have caused it, and it is not over yet.
-        asyncio.get_running_loop().call_soon(changed, index, up)
+        for inbox in self._inboxes.values():
+            asyncio.get_running_loop().call_soon(partial(inbox.changed, index, up=up))
 
     def _told_time(self, index: int, theirs: int, round_trip: int) -> None:
         self._clock.answered(index, theirs, self._now(), round_trip)
@@ -178,7 +196,7 @@ class Peers:
         """Until the connection is of no more use; the caller closes it."""
         try:
             index = self._identify(certificate)
-            with door.known(visit), self._place(index):
+            with door.known(visit), self._place_for(index):
                 await self._require_hello(stream, index)
                 await self._converse(stream, index)
         except Refused as refused:
@@ -187,14 +205,14 @@ class Peers:
             self._garbled(stream, error)
 
     @contextmanager
-    def _place(self, index: int) -> Iterator[None]:
+    def _place_for(self, index: int) -> Iterator[None]:
         name = self._names[index]
-        if self._places.enter(name) is not Entry.ADMITTED:
+        if self._quota.enter(name) is not Entry.ADMITTED:
             raise Busy("broker_connections", broker=name, limit=PLACES_PER_BROKER)
         try:
             yield
         finally:
-            self._places.leave(name)
+            self._quota.leave(name)
 
     async def _converse(self, stream: FrameStream, index: int) -> None:
         if (old := self._incoming.get(index)) is not None:
@@ -203,7 +221,7 @@ class Peers:
         incoming = self._incoming[index] = Incoming(stream, heard=contact.heard, now=self._now)
         contact.heard()
         self._links[index].dial_now()
-        stream.limit = MAX_MESSAGE
+        stream.limit = MAX_MESSAGE + ENVELOPE_BYTES
         try:
             await incoming.run(partial(self._take, index, incoming))
         except FrameError as error:
@@ -216,8 +234,11 @@ class Peers:
                 self._clock.forget(index)
                 contact.left()
 
-    def blame(self, index: int, reason: Reason) -> None:
-        """The replica has refused what a peer sent."""
+    def refused(self, index: int, reason: Reason, detail: str) -> None:
+        """Count a message of a peer that was refused. Most are harmless, as when one comes late; others are garbage."""
+        name = self._brokers[index]
+        self._tally.messages_refused.setdefault(name, Counter())[reason] += 1
+        self._log.debug("refused", peer=name, reason=reason.name, detail=detail)
         if reason in GARBAGE:
             self._strike(index)
 
@@ -238,7 +259,7 @@ class Peers:
             self._say("peer_refused", refused.name, why=str(refused))
             raise NotAuthenticated("certificate", fault=str(refused)) from None
         index = self._names.index(name)
-        if index == self._index:
+        if index == self._place:
             raise self._logged("peer_refused", name, NotAuthenticated("own_certificate"))
         if wait := self._strikes.wait_ms(name, monotonic()):
             raise Busy("broker_garbage", broker=name, seconds=wait // 1_000 + 1)
@@ -265,14 +286,26 @@ class Peers:
         self._clock.heard(index, hello.time, self._now())
 
     async def _take(self, index: int, incoming: Incoming, group: list[bytes]) -> bool:
-        """Hand messages to the replica; whether there may be more on this connection."""
-        if self._ahead is not None:
-            await self._ahead(announced(group))
-        await self._receive(index, *group)
+        """Hand messages to the shards that they name; whether there may be more on this connection."""
+        for shard, envelopes in groupby(self._opened(index, group), key=lambda one: one.shard):
+            await self._inboxes[shard].receive(index, list(envelopes))
         await asyncio.sleep(0)
         return self._incoming.get(index) is incoming and not self._strikes.banned(
             self._names[index], monotonic()
         )
+
+    def _opened(self, index: int, group: list[bytes]) -> Iterator[Envelope]:
+        """The envelopes to shards of this broker; others are refused."""
+        for frame in group:
+            try:
+                envelope = decode_envelope(frame)
+            except WireError as error:
+                self.refused(index, Reason.MALFORMED, str(error))
+                continue
+            if envelope.shard in self._inboxes:
+                yield envelope
+            else:
+                self.refused(index, Reason.WRONG_CHAIN, f"an envelope of shard {envelope.shard}")
 
     def _garbled(self, stream: FrameStream, error: FrameError) -> None:
         if (why := refusal_of(error)) is not None:
@@ -289,7 +322,3 @@ class Peers:
     def _say(self, event: str, subject: object, **values: object) -> None:
         if count := self._throttled.count(event, subject, monotonic()):
             self._log.error(event, peer=subject, count=count, **values)
-
-
-async def _discard(_sender: int, /, *_messages: bytes) -> None:
-    """Drop messages that come before there is a replica."""

@@ -5,9 +5,9 @@ anything is signed or acknowledged on the strength of it, the names are looked u
 and one for the store, some microseconds beside a sync. It comes after the sync and not before it: a folder that goes away
 while the sync lasts is noticed, too. A broker that has nothing to write looks once in a while.
 
-Of the store it is RocksDB's lock file that is looked up: it is made once and never replaced, unlike CURRENT, and it is gone
-when the folder is, when the folder is emptied, and when another one is put or mounted in its place. It is never opened:
-closing it again would give up RocksDB's lock, because locks of this kind belong to the process.
+Of the store it is the lock file that is looked up: it is made once and never replaced, and it is gone when the folder is,
+when the folder is emptied, and when another one is put or mounted in its place. It is never opened: closing it again would
+give up the store's lock, because locks of this kind belong to the process.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from parley.consensus.committee import all_brokers
 from parley.crypto.hashing import digest
 from parley.model.genesis import Genesis
 
@@ -86,7 +87,7 @@ def local_brokers(directory: Path, genesis: Genesis) -> list[LocalBroker]:
     """The brokers of the network that this folder can run."""
     found = [
         LocalBroker(broker.name, broker.organisation, directory / "brokers" / broker.name, broker.address)
-        for broker in genesis.brokers
+        for broker in all_brokers(genesis)
     ]
     return [broker for broker in found if broker.config.is_file()]
 

@@ -26,9 +26,11 @@ from parley.model.genesis import (
     GenesisError,
     Limits,
     Organisation,
+    Shard,
     Timeouts,
     decode_genesis,
     encode_genesis,
+    one_shard,
     sign_genesis,
 )
 from parley.model.names import is_name
@@ -160,11 +162,13 @@ def provision_network(
     leaders: Literal["round-robin", "cwa", "cwa+"] = "cwa+",
     allow_faults: bool = False,
     auditors: Sequence[str] = (),
+    shards: Sequence[Sequence[str]] | None = None,
 ) -> Genesis:
     """All of it, for a network whose organisations trust the one who runs this: local use and tests.
 
     `clients` get an identity at each organisation; `addresses` are those of the brokers, organisation by organisation;
-    `auditors` are organisations whose administrators may read raw blocks and let their clients read them.
+    `auditors` are organisations whose administrators may read raw blocks and let their clients read them. `shards` are the
+    names of the members of each; None: one of all brokers.
     """
     if unknown := sorted(set(auditors).difference(organisations)):
         raise ProvisionError(
@@ -198,6 +202,7 @@ def provision_network(
         limits,
         parties,
         brokers,
+        one_shard(brokers) if shards is None else tuple(Shard(tuple(members)) for members in shards),
     )
     write_genesis(directory, genesis)
     not_after = start_time + CREDENTIAL_DAYS * DAY
@@ -208,7 +213,9 @@ def provision_network(
         for client in clients:
             create_identity(directory, organisation, client, not_after=not_after)
     for _, name in names:
-        provision_storage(load(broker_directory(directory, name) / "broker.toml"))
+        config = load(broker_directory(directory, name) / "broker.toml")
+        for one in map(config.of_shard, config.shards):
+            provision_storage(one)
     write_context(directory, organisations[0], clients[0] if clients else ADMIN)
     return genesis
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import recover_record
 from parley.ledger import layout
-from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged, sync_directory
-from parley.ledger.store import Store, StoreFailed
+from parley.ledger.safety_file import SafetyFile, SafetyFileDamaged
 from parley.node.config import Config
 from parley.node.processes import LocalBroker
 from parley.node.storage import (
@@ -32,6 +31,10 @@ from parley.replica import chain
 from parley.replica.beginning import provision
 from parley.replica.chain import Chain
 from parley.replica.recovery import Recovery
+from parley.store.disk import holds_store, open_store
+from parley.store.errors import StoreFailed
+from parley.store.folders import sync_directory
+from parley.store.interface import Store
 
 Slots = list[list[bytes]]  # of a safety record, in their copies
 
@@ -84,13 +87,15 @@ def recover_storage(config: Config, *, stale_record: bool = False) -> Recovered:
 
 def _recovered(config: Config, loss: Loss) -> Recovered:
     records, genesis = provision(
-        replica_config(config), network_application(config).mount(config.genesis).machine, abstaining=True
+        replica_config(config),
+        network_application(config).mount(config.genesis, config.shard).machine,
+        abstaining=True,
     )
     # The record goes first and comes last: without one nothing starts, and an old one must not meet the new store.
     moved = _moved_aside(config.safety) if loss.record else []
     if loss.store:
         fresh = beside(config.data, "new")
-        with Store.open(fresh, create=True) as store:
+        with open_store(fresh, create=True) as store:
             store.write(genesis.entries, sync=True)
         moved += _moved_aside(config.data)
         if config.data.is_dir():  # empty, or it would have been moved
@@ -159,7 +164,7 @@ def _require_stopped(config: Config) -> None:
 
 
 def _require_others(config: Config, *, store: str, record: str) -> None:
-    size = len(config.genesis.brokers)
+    size = config.committee.size
     if record and not Recovery.is_possible(size):
         raise StorageError(
             f"The safety record {config.safety} {record}, and in a network of {size} there are not enough other brokers to tell "
@@ -180,9 +185,15 @@ def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
         _, state = recover_record(slots, str(config.safety))
     except SafetyRecordError:
         return "is damaged", False
-    if (state.chain, state.signer) != (config.genesis.chain, config.index):
+    own = config.committee
+    if (state.chain, state.shard, state.epoch, state.signer) != (
+        config.genesis.chain,
+        own.shard,
+        own.epoch,
+        config.index,
+    ):
         raise StorageError(
-            f"{config.safety} is the safety record of another broker or network. Point {config.path} at this broker's own one."
+            f"{config.safety} is the safety record of another broker, shard or network. Point {config.path} at this broker's own one."
         )
     return "", state.abstains
 
@@ -190,10 +201,10 @@ def _record_loss(config: Config, slots: Slots) -> tuple[str, bool]:
 def _store_loss(config: Config) -> str:
     if not holds_something(config.data):
         return "is missing"
-    if not (config.data / "CURRENT").exists():  # the file by which RocksDB finds everything else
+    if not holds_store(config.data):
         return "is damaged"
     try:
-        with Store.open(config.data, create=False) as store:
+        with open_store(config.data, create=False) as store:
             return _chain_loss(config, store)
     except (StoreFailed, chain.StoreError):
         return "is damaged"
@@ -207,9 +218,9 @@ def _chain_loss(config: Config, store: Store) -> str:
     genesis = found.block(0)
     if genesis is None:
         return "is damaged"
-    if genesis.header.chain != config.genesis.chain:
+    if (genesis.header.chain, genesis.header.shard) != (config.genesis.chain, config.shard):
         raise StorageError(
-            f"{config.data} is the store of another network. Point {config.path} at this broker's own one."
+            f"{config.data} is the store of another network or shard. Point {config.path} at this broker's own one."
         )
     return ""
 

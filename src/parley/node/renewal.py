@@ -14,13 +14,13 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from parley.ledger.safety_file import sync_directory
 from parley.net.tls import Address, ConnectError, client_context, connect
 from parley.node.certificates import UNREADABLE, IssueError, load_key, new_key
 from parley.node.config import Config, ConfigError
 from parley.node.processes import LocalBroker
 from parley.node.secrets import SecretError, read_secret, write_secret
 from parley.node.shown import Shown, load_shown
+from parley.store.folders import sync_directory
 
 NEXT, OLD = "next", "old"
 POLL_SECONDS = 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,11 +81,21 @@ def _mib(size: int) -> str:
 
 
 def bytes_in(path: Path) -> int:
-    """Of all files in a folder."""
-    found = 0
+    """Of all files in a folder, each once under however many names: a copy that is being made shares files with the store."""
+    found, linked = 0, dict[tuple[int, int], int]()
+    for file in _files(path):
+        if file.st_nlink > 1:
+            linked[file.st_dev, file.st_ino] = file.st_size
+        else:
+            found += file.st_size
+    return found + sum(linked.values())
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
     with os.scandir(path) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):  # the store has tidied up meanwhile
-                inside = entry.is_dir(follow_symlinks=False)
-                found += bytes_in(Path(entry.path)) if inside else entry.stat(follow_symlinks=False).st_size
-    return found
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _files(Path(entry.path))
+                else:
+                    yield entry.stat(follow_symlinks=False)

@@ -8,7 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from parley.ledger.safety_file import sync_directory
+from parley.store.folders import sync_directory
 
 MAX_SECRET = 64 * 1024  # bytes; keys are far smaller
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -9,71 +9,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec.structs import replace
-
-from parley.application.admission import OpenedBatch
-from parley.ledger.proofs import Anchor
-from parley.model.refusals import (
-    Busy,
-    Invalid,
-    LimitExceeded,
-    NotAuthenticated,
-    NotReady,
-    Refused,
-    malformed,
-)
+from parley.model.refusals import Busy, NotAuthenticated, NotReady, Refused, malformed
 from parley.net.frames import FrameError, FrameStream
 from parley.net.messages import (
     MAX_QUESTION,
-    MAX_STREAMS,
-    Advise,
-    Advised,
     Answer,
-    CloseStream,
     Credit,
-    Fetch,
-    ListKeys,
-    OpenStream,
-    Prove,
     Question,
-    ReadBlocks,
-    ReadBodies,
-    ReadEvidence,
-    ReadHeader,
-    SplicedFetched,
-    Status,
-    StatusRequest,
     Submit,
     WireError,
-    decode_answer,
-    decode_question,
     encode,
 )
-from parley.node import answers, blocks
 from parley.node.access import Caller
-from parley.node.advisories import ADVISORY_WORK, Advisories
-from parley.node.allowances import Account, Unsent, pay
-from parley.node.authentication import refusal_of, say_failure
+from parley.node.allowances import Account, pay
+from parley.node.authentication import refusal_of
 from parley.node.config import Limits
-from parley.node.driver import Driver
-from parley.node.faults.answers import Faults
-from parley.node.feed import Feed
-from parley.node.holding import DELIVERY, QUESTION, Holding
-from parley.node.pieces import Shelf
-from parley.node.room import Room
-from parley.node.streams import UNFINISHED, Pushed, Stream, Unfinished
+from parley.node.holding import DELIVERY, QUESTION
+from parley.node.outlet import CutOff, Outlet
+from parley.node.services.asking import Asking, Services
+from parley.node.services.fetching import fetch_again, has_answer
+from parley.node.services.held import Held
+from parley.node.services.service import Said, Work
+from parley.node.services.submitting import by_block, receipted
+from parley.node.streams import UNFINISHED, Stream, Unfinished
 from parley.node.submissions import RECEIPT_MS, Submissions
-from parley.node.telemetry.tally import Tally
-from parley.node.view import Ledger, View
-from parley.node.workers import Ahead, submitted
+from parley.node.view import View
+from parley.node.workers import submitted
 
 if TYPE_CHECKING:
     from parley.node.clients import Clients
+
+T = TypeVar("T")
 
 TICK_SECONDS = 1.0  # between two looks at what is over time
 REGISTRATION_SECONDS = 2.0  # by which this broker may be behind the one that registered a client
@@ -81,50 +51,11 @@ TURN_FRAMES, TURN_BYTES = (
     16,
     64 * 1024,
 )  # of what is taken in one turn; a larger question has a turn of its own
-LOOK_SECONDS = 0.1  # between two looks at what others have to change first
-SHORT_LOOK = 32  # orders that are looked at for news before anybody else has a turn
-
-_AnsweredAtOnce = (
-    Prove | ReadHeader | ListKeys | ReadBlocks | ReadBodies | ReadEvidence | StatusRequest | Advise
-)
-
-
-@dataclass(frozen=True)
-class Services:
-    """The parts of the node that answer clients."""
-
-    driver: Driver
-    feed: Feed
-    ledger: Ledger
-    admit: Callable[[bytes], OpenedBatch]
-    status: Callable[[int], Status]
-    freshness: int  # ms
-    unsent: Unsent
-    room: Room
-    faults: Faults
-    advisories: Advisories
-    now: Callable[[], int]  # ms since 1970, for what is dated
-    ticks: Callable[[], int]  # ms of a clock that nobody sets, for what lasts
-    tally: Tally = field(default_factory=Tally)
-    shelf: Shelf = field(default_factory=Shelf)
-    ahead: Ahead | None = None  # None: there are no workers
-    holding: Holding = field(default_factory=Holding)
-
-
-class _CutOff(Exception):  # noqa: N818 - it names what happens to the session
-    """The client has sent too much garbage, or does not read what it asked for."""
+LOOK_SECONDS = 0.1  # between two looks whether a client is known by now
 
 
 class _Expired(Exception):  # noqa: N818 - it names what happened to the credential
     """The client is not anymore who it was when it came."""
-
-
-@dataclass(slots=True)
-class _Poll:
-    question: Fetch
-    until: int
-    judged_by: answers.Judged
-    seen: Anchor | None = None  # the header under which it was looked at last
 
 
 class Session:
@@ -143,26 +74,27 @@ class Session:
         self._stream = stream
         self._caller = caller
         self._services = services
-        self._limits = limits
         self._accounts = accounts
         self._clients = clients
+        self._outlet = Outlet(stream, caller, accounts[0], services=services, limits=limits, clients=clients)
         self._wake = asyncio.Event()
+        self._underway: tuple[Question, Work] | None = None  # a long list that is being made
+        self._rows = services.table.rows
         self._submissions = Submissions(
             caller,
             services.driver,
             services.feed,
             services.ledger,
-            admit=services.admit,
+            admit=services.admission.admit,
             no_room=lambda: services.room.refusal,
             ticks=services.ticks,
             wake=self._wake.set,
             receipted=services.tally.receipts.add,
             charge=lambda work: self._accounts[0].requests.charge(work, services.ticks()),
-            refuse=self._refuse,
+            refuse=self._outlet.refuse,
         )
-        self._polls: dict[int, _Poll] = {}
-        self._streams: dict[int, Stream] = {}
-        self._listing: answers.Listing | None = None  # the list that is being made
+        self._held = Held(self._submissions, limits.questions_in_flight, self._wake)
+        self._asking = Asking(services, caller, self._outlet.charge, self._held)
 
     async def run(self) -> None:
         """Until the client goes, or is cut off."""
@@ -185,31 +117,35 @@ class Session:
             await task()
         except FrameError as error:
             if (why := refusal_of(error)) is not None:
-                self._refuse(0, why)
+                self._outlet.refuse(0, why)
         except _Expired:
-            self._refuse(0, NotAuthenticated("expired"))
-        except _CutOff:
+            self._outlet.refuse(0, NotAuthenticated("expired"))
+        except CutOff:
             pass
         except Exception as error:  # noqa: BLE001 - a fault of ours must not become everybody's
             self._clients.broken(self._caller, error)
-            self._refuse(0, NotReady("failed"))
+            self._outlet.refuse(0, NotReady("failed"))
         self._stream.close()
 
     # -- questions -------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         while frames := await self._stream.read_many():
-            if self._services.ahead is not None:  # not in a turn, which others may wait for
-                await self._services.ahead(submitted(frames))
+            if self._services.workers is not None:  # not in a turn, which others may wait for
+                await self._services.workers.ahead(submitted(frames))
             for group in _turns(frames):
                 if self._services.driver.is_waiting and submitted(group):
                     await self._services.driver.until_free()  # before the turn as well
                 async with self._turn(*group):
                     for frame in group:
                         await self._take(frame)
-                while self._listing is not None:  # a long list takes several turns, each of which is paid for
+                while (
+                    underway := self._underway
+                ) is not None:  # it takes several turns, each of which is paid for
+                    self._underway = None
                     async with self._turn():
-                        self._look(self._listing.question)
+                        question, work = underway
+                        self._look(question, self._rows[type(question)].go_on, work)
 
     @asynccontextmanager
     async def _turn(self, *frames: bytes) -> AsyncIterator[None]:
@@ -217,8 +153,7 @@ class Session:
 
         It lasts one turn of the loop, so that no client's questions, on however many connections, hold up others'.
         """
-        await self._drained()
-        await self._within_budget()
+        await self._outlet.ready()
         async with self._accounts[0].turn:
             await pay(self._accounts, list(frames), self._services.ticks)
             self._require_unexpired()
@@ -227,35 +162,38 @@ class Session:
 
     async def _take(self, frame: bytes) -> None:
         try:
-            question = decode_question(frame)
+            question = self._services.table.decode(frame)
         except WireError as error:
-            self._refuse(0, malformed("question", error))
+            self._outlet.refuse(0, malformed("question", error))
             self._strike(str(error))
             return
         if isinstance(question, Submit):
-            await self._registration()
+            if not self._submissions.is_registered():
+                await self._registration()
             await self._services.driver.until_free()
-        self._look(question)
+        self._look(question, self._rows[type(question)].take, question)
 
-    def _look(self, question: Question) -> None:
+    def _look(self, question: Question, answer: Callable[[Asking, T], Said], given: T) -> None:
         self._services.holding.run(
-            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question)
+            QUESTION, type(question).__name__, lambda: self._answer_or_refuse(question, answer, given)
         )
 
-    def _answer_or_refuse(self, question: Question) -> None:
+    def _answer_or_refuse(self, question: Question, answer: Callable[[Asking, T], Said], given: T) -> None:
         try:
-            answer = self._answer(question)
+            said = answer(self._asking, given)
         except Refused as refused:
-            self._refuse(question.id, refused)
+            self._outlet.refuse(question.id, refused)
             if isinstance(question, Submit) and refused.garbage:  # too much of it ends in a ban
                 self._strike(refused.detail)
         else:
-            if answer is not None:
-                self._send(answer)
+            if isinstance(said, Answer):
+                self._outlet.send(said)
+            elif said is not None:
+                self._underway = question, said
 
     def _strike(self, why: str) -> None:
         if self._clients.strike(self._caller, why):
-            raise _CutOff
+            raise CutOff
 
     def _require_unexpired(self) -> None:
         if self._services.now() > self._caller.not_after:
@@ -263,117 +201,16 @@ class Session:
 
     async def _registration(self) -> None:
         """A client may be known to another broker a moment before it is known to this one."""
-        if self._submissions.is_registered():
-            return
         with suppress(TimeoutError):
             async with asyncio.timeout(REGISTRATION_SECONDS):
                 while not self._submissions.is_registered():  # noqa: ASYNC110 - the replica tells of blocks, not of clients
                     await asyncio.sleep(LOOK_SECONDS)
 
-    def _answer(self, question: Question) -> Answer | None:
-        ledger = self._services.ledger
-        match question:
-            case Submit():
-                self._require_room(question.id)
-                if not (self._services.faults.active and self._services.faults.swallows(self._caller)):
-                    self._submissions.submit(question)
-            case Fetch():
-                self._require_room(question.id)
-                ledger.require_whole()
-                return self._fetch(question)
-            case OpenStream():
-                self._require_room(question.id)
-                ledger.require_whole()
-                self._open(question)
-            case Credit():
-                if (stream := self._streams.get(question.id)) is not None:
-                    stream.add_credit(question.messages)
-                    self._wake.set()
-            case CloseStream():
-                self._streams.pop(question.id, None)
-            case _:
-                return self._show(question)
-        return None
-
-    def _show(self, question: _AnsweredAtOnce) -> Answer | None:
-        ledger, advisories = self._services.ledger, self._services.advisories
-        match question:
-            case Prove():
-                with self._refusing_freshly():
-                    return answers.proven(ledger.view(), self._caller, question)
-            case ReadHeader():
-                if question.height:  # the newest one is here, and tells what time it is
-                    ledger.require_whole()
-                return answers.block_name(self._fresh_view(), self._caller, question, self._charge)
-            case ListKeys():
-                with self._refusing_freshly():
-                    return self._list(question)
-            case ReadBlocks() | ReadBodies() | ReadEvidence():
-                ledger.require_whole()
-                return blocks.audited(self._fresh_view(), self._caller, question)
-            case StatusRequest():
-                self._charge(advisories.look_work)
-                readers = advisories.shown(self._view(), self._caller)
-                return replace(self._services.status(question.id), readers=readers)
-            case Advise():
-                self._charge(ADVISORY_WORK)
-                advisories.take(self._fresh_view(), self._caller, question)
-                return Advised(question.id)
-
-    def _list(self, question: ListKeys) -> Answer | None:
-        """The next part of the work on a list; None: there is more to do."""
-        listing, self._listing = self._listing, None
-        if listing is None:
-            listing = answers.Listing(self._services.ledger.view(), self._caller, question, self._charge)
-        answer = listing.step()
-        if answer is None:
-            self._listing = listing
-        return answer
-
-    def _require_room(self, id_: int) -> None:
-        if id_ in self._submissions or id_ in self._polls or id_ in self._streams:
-            raise Invalid("number", number=id_)
-        waiting = len(self._submissions) + len(self._polls) + len(self._streams)
-        if waiting >= self._limits.questions_in_flight:
-            raise Busy("questions", waiting=waiting)
-
-    def _fetch(self, question: Fetch) -> Answer | None:
-        answer = self._fetched(question)
-        if answer.blocks or not question.wait:
-            return answer
-        judged_by = answers.judged_by(self._fresh_view(), self._caller, question)
-        self._polls[question.id] = _Poll(question, self._services.ticks() + question.wait, judged_by)
-        self._wake.set()
-        return None
-
-    def _open(self, question: OpenStream) -> None:
-        if len(self._streams) >= MAX_STREAMS:
-            raise LimitExceeded("streams", limit=MAX_STREAMS)
-        stream = Stream(question, self._caller, self._services.freshness // 2, self._services.shelf)
-        stream.open(self._fresh_view())
-        self._streams[question.id] = stream
-        self._wake.set()
-
-    @contextmanager
-    def _refusing_freshly(self) -> Iterator[None]:
-        """Raises `NotReady` instead of a refusal by an old state. Answers show their age by their header; refusals have none."""
-        try:
-            yield
-        except Refused:
-            self._fresh_view()
-            raise
-
-    def _fresh_view(self) -> View:
-        """A broker that is cut off must not serve readers who may have lost their rights since (P18)."""
-        view = self._services.ledger.view()
-        if (age := self._services.now() - view.time) > self._services.freshness:
-            raise NotReady("not_fresh", age=age, limit=self._services.freshness)
-        return view
-
     # -- what becomes ready ------------------------------------------------------------------------------------------
 
     def _on_anchor(self) -> None:
-        if self._submissions or self._polls or self._busy_streams():
+        held = self._held
+        if held.submissions or held.polls or self._busy_streams():
             self._wake.set()
 
     async def _pump(self) -> None:
@@ -384,68 +221,41 @@ class Session:
             self._wake.clear()
             self._require_unexpired()
             for id_ in self._submissions.give_up():
-                self._refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
-            if (view := self._view()) is not None:
+                self._outlet.refuse(id_, Busy("no_receipt", seconds=RECEIPT_MS // 1_000))
+            if (view := self._services.newest_view()) is not None:
                 await self._send_receipts(view)
             await self._answer_polls()
             await self._fill_streams()
 
     def _patience(self) -> float | None:
         """Seconds until something is over time."""
-        if not self._polls:
+        if not self._held.polls:
             return TICK_SECONDS if self._submissions.waits else None
-        first = min(poll.until for poll in self._polls.values())
+        first = min(poll.until for poll in self._held.polls.values())
         return min(TICK_SECONDS, max(0, first - self._services.ticks()) / 1_000)
 
-    def _view(self) -> View | None:
-        """None: this broker has nothing to show now."""
-        try:
-            return self._services.ledger.view()
-        except Refused:
-            return None
-
     async def _send_receipts(self, view: View) -> None:
-        for group in answers.by_block(self._submissions.ready()):
-            await self._drained()
+        for group in by_block(self._submissions.ready()):
+            await self._outlet.drained()
             try:
-                self._deliver("receipts", partial(answers.receipted, view, group))
+                self._deliver("receipts", partial(receipted, view, group))
             except Refused as refused:
                 for id_, _ in group:
-                    self._refuse(id_, refused)
+                    self._outlet.refuse(id_, refused)
 
     def _deliver(self, what: str, make: Callable[[], Answer]) -> None:
         """Send what it makes. Raises `Refused`."""
-        self._services.holding.run(DELIVERY, what, lambda: self._send(make()))
+        self._services.holding.run(DELIVERY, what, lambda: self._outlet.send(make()))
 
     async def _answer_polls(self) -> None:
-        for poll in list(self._polls.values()):
-            if self._services.ticks() >= poll.until or self._has_answer(poll):
-                del self._polls[poll.question.id]
+        for poll in list(self._held.polls.values()):
+            if self._services.ticks() >= poll.until or has_answer(self._asking, poll):
+                del self._held.polls[poll.question.id]
                 async with self._turn():
                     try:
-                        self._deliver("a fetch", partial(self._fetched, poll.question))
+                        self._deliver("a fetch", partial(fetch_again, self._asking, poll.question))
                     except Refused as refused:
-                        self._refuse(poll.question.id, refused)
-
-    def _has_answer(self, poll: _Poll) -> bool:
-        """Whether a header that came since says that there is something to answer.
-
-        That is also so when the reader's right has to be judged again: if it is lost, the moment of the refusal must not
-        tell what is published later.
-        """
-        try:
-            view = self._fresh_view()
-            if view.anchor is poll.seen:
-                return False
-            poll.seen = view.anchor
-            if answers.judged_by(view, self._caller, poll.question) != poll.judged_by:
-                return True
-            return answers.has_arrived(view, poll.question)
-        except Refused:  # there is nothing to show now
-            return False
-
-    def _fetched(self, question: Fetch) -> SplicedFetched:
-        return answers.fetched(self._fresh_view(), self._caller, question, self._charge)
+                        self._outlet.refuse(poll.question.id, refused)
 
     async def _fill_streams(self) -> None:
         """One message of each stream in turn, until none has more to say."""
@@ -464,98 +274,28 @@ class Session:
                     busy.remove(stream)
 
     def _busy_streams(self) -> list[Stream]:
-        """Those that have news, or all, if they are many: the replica and everybody else wait for this look."""
-        streams = list(self._streams.values())
-        if len(streams) > SHORT_LOOK or sum(stream.orders for stream in streams) > SHORT_LOOK:
-            return streams
-        return [stream for stream in streams if self._has_news(stream)]
-
-    def _has_news(self, stream: Stream) -> bool:
-        try:
-            return stream.has_news(self._services.ledger.view(), self._services.ticks())
-        except Refused:  # there is nothing to show now
-            return False
+        return self._held.busy_streams(self._services.ledger, self._services.ticks())
 
     def _advance(self, stream: Stream) -> bool | Unfinished:
         """Whether it may have more to say."""
-        if self._streams.get(stream.id) is not stream:
+        if self._held.streams.get(stream.id) is not stream:
             return False
         try:
-            view = self._fresh_view()
+            view = self._services.fresh_view()
         except Refused:  # it goes on when there is something to show
             return False
         try:
             pushed = stream.next(view, self._services.ticks())
         except Refused as refused:
-            self._streams.pop(stream.id, None)
-            self._refuse(stream.id, refused)
+            self._held.streams.pop(stream.id, None)
+            self._outlet.refuse(stream.id, refused)
             return False
         if isinstance(pushed, Unfinished):
             return pushed
         if pushed is None:
             return False
-        self._push(pushed)
+        self._outlet.push(pushed)
         return pushed.more
-
-    # -- writing -----------------------------------------------------------------------------------------------------
-
-    def _refuse(self, id_: int, refused: Refused) -> None:
-        self._services.tally.refused[refused.code] += 1
-        say_failure(self._stream, id_, refused)
-
-    def _send(self, answer: Answer) -> None:
-        if self._services.faults.active:
-            if isinstance(answer, SplicedFetched):
-                answer = decode_answer(encode(answer))
-            self._services.faults.send(answer, self._caller, self._write)
-        else:
-            self._write(answer)
-
-    def _push(self, pushed: Pushed) -> None:
-        data = encode(pushed.answer)
-        if self._services.faults.active:
-            self._send(decode_answer(data))
-        else:
-            self._write_data(data, pushed.work)
-        self._services.tally.deliveries += pushed.messages
-
-    def _write(self, answer: Answer) -> None:
-        self._write_data(encode(answer), answers.work(answer))
-
-    def _write_data(self, data: bytes, work: int) -> None:
-        self._stream.write(data)
-        self._services.unsent.wrote(len(data))
-        self._charge(len(data) + work)
-
-    def _charge(self, cost: int) -> None:
-        """What an answer took is paid for before the next one is begun."""
-        self._accounts[0].bytes.charge(cost, self._services.ticks())
-
-    async def _within_budget(self) -> None:
-        """Wait while this client leaves most unread of all, and all together too much."""
-        unsent, account = self._services.unsent, self._accounts[0]
-        if unsent.allows(account):
-            return
-        try:
-            async with asyncio.timeout(self._limits.unread_seconds):
-                while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
-                    await asyncio.sleep(LOOK_SECONDS)
-        except TimeoutError:
-            self._clients.slow(self._caller)
-            raise _CutOff from None
-
-    async def _drained(self) -> None:
-        """Wait while the client has much left to read; a client that does not read at all is cut off."""
-        unread = self._stream.write_buffer_bytes
-        while unread > self._limits.unread_bytes:
-            try:
-                async with asyncio.timeout(self._limits.unread_seconds):
-                    await self._stream.drain()
-            except TimeoutError:
-                if self._stream.write_buffer_bytes >= unread:
-                    self._clients.slow(self._caller)
-                    raise _CutOff from None
-            unread = self._stream.write_buffer_bytes
 
 
 def _turns(frames: list[bytes]) -> Iterator[list[bytes]]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sized
 from dataclasses import dataclass
 from itertools import islice
 
 import parley
-from parley.consensus.committee import quorum
 from parley.ledger import layout
-from parley.ledger.application import KeyValue
 from parley.net.messages import MAX_TOLD, MAX_WORDS, Misbehaviour, PeerStatus, Status
 from parley.node.clock import ClockWatch, WallClock, advice
 from parley.node.config import Config
 from parley.node.driver import Driver
 from parley.node.faults.switches import Switches
 from parley.node.feed import Feed
-from parley.node.peers import Peers
+from parley.node.members import Members
 from parley.node.room import Room
+from parley.node.shown import Showing
 from parley.replica import evidence
 from parley.replica.ports import Found
 from parley.replica.replica import Replica
+from parley.store.interface import KeyValue
 
 FAR_BEHIND = 16  # committed blocks that wait for execution before a broker calls itself lagging
 # Certified blocks that are not final yet: a network that stands still after a failed view has some.
@@ -32,17 +32,17 @@ class StatusReport:
     config: Config
     driver: Driver
     feed: Feed
-    peers: Peers
+    peers: Members
     clock: ClockWatch
     switches: Switches
     store: KeyValue
     room: Room
-    clients: Callable[[], int]
+    clients: Sized
     now: WallClock
-    expiry: Callable[[int], str]  # what to say of the certificate at a time
+    showing: Showing
 
-    def __call__(self, id_: int) -> Status:
-        genesis, replica = self.config.genesis, self.driver.replica
+    def report(self, id_: int) -> Status:
+        committee, replica = self.config.committee, self.driver.replica
         broker, anchor = self.config.broker, self.feed.anchor
         return Status(
             id_,
@@ -52,21 +52,22 @@ class StatusReport:
             version=parley.__version__,
             state=self.state(),
             note=self.note(),
-            epoch=0,
+            shard=committee.shard,
+            epoch=committee.epoch,
             view=replica.view,
             height=replica.executed_height,
             certified=self.feed.height,
-            leader="" if anchor is None else genesis.brokers[anchor.header.proposer].name,
+            leader="" if anchor is None else committee.names[anchor.header.proposer],
             time=self.now(),
-            clients=self.clients(),
+            clients=len(self.clients),
             peers=tuple(
                 PeerStatus(
-                    other.name,
+                    other,
                     self.peers.connected(index),
                     self.peers.is_slow(index),
                     self.peers.round_trip_ms(index),
                 )
-                for index, other in enumerate(genesis.brokers)
+                for index, other in enumerate(committee.names)
                 if index != self.config.index
             ),
             misbehaviour=self.misbehaviour(),
@@ -78,9 +79,9 @@ class StatusReport:
 
     def misbehaviour(self) -> tuple[Misbehaviour, ...]:
         """What this broker can prove of others; the records themselves are in its store."""
-        brokers = self.config.genesis.brokers
+        names = self.config.committee.names
         return tuple(
-            Misbehaviour(brokers[one.member].name, one.kind, one.view)
+            Misbehaviour(names[one.member], one.kind, one.view)
             for one in islice(evidence.held(self.store), MAX_TOLD)
         )
 
@@ -116,8 +117,8 @@ class StatusReport:
     def unreachable(self) -> list[str]:
         """The other brokers that this one is not connected to."""
         return [
-            other.name
-            for index, other in enumerate(self.config.genesis.brokers)
+            other
+            for index, other in enumerate(self.config.committee.names)
             if index != self.config.index and not self.peers.connected(index)
         ]
 
@@ -126,8 +127,9 @@ class StatusReport:
         state = self.state()
         if state not in ("starting", "waiting"):
             return ""
-        size, missing = len(self.config.genesis.brokers), self.unreachable()
-        if size - len(missing) < (needed := quorum(size)):
+        committee, missing = self.config.committee, self.unreachable()
+        size, needed = committee.size, committee.quorum
+        if size - len(missing) < needed:
             return f"No quorum: cannot reach {' and '.join(missing)}; {needed} of {size} brokers are needed."
         if state == "starting":
             return ""
@@ -143,7 +145,7 @@ class StatusReport:
             notes.append(f"Faults are switched on: {', '.join(self.switches.faults)}.")
         if offset := self.clock.wrong_by():
             notes.append(advice(offset))
-        notes += [self.now.set_back(), self.expiry(self.now()), self.room.note]
+        notes += [self.now.set_back(), self.showing.expiry(self.now()), self.room.note]
         return " ".join(filter(None, notes))[:MAX_WORDS]
 
     def abstaining(self) -> str:

@@ -10,17 +10,18 @@ from pathlib import Path
 from parley.application.application import Application, VersionError
 from parley.applications import ApplicationError, application_of
 from parley.consensus.record import SafetyState, recover_record, repairs
-from parley.consensus.types import Instance
 from parley.ledger.recent import RecentStates
-from parley.ledger.safety_file import SafetyFile, sync_directory
-from parley.ledger.store import Store
+from parley.ledger.safety_file import SafetyFile
 from parley.mempool import pool
 from parley.node import rights
-from parley.node.config import Config, ConfigError
+from parley.node.config import Config, ConfigError, path_of
 from parley.node.placement import DisplacedError, Placement
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.chain import Chain, Unusable
 from parley.replica.ports import Found
+from parley.store.disk import open_store
+from parley.store.folders import sync_directory
+from parley.store.interface import Store
 
 MARK = "provisioned"
 
@@ -82,10 +83,10 @@ def _height(store: Store) -> int:
 
 
 def replica_config(config: Config) -> ReplicaConfig:
-    """What the genesis file fixes for all brokers, and this broker's place among them."""
+    """What the genesis file fixes for all members of the shard, and this broker's place among them."""
     genesis = config.genesis
     return ReplicaConfig(
-        instance=Instance(genesis.chain, 0, 0, len(genesis.brokers), genesis.application),
+        instance=config.committee.instance,
         index=config.index,
         depth=genesis.depth,
         view_timeout=genesis.timeouts.view,
@@ -111,7 +112,7 @@ def network_application(config: Config) -> Application:
 def provision_storage(config: Config) -> None:
     """Make the disk of a broker that has never run. Raises `StorageError` if there is a trace of an earlier life."""
     data, safety = holds_something(config.data), config.safety.exists()
-    if (data or safety) and served_another(config.directory, config.genesis.chain):
+    if (data or safety) and served_another(_mark(config), config.genesis.chain):
         raise StorageError(
             f"Broker {config.broker.name} has in {config.data} and {config.safety} what it kept in another network. If that one "
             f"was made by mistake, stop the broker, move both away, and run this again."
@@ -122,7 +123,7 @@ def provision_storage(config: Config) -> None:
         )
     if data or safety:
         raise StorageError(_halved(config, missing=config.safety if data else config.data))
-    if _mark(config).exists() and not served_another(config.directory, config.genesis.chain):
+    if _mark(config).exists() and not served_another(_mark(config), config.genesis.chain):
         raise StorageError(
             f"Broker {config.broker.name} had its storage made before, and it is gone from {config.data} and {config.safety}. "
             f"With an empty one it could sign again what it has signed, so none is made. Find the old disk; if it is lost, run "
@@ -130,9 +131,9 @@ def provision_storage(config: Config) -> None:
             f"in this network, remove {_mark(config)}."
         )
     records, genesis = provision(
-        replica_config(config), network_application(config).mount(config.genesis).machine
+        replica_config(config), network_application(config).mount(config.genesis, config.shard).machine
     )
-    with Store.open(config.data, create=True) as store:
+    with open_store(config.data, create=True) as store:
         store.write(genesis.entries, sync=True)
     mark_provisioned(config)
     SafetyFile.create(config.safety, records)  # last: without it nothing starts
@@ -156,7 +157,7 @@ def open_storage(config: Config) -> Storage:
         record_file = closing.enter_context(SafetyFile.open(config.safety))
         record, found = _read_record(record_file, config.safety)
         _require_same_network(config, record[1])
-        store = Store.open(config.data, create=False, cache_bytes=config.storage.cache_bytes)
+        store = open_store(config.data, create=False, cache_bytes=config.storage.cache_bytes)
         placement = _placement(config, record_file, closing.enter_context(store))
         storage = Storage(store, record_file, record, placement, found)
         closing.pop_all()
@@ -202,7 +203,7 @@ def _require_same_network(config: Config, state: SafetyState) -> None:
 
 def mark_provisioned(config: Config) -> None:
     """Note that this network's storage was made; what the mark says of others stays, and an empty one speaks of all."""
-    new = served_another(config.directory, config.genesis.chain) or not _mark(config).exists()
+    new = served_another(_mark(config), config.genesis.chain) or not _mark(config).exists()
     with open(_mark(config), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"{config.genesis.chain.hex()}\n" if new else "")
         file.flush()
@@ -210,10 +211,10 @@ def mark_provisioned(config: Config) -> None:
     sync_directory(config.directory)
 
 
-def served_another(folder: Path, chain: bytes) -> bool:
-    """Whether the broker of this folder had storage in other networks, but never in this one."""
+def served_another(mark: Path, chain: bytes) -> bool:
+    """Whether the broker with this mark had storage in other networks, but never in this one."""
     try:
-        chains = (folder / MARK).read_text(errors="replace").split()
+        chains = mark.read_text(errors="replace").split()
     except FileNotFoundError:
         return False
     return bool(chains) and chain.hex() not in chains
@@ -229,7 +230,7 @@ def recovery_command(config: Config) -> str:
 
 def _mark(config: Config) -> Path:
     """Lies with the keys, not with the data: who restores the former without the latter must not start anew (P10)."""
-    return config.directory / MARK
+    return path_of(config.directory / MARK, config.shard)
 
 
 def holds_something(path: Path) -> bool:

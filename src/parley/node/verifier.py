@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 def _digest(body: bytes, chain: bytes) -> bytes | None:
     try:
-        return open_batch(body, chain)[0]
+        return open_batch(body, chain, None)[0]
     except Refused:  # the broker finds out itself, and says what is wrong
         return None
 

@@ -71,7 +71,7 @@ class Backfill:
     def begin(self) -> None:
         """The stored height; if it cannot be right, everything is looked at."""
         value = self._store.get(layout.BACKFILL) or b""
-        highest = self._memory.executed() + 1
+        highest = self._memory.executed + 1
         stored = int.from_bytes(value, "big")
         self._next = stored if len(value) == len(u64(0)) and 1 <= stored <= highest else highest
 
@@ -160,7 +160,7 @@ class Backfill:
 
     def _kept(self, block: Block, leaves: tuple[bytes, ...]) -> Generator[int, None, list[bytes]]:
         """A batch that came again has its body with its first block: whether that is over is known when it is here."""
-        judged = yield from judge(block, leaves, self._keeper, self._state, highest=self._memory.executed())
+        judged = yield from judge(block, leaves, self._keeper, self._state, highest=self._memory.executed)
         return [name for name in judged.kept if name not in judged.repeated]
 
     def _is_complete(self, filled: _Filled) -> Generator[int, None, bool]:

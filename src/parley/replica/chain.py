@@ -15,7 +15,8 @@ from parley.crypto.merkle import MountainRange, Tree, leaf_hash, root
 from parley.ledger import layout
 from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.mempool.pool import Pending, StoreBatch
-from parley.replica.ports import KeyValue, Results
+from parley.replica.ports import Results
+from parley.store.interface import KeyValue
 from parley.sync.messages import SnapshotOffer
 
 T = TypeVar("T")

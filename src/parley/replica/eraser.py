@@ -57,7 +57,7 @@ class Eraser:
         if not self._memory.all_near():
             return Erasure((), ())
         try:
-            return self._keeper.erase(self._state, self._memory.executed(), AT_A_TIME)
+            return self._keeper.erase(self._state, self._memory.executed, AT_A_TIME)
         except (*DECODE_ERRORS, ValueError):  # the state is damaged, which is found and mended elsewhere
             return Erasure((), ())
 
@@ -104,7 +104,7 @@ class Eraser:
 
     def _read_recent(self, most: int) -> bool:
         """Read so many of the last blocks that were not read yet; whether all are known now."""
-        executed = self._memory.executed()
+        executed = self._memory.executed
         self._recent_height = max(self._recent_height, executed - GRACE)
         for height in range(self._recent_height + 1, min(executed, self._recent_height + most) + 1):
             stored = layout.readable(layout.decode_block, self._store.get(layout.committed(height)))

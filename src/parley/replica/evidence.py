@@ -17,8 +17,8 @@ from parley.consensus.events import DoubleProposal, DoubleTimeout, DoubleVote, E
 from parley.consensus.types import Proposal, Timeout, Vote
 from parley.consensus.verify import Verifier
 from parley.ledger import layout
-from parley.ledger.application import KeyValue
 from parley.model.codec import DECODE_ERRORS
+from parley.store.interface import KeyValue
 
 MAX_RECORDS = 16  # of one member: more would prove nothing new
 

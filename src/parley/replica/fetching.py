@@ -10,8 +10,8 @@ from parley.consensus.types import Block
 from parley.consensus.verify import Verifier
 from parley.ledger import layout, state_map
 from parley.replica.chain import Entries
-from parley.replica.ports import KeyValue
 from parley.replica.snapshots import least
+from parley.store.interface import KeyValue
 from parley.sync.messages import (
     MAX_PATHS,
     BlocksRequest,

@@ -33,7 +33,6 @@ from parley.replica.ports import (
     Effect,
     Found,
     Halt,
-    LocalStore,
     Refused,
     Restart,
     Send,
@@ -44,6 +43,7 @@ from parley.replica.ports import (
 )
 from parley.replica.rejoining import joins_after, require_certified, too_often
 from parley.replica.snapshots import MAX_AGE
+from parley.store.interface import StoreReader
 from parley.sync.messages import (
     BlocksResponse,
     SnapshotEntries,
@@ -75,7 +75,7 @@ class Joiner:
         state_machine: StateMachine,
         *,
         record: tuple[int, SafetyState],
-        store: LocalStore,
+        store: StoreReader,
         reason: Unusable,
     ) -> None:
         """`reason`: why there is no replica on this disk."""
@@ -385,7 +385,7 @@ class _Purge:
         """The next ones; none: there are no more."""
         while self._ranges:
             prefix, start = self._ranges[0]
-            keys = [key for key, _ in islice(self._store.scan_from(prefix, start), PURGED)]
+            keys = [key for key, _ in islice(self._store.scan(prefix, start), PURGED)]
             if keys:
                 self._ranges[0] = (prefix, keys[-1] + b"\0")
                 return keys
@@ -393,7 +393,7 @@ class _Purge:
         return []
 
 
-def _height(store: LocalStore) -> int:
+def _height(store: StoreReader) -> int:
     """Of the state that is given up, as far as it can be read."""
     try:
         return Chain(store).head().height
@@ -401,7 +401,7 @@ def _height(store: LocalStore) -> int:
         return 0
 
 
-def _above(store: LocalStore) -> int:
+def _above(store: StoreReader) -> int:
     mark = store.get(layout.JOINING) or b""
     return int.from_bytes(mark, "big") if len(mark) == len(u64(0)) else 0
 

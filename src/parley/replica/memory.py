@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
+from typing import Protocol
 
+from parley.consensus.machine import Machine
 from parley.consensus.types import Block, Roots
 from parley.consensus.verify import Verifier
 from parley.crypto.merkle import MountainRange
-from parley.replica.ports import LocalStore
+from parley.mempool.pool import Pool
+from parley.replica.progress import Progress
 from parley.replica.records import Trusted
+from parley.store.interface import StoreReader
 
 
 class Overlay:
     """The store as it will be once the effects of this step are executed; `clear` when they have been."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._written: dict[bytes, bytes | None] = {}
 
@@ -30,36 +34,59 @@ class Overlay:
     def get(self, key: bytes) -> bytes | None:
         return self._written[key] if key in self._written else self._store.get(key)
 
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Like `scan`, but only the entries from the key `start` on, read as they are asked for."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Every entry under `prefix`, in key order, from the key `start` on, read as they are asked for."""
         new = {key: value for key, value in self._written.items() if key >= start and key.startswith(prefix)}
-        stored = (entry for entry in self._store.scan_from(prefix, start) if entry[0] not in new)
+        stored = (entry for entry in self._store.scan(prefix, start) if entry[0] not in new)
         both = merge(sorted(new.items()), stored, key=itemgetter(0))
         return ((key, value) for key, value in both if value is not None)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self.scan_from(prefix, prefix)
+
+class Executing(Protocol):
+    """A replica, as far as it has executed the chain."""
+
+    @property
+    def executed_height(self) -> int: ...
+
+    @property
+    def history(self) -> MountainRange:
+        """Of the executed blocks."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Fixed things, and questions that the replica answers as of now without its disk, which may be wrong."""
+    """Fixed things, and parts of the replica that answer as of now without its disk, which may be wrong."""
 
     genesis: Block
     verifier: Verifier
-    executed: Callable[[], int]
-    history: Callable[[], MountainRange]
-    roots: Callable[[int], Roots | None]  # of the last few executed blocks
-    body: Callable[[bytes], bytes | None]  # of a batch that waits
-    block: Callable[[bytes], Block | None]  # that is not executed yet
-    all_near: Callable[[], bool]  # whether no member that may come back by blocks is far behind
+    replica: Executing
+    roots: Mapping[int, Roots]  # of the last few executed blocks
+    pool: Pool
+    machine: Machine
+    progress: Progress
+
+    @property
+    def executed(self) -> int:
+        return self.replica.executed_height
+
+    def body(self, digest: bytes) -> bytes | None:
+        """The body of a batch that waits."""
+        return self.pool.body(digest)
+
+    def block(self, id_: bytes) -> Block | None:
+        """A block that is not executed yet."""
+        return self.machine.block(id_)
+
+    def all_near(self) -> bool:
+        """Whether no member that may come back by blocks is far behind."""
+        return self.progress.all_near()
 
     def trusted(self) -> Trusted:
         """The history as of now."""
-        return Trusted(self.executed(), self.history().root())
+        return Trusted(self.executed, self.replica.history.root())
 
     def state_root(self) -> bytes:
         """Of the state after the last executed block."""
-        roots = self.roots(self.executed())
+        roots = self.roots.get(self.executed)
         assert roots is not None, "the results of the last executed block are known"
         return roots.state

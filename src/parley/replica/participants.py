@@ -8,8 +8,9 @@ from parley.ledger.application import Mounted
 from parley.replica.beginning import ReplicaConfig
 from parley.replica.chain import Unusable
 from parley.replica.joining import Joiner
-from parley.replica.ports import LocalStore, Participant
+from parley.replica.ports import Participant
 from parley.replica.replica import Replica
+from parley.store.interface import StoreReader
 
 
 def awaken(
@@ -19,7 +20,7 @@ def awaken(
     mounted: Mounted,
     *,
     record: tuple[int, SafetyState],
-    store: LocalStore,
+    store: StoreReader,
     nonce: bytes,
 ) -> Participant:
     """At every start, and again after every `Restart`. Raises what nobody but an operator can put right: a safety record

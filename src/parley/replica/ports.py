@@ -1,12 +1,11 @@
-"""How the world outside touches a replica: the effects that a driver executes, and the two things it plugs in.
+"""How the world outside touches a replica: the effects that a driver executes, and the application it plugs in.
 
-The node and the simulator execute exactly these effects, in order. Reads go through `KeyValue`, a local store that
-answers at once; every write is an effect, so a crash between two effects is a well-defined state.
+The node and the simulator execute exactly these effects, in order. Reads go through `StoreReader`, a local store
+that answers at once; every write is an effect, so a crash between two effects is a well-defined state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from parley.consensus import events
 from parley.consensus.errors import Reason
 from parley.consensus.types import QC, Block, Header
 from parley.crypto import merkle
-from parley.ledger.application import AdmittedBatch, KeyValue, Mounted, Receipt, Results
+from parley.ledger.application import AdmittedBatch, Mounted, Receipt, Results
 from parley.mempool.pool import BatchTimer, Intake
 from parley.sync.blocks import SyncTimer
 from parley.sync.timers import CareTimer, JoinTimer, RecoveryTimer
@@ -28,11 +27,8 @@ __all__ = [
     "Certified",
     "Effect",
     "Found",
-    "Frozen",
     "Halt",
     "Intake",
-    "KeyValue",
-    "LocalStore",
     "Mounted",
     "Participant",
     "PersistSafety",
@@ -49,20 +45,6 @@ __all__ = [
 ]
 
 Timer = events.Timer | BatchTimer | SyncTimer | CareTimer | JoinTimer | RecoveryTimer
-
-
-class Frozen(KeyValue, Protocol):
-    """A view of one moment of a store."""
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Like `scan`, but only the entries from the key `start` on."""
-
-
-class LocalStore(Frozen, Protocol):
-    """The store of one broker."""
-
-    def frozen(self) -> Frozen:
-        """A view of all that is written now, which later writes do not change. It is free until it is dropped."""
 
 
 class Participant(Protocol):

@@ -34,7 +34,7 @@ class Rebuild:
         if self._path != path:
             self._path, self._after, self._leaves = path, layout.STATE, {}
         seen = 0
-        for key, value in islice(self._store.scan_from(layout.STATE, self._after), SLICE):
+        for key, value in islice(self._store.scan(layout.STATE, self._after), SLICE):
             self._note(key[len(layout.STATE) :], value)
             self._after, seen = key + b"\0", seen + 1
         if seen == SLICE:

@@ -12,9 +12,9 @@ from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Block
 from parley.crypto import merkle
 from parley.ledger import history, layout
-from parley.ledger.application import KeyValue
 from parley.ledger.proofs import history_leaf, history_leaf_of
 from parley.model.codec import DECODE_ERRORS
+from parley.store.interface import KeyValue
 from parley.sync.messages import Record, Records, RecordsRequest, Values, ValuesRequest
 
 MAX_ANSWER = 768 * 1024  # bytes of one message

@@ -12,7 +12,7 @@ from parley.consensus.verify import Verifier
 from parley.crypto.encoding import EncodingError
 from parley.crypto.merkle import MountainRange
 from parley.ledger import layout
-from parley.replica.ports import KeyValue
+from parley.store.interface import KeyValue
 from parley.sync.messages import SnapshotOffer, SnapshotRequest
 
 ASK_AGAIN = 1_000  # ms between two questions to all

@@ -58,7 +58,6 @@ from parley.replica.ports import (
     Found,
     Halt,
     Intake,
-    LocalStore,
     Mounted,
     PersistSafety,
     Refused,
@@ -77,6 +76,7 @@ from parley.replica.rejoining import Lag, require_certified, too_often
 from parley.replica.serving import BATCHES_QUESTION, Budget, Serving
 from parley.replica.snapshots import Snapshots
 from parley.replica.votes import RecentVotes
+from parley.store.interface import StoreReader
 from parley.sync import blocks as sync
 from parley.sync.messages import (
     BlocksResponse,
@@ -107,7 +107,7 @@ class Replica:
         mounted: Mounted,
         *,
         record: tuple[int, SafetyState],
-        store: LocalStore,
+        store: StoreReader,
         nonce: bytes = bytes(16),
     ) -> None:
         """`nonce` is new in every life of the broker: answers to an earlier one must not be taken for its own."""
@@ -146,12 +146,11 @@ class Replica:
         memory = Memory(
             genesis,
             self._verifier,
-            executed=lambda: self.executed_height,
-            history=lambda: self._history,
-            roots=self._roots.get,
-            body=self._pool.body,
-            block=self._machine.block,
-            all_near=self._progress.all_near,
+            replica=self,
+            roots=self._roots,
+            pool=self._pool,
+            machine=self._machine,
+            progress=self._progress,
         )
         self._caretaker = Caretaker(config.index, config.instance.size, self._store, mounted, memory)
         self._snapshots = Snapshots()
@@ -172,7 +171,7 @@ class Replica:
             unexecuted=self._unexecuted,
         )
         self.executed_height = self._chain.head().height
-        self._history = self._chain.history_range()
+        self.history = self._chain.history_range()
         self._effects: list[Effect] = []
         self._inputs: deque[events.Input] = deque()
         self._certified_view = 0
@@ -530,7 +529,7 @@ class Replica:
         done = self._pool.settle(block.batches, results.settled, block.height, results.put_off)
         self._arrivals.gone(done)
         tree = merkle.Tree(results.leaves)
-        entries, roots = applied_entries(block, results, tree, self._history, done)
+        entries, roots = applied_entries(block, results, tree, self.history, done)
         # Its block and batches are on disk since the vote: a crash can only take back what executing again brings back.
         self._write(entries, sync=False, applies=block.height)
         self.executed_height = block.height

@@ -112,7 +112,7 @@ class Scrub:
     def _keys(self, prefix: bytes) -> Iterator[bytes]:
         """Keys only: what is under them may have changed by the time they are looked at."""
         start = prefix
-        while found := [key for key, _ in islice(self._store.scan_from(prefix, start), _KEYS)]:
+        while found := [key for key, _ in islice(self._store.scan(prefix, start), _KEYS)]:
             yield from found
             start = found[-1] + b"\0"
 
@@ -126,7 +126,7 @@ class Scrub:
 
     def _marks(self) -> Iterator[Item | int]:
         memory = self._memory
-        head = layout.encode(layout.Head(memory.executed(), memory.history().encode()))
+        head = layout.encode(layout.Head(memory.executed, memory.replica.history.encode()))
         if self._store.get(layout.HEAD) != head:
             yield Finding(layout.HEAD, "is not what was executed last", Put(head))
         joins = self._store.get(layout.JOINS)
@@ -147,7 +147,7 @@ class Scrub:
                 if kept is None:
                     yield Finding(key, "marks a batch that is not here", Put(None))
             elif layout.readable(decode_mark, mark) is None:
-                renewed = Mark(self._index, self._memory.executed(), self._machine.admit(body).author)
+                renewed = Mark(self._index, self._memory.executed, self._machine.admit(body).author)
                 yield Finding(key, "cannot be read", Put(layout.encode(renewed)))
 
     def _uncommitted(self) -> Iterator[Item | int]:
@@ -187,7 +187,7 @@ class Scrub:
 
     def _executed(self) -> Iterator[Item | int]:
         height = self._lowest()
-        while height <= self._memory.executed():
+        while height <= self._memory.executed:
             yield HEIGHT_COST
             yield from self._blocks.height(height)
             height = max(height + 1, self._lowest())

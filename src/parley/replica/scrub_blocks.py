@@ -10,7 +10,7 @@ from parley.consensus.types import Block, Roots
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.crypto.merkle import node_hash
 from parley.ledger import history, layout
-from parley.ledger.application import BodyKeeper, KeyValue
+from parley.ledger.application import BodyKeeper
 from parley.ledger.bodies import GRACE, Judgement, judge
 from parley.ledger.derived import Derived
 from parley.ledger.erasure import RemainsError, check_remains
@@ -26,6 +26,7 @@ from parley.replica.records import (
     read_unchecked,
     root_in_parts,
 )
+from parley.store.interface import KeyValue
 
 NAMED_WITHIN = 16  # heights above a block in which a header may name its results
 LEAF_COST = 64  # of a leaf or a digest that is hashed, read or compared
@@ -121,7 +122,7 @@ class BlockScrub:
     def _roots(self, height: int) -> Iterator[Finding | int]:
         key = layout.roots(height)
         value = self._store.get(key)
-        known = self._memory.roots(height)
+        known = self._memory.roots.get(height)
         named = self._named(height) if known is None else None
         if named is not None:
             known = Roots(named.header.state_root, named.header.history_root)
@@ -142,7 +143,7 @@ class BlockScrub:
 
     def _named(self, height: int) -> Block | None:
         """The block whose header names the results of this height. They are certified: the block is executed."""
-        for above in range(height + 1, min(height + NAMED_WITHIN, self._memory.executed()) + 1):
+        for above in range(height + 1, min(height + NAMED_WITHIN, self._memory.executed) + 1):
             block = read_unchecked(self._store, above)
             if block is not None and block.header.executed_height >= height:
                 return block if block.header.executed_height == height else None
@@ -161,7 +162,7 @@ class BlockScrub:
     # -- bodies ------------------------------------------------------------------------------------------------------------
 
     def _bodies(self, block: Block, leaves: tuple[bytes, ...]) -> Iterator[Finding | Outdated | int]:
-        highest = self._memory.executed()
+        highest = self._memory.executed
         judged = yield from _charged(judge(block, leaves, self._keeper, self._state, highest=highest))
         kept = frozenset(judged.kept)
         for name in dict.fromkeys(block.batches):
@@ -183,7 +184,7 @@ class BlockScrub:
 
     def needed(self, block: Block) -> Generator[int, None, frozenset[bytes]]:
         """The batches of an executed block whose bodies are still to be kept."""
-        leaves, highest = read_leaves(self._store, block.height), self._memory.executed()
+        leaves, highest = read_leaves(self._store, block.height), self._memory.executed
         if leaves is None:
             return frozenset(block.batches)
         judged = yield from judge(block, leaves, self._keeper, self._state, highest=highest)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parley.ledger import layout, state_map
-from parley.ledger.application import KeyValue
 from parley.replica.findings import Finding, FromMap, FromPeers, Put
+from parley.store.interface import KeyValue
 
 
 class StateScrub:

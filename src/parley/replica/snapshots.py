@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parley.consensus.types import QC, Header
 from parley.ledger import layout, state_map
-from parley.replica.ports import Frozen
+from parley.store.interface import KeyValue
 from parley.sync.messages import (
     EntriesRequest,
     NodesRequest,
@@ -30,7 +30,7 @@ LIFETIME = (
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     offer: SnapshotOffer
-    view: Frozen
+    view: KeyValue
     since: int  # when
 
 
@@ -53,7 +53,7 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self._pending: dict[int, Frozen] = {}  # by height, lowest first
+        self._pending: dict[int, KeyValue] = {}  # by height, lowest first
         self._ready: dict[int, _Snapshot] = {}
         self._uses: dict[int, _Use] = {}  # by member
         self._wanted = False
@@ -75,7 +75,7 @@ class Snapshots:
         is_due = height % STEP == 0 or height // STEP > before // STEP
         return self._wanted and is_due and height > 0 and height not in self.kept
 
-    def freeze(self, height: int, view: Frozen) -> None:
+    def freeze(self, height: int, view: KeyValue) -> None:
         if len(self._pending) == MAX_PENDING:  # of heights that headers have skipped, or will name last
             del self._pending[min(self._pending)]
         self._pending[height] = view
@@ -124,7 +124,7 @@ class Snapshots:
             return None
         found: list[tuple[bytes, bytes]] = []
         size = 0
-        for key, value in view.scan_from(layout.STATE, layout.state(request.after) + b"\0"):
+        for key, value in view.scan(layout.STATE, layout.state(request.after) + b"\0"):
             more = len(key) + len(value)
             if found and size >= least() and size + more > MAX_ANSWER:
                 return SnapshotEntries(request.height, request.after, tuple(found), more=True)
@@ -132,7 +132,7 @@ class Snapshots:
             size += more
         return SnapshotEntries(request.height, request.after, tuple(found), more=False)
 
-    def _used(self, sender: int, height: int, now: int) -> Frozen | None:
+    def _used(self, sender: int, height: int, now: int) -> KeyValue | None:
         snapshot = self._ready.get(height)
         if snapshot is None:
             return None

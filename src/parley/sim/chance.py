@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
+from parley.consensus.committee import scheme_of
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
-from parley.crypto.qc import Ed25519List, Ed25519Signer, QCScheme, Signer
+from parley.crypto.qc import Ed25519Signer, QCScheme, Signer
 from parley.crypto.simulated import SimulatedAuthority
 
 
@@ -25,7 +26,7 @@ def committee_keys(seed: int, nodes: int, crypto: str) -> tuple[list[Signer], QC
         return [authority.signer(index) for index in range(nodes)], authority.scheme()
     keys = broker_keys(seed, nodes)
     signers: list[Signer] = [Ed25519Signer(index, key) for index, key in enumerate(keys)]
-    return signers, Ed25519List([key.public for key in keys])
+    return signers, scheme_of([key.public for key in keys])
 
 
 def broker_keys(seed: int, nodes: int) -> list[SecretKey]:

@@ -10,7 +10,8 @@ from parley.application.block import Derived
 from parley.application.machine import Machine
 from parley.consensus.types import Block
 from parley.ledger import layout
-from parley.ledger.application import KeyValue, Results
+from parley.ledger.application import Results
+from parley.store.interface import KeyValue
 
 MILLISECOND = 1_000  # microseconds
 KIBIBYTE = 1_024
@@ -110,7 +111,7 @@ class _Counted:
         self.read += 1
         return self._state.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for entry in self._state.scan(prefix):
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        for entry in self._state.scan(prefix, start):
             self.read += 1
             yield entry

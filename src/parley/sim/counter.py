@@ -7,20 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from parley.consensus.types import Block
 from parley.crypto.encoding import enc, u32, u64
 from parley.ledger import state_map
-from parley.ledger.application import (
-    AdmittedBatch,
-    Erasure,
-    Indexing,
-    KeyValue,
-    Mounted,
-    Receipt,
-    Results,
-    Writes,
-)
+from parley.ledger.application import AdmittedBatch, Erasure, Indexing, Mounted, Receipt, Results, Writes
 from parley.ledger.layout import ENTRIES, NODES
 from parley.mempool.pool import admit_any, batch_digest
 from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
+from parley.store.interface import KeyValue
 
 _HEADER = 4 + 8
 

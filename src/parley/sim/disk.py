@@ -1,6 +1,6 @@
 """A disk that forgets what was not synced and tears what was being written when the power went.
 
-The store is a log of atomic writes, as RocksDB's write-ahead log is: a synced write makes itself and all earlier ones
+The store is a log of atomic writes, as a broker's write-ahead log is: a synced write makes itself and all earlier ones
 durable, and a crash loses a suffix of the rest. The safety file has two slots of two copies, overwritten in place, one
 copy after the other.
 """
@@ -11,25 +11,21 @@ from collections.abc import Sequence
 from random import Random
 
 from parley.consensus.record import COPIES, SLOTS
-from parley.ledger.memory import Entries
 from parley.replica.ports import PersistSafety, Write
+from parley.store.memory import MemoryStore
 
 
 class Disk:
-    """What one replica has stored; also the `KeyValue` that it reads."""
+    """What one replica has stored; also the `StoreReader` that it reads."""
 
     def __init__(self, records: Sequence[bytes], genesis: Write) -> None:
         assert len(records) == SLOTS, "a new replica has a record in each slot"
         self.slots = [[record] * COPIES for record in records]
         self._durable: dict[bytes, bytes] = {}
         self._unsynced: list[Write] = []
-        self._visible = visible = Entries()  # what the replica reads
-        self.get, self.scan, self.scan_from, self.frozen = (
-            visible.get,
-            visible.scan,
-            visible.scan_from,
-            visible.copy,
-        )
+        self._visible = visible = MemoryStore()  # what the replica reads
+        self.get, self.scan, self.frozen = visible.get, visible.scan, visible.frozen
+        self.last_at_or_before = visible.last_at_or_before
         self.write(Write(genesis.entries, sync=True))
 
     # -- what the driver does ---------------------------------------------------------------------------------

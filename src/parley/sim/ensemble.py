@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from parley.consensus import events
+from parley.consensus.committee import instance_of
 from parley.consensus.errors import Refused
 from parley.consensus.events import Input, Message
 from parley.consensus.forest import Forest
@@ -24,7 +25,6 @@ from parley.consensus.types import (
     Block,
     Certificates,
     Header,
-    Instance,
     Proposal,
     Roots,
     Timeout,
@@ -119,7 +119,7 @@ class Ensemble:
         self._links = links
         self._watch = watch
         self._alter = alter
-        self._instance = Instance(digest("sim/ensemble"), 0, 0, settings.size, 1)
+        self._instance = instance_of(digest("sim/ensemble"), settings.size)
         self._authority = SimulatedAuthority(b"sim/ensemble", settings.size)
         self._genesis = genesis_block(self._instance, bytes(32), 0)
         self._verifier = Verifier(self._instance, self._authority.scheme(), self._genesis)

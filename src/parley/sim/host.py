@@ -10,9 +10,10 @@ from typing import NamedTuple, Protocol
 from parley.consensus.record import SafetyState, recover_record
 from parley.ledger import layout
 from parley.ledger.application import StateMachine
-from parley.replica.ports import Effect, LocalStore, Participant
+from parley.replica.ports import Effect, Participant
 from parley.sim.charge import Meter
 from parley.sim.disk import Disk
+from parley.store.interface import StoreReader
 
 
 class Running(NamedTuple):
@@ -22,7 +23,7 @@ class Running(NamedTuple):
     machine: StateMachine
 
 
-Start = Callable[[tuple[int, SafetyState], LocalStore], Running]
+Start = Callable[[tuple[int, SafetyState], StoreReader], Running]
 
 
 class NewDisk(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.consensus.types import Block
-from parley.replica.ports import KeyValue, Receipt
+from parley.replica.ports import Receipt
+from parley.store.interface import KeyValue
 
 
 @dataclass(frozen=True, slots=True)

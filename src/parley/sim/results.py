@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from parley.application.block import Derived
 from parley.consensus.types import Block, Header
-from parley.ledger.application import KeyValue, Mounted, Results, StateMachine, Writes
-from parley.ledger.memory import Entries
+from parley.ledger.application import Mounted, Results, StateMachine, Writes
 from parley.replica.ports import Receipt
 from parley.sim.observations import Applied, Observation, Submitted
+from parley.store.interface import KeyValue
+from parley.store.memory import MemoryStore
 
 
 class EqualResults:
@@ -23,7 +24,7 @@ class EqualResults:
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
         self._bodies: dict[bytes, bytes] = {}
-        self._state = Entries()
+        self._state = MemoryStore()
         genesis = machine.genesis()
         self._state.write(genesis.writes)
         self._roots = [genesis.state_root]
@@ -130,9 +131,9 @@ class _After:
     def get(self, key: bytes) -> bytes | None:
         return self._written[key] if key in self._written else self._before.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        new = {key: value for key, value in self._written.items() if key.startswith(prefix)}
-        old = (entry for entry in self._before.scan(prefix) if entry[0] not in new)
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        new = {key: value for key, value in self._written.items() if key >= start and key.startswith(prefix)}
+        old = (entry for entry in self._before.scan(prefix, start) if entry[0] not in new)
         both = merge(sorted(new.items()), old, key=itemgetter(0))
         return ((key, value) for key, value in both if value is not None)
 

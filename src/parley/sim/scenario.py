@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from parley.consensus.committee import faults
+from parley.consensus.committee import faults, instance_of
 from parley.consensus.record import SafetyState, recover_record
-from parley.consensus.types import Instance
 from parley.crypto.qc import QCScheme, Signer
 from parley.replica.beginning import ReplicaConfig, provision
 from parley.replica.participants import awaken
-from parley.replica.ports import LocalStore, Participant
+from parley.replica.ports import Participant
 from parley.sim import checkers
 from parley.sim.byzantine import ACTORS, Seat
 from parley.sim.chance import CRYPTO, committee_keys, stream
@@ -29,6 +28,7 @@ from parley.sim.pubsub.setting import Publishing
 from parley.sim.report import Report
 from parley.sim.setting import Counting, Setting
 from parley.sim.world import World
+from parley.store.interface import StoreReader
 
 __all__ = ["APPLICATIONS", "CRYPTO", "MAX_NODES", "Simulation", "run"]
 
@@ -195,7 +195,7 @@ class Simulation:
     def _hosts(self) -> list[Host]:
         """Machines with new disks; nothing runs yet."""
         signers, scheme = committee_keys(self.seed, self.nodes, self.crypto)
-        instance = Instance(self.setting.chain, 0, 0, self.nodes, self.setting.version)
+        instance = instance_of(self.setting.chain, self.nodes, version=self.setting.version)
         hosts = []
         for index, signer in enumerate(signers):
             config = ReplicaConfig(
@@ -262,7 +262,7 @@ class _Member:
     chance: Random
     meter: Meter
 
-    def launch(self, record: tuple[int, SafetyState], store: LocalStore) -> Running:
+    def launch(self, record: tuple[int, SafetyState], store: StoreReader) -> Running:
         mounted = self.setting.mounted(self.config.index, self.meter)
         return Running(
             awaken(
@@ -288,7 +288,7 @@ class _Member:
 
 
 def _launch_liar(
-    name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: LocalStore
+    name: str, seat: Seat, member: _Member, record: tuple[int, SafetyState], store: StoreReader
 ) -> Running:
     running = member.launch(record, store)
     return Running(ACTORS[name](running.participant, seat), running.machine)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from parley.crypto.hashing import digest
 from parley.mempool.pool import Limits
-from parley.replica.ports import KeyValue, Mounted
+from parley.replica.ports import Mounted
 from parley.replica.rejoining import Patience
 from parley.sim import counter
 from parley.sim.charge import Meter
@@ -17,6 +17,7 @@ from parley.sim.report import Answers
 from parley.sim.results import EqualResults
 from parley.sim.workload import Workload
 from parley.sim.world import World
+from parley.store.interface import KeyValue
 
 
 class Users(Protocol):

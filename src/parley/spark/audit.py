@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from parley.application import keeping
+from parley.consensus.committee import committee_of
 from parley.crypto.encoding import u64
 from parley.crypto.merkle import node_hash
 from parley.ledger import layout
@@ -49,24 +50,25 @@ def audit_store(
     genesis: Genesis,
     application: MakeApplication = mounted,
     *,
+    shard: int | None = None,
     replay: bool = False,
     at_once: int | None = None,
 ) -> Report:
-    """Everything in a store that nobody uses. Raises `StoreError` if it cannot be opened.
+    """Everything in the store of a stopped broker. Raises `StoreError` if it cannot be opened.
 
-    `at_once` tasks do all of it, by default as many as Spark has cores for.
+    `shard` has to be named where the network has several. `at_once` tasks do all of it, by default as many as Spark has cores for.
     """
-    from parley.ledger.store import Store, unused  # noqa: PLC0415 - an extra, which the network does not need
+    from parley.store.disk import open_store, unused  # noqa: PLC0415 - an extra, which the network does not need
 
-    began = time.monotonic()
+    began, number = time.monotonic(), committee_of(genesis, shard).shard
     with unused(path):
-        with Store.open(path, create=False, read_only=True) as store:
-            first = Audit(store, genesis, application(genesis))
+        with open_store(path, create=False, read_only=True) as store:
+            first = Audit(store, genesis, application(genesis, number), shard=number)
             try:
                 highest = first.begin().height
             except Fault as fault:
                 return unreadable(fault.what, fault.entry, time.monotonic() - began)
-        job = Job(genesis, highest, str(path.absolute()), None, pieces_of(highest, replay=replay))
+        job = Job(genesis, number, highest, str(path.absolute()), None, pieces_of(highest, replay=replay))
         return examined(job, partial(_run, spark, application, at_once), began)
 
 
@@ -76,10 +78,10 @@ def audit_network(
     """Every block that is certified now, as brokers show it; each store is its broker's own affair."""
     began = time.monotonic()
     ledger = Ledger(network)
-    highest = ledger.head().height
+    highest, number = ledger.head().height, committee_of(ledger.genesis, network.shard).shard
     ledger.block(1)  # who may not read the ledger hears of it here, and not from a task
     pieces = [piece for piece in pieces_of(highest, replay=replay) if piece.kind in {"blocks", "executed"}]
-    job = Job(ledger.genesis, highest, None, network, tuple(pieces))
+    job = Job(ledger.genesis, number, highest, None, network, tuple(pieces))
     return examined(job, partial(_run, spark, application, None), began)
 
 

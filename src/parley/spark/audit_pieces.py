@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from parley.applications import application_of
 from parley.crypto.merkle import MountainRange, node_hash
-from parley.ledger.application import KeyValue, Mounted
+from parley.ledger.application import Mounted
 from parley.ledger.audit_blocks import Audit, Check
 from parley.ledger.audit_chain import stored_history
 from parley.ledger.audit_entries import Fault
@@ -25,16 +25,18 @@ from parley.spark.errors import ParleySparkError
 from parley.spark.findings import MAX_FINDINGS, Finding
 from parley.spark.options import Network
 from parley.spark.shown_store import ShownStore
+from parley.store.errors import StoreError, StoreFailed
+from parley.store.interface import KeyValue
 
-CACHE_BYTES = 32 * 1024 * 1024  # of RocksDB, for each task
+CACHE_BYTES = 32 * 1024 * 1024  # of the store, for each task
 RESULTS = "piece long, result binary"
 
-MakeApplication = Callable[[Genesis], Mounted]
+MakeApplication = Callable[[Genesis, int], Mounted]
 
 
-def mounted(genesis: Genesis) -> Mounted:
-    """The application of the network, made where it is needed: only this function's name travels to tasks."""
-    return application_of(genesis).mount(genesis)
+def mounted(genesis: Genesis, shard: int) -> Mounted:
+    """The application of a shard, made where it is needed: only this function's name travels to tasks."""
+    return application_of(genesis).mount(genesis, shard)
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +54,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     """Where the ledger is: in a store, under the same path for every task, or with the brokers of a network."""
 
     genesis: Genesis
+    shard: int
     highest: int
     store: str | None
     network: Network | None
@@ -89,12 +92,12 @@ def run_piece(job: Job, number: int, application: MakeApplication) -> Result:
     if job.network is not None:
         shown = ShownStore(Ledger(job.network, number), piece.first, piece.last, job.highest)
         return look(job, piece, shown, application)
-    from parley.ledger.store import Store, StoreError, StoreFailed  # noqa: PLC0415 - an extra, for stores only
+    from parley.store.disk import open_store  # noqa: PLC0415 - an extra, for stores only
 
     assert job.store is not None
     path = Path(job.store)
     try:
-        with Store.open(path, create=False, cache_bytes=CACHE_BYTES, read_only=True) as store:
+        with open_store(path, create=False, cache_bytes=CACHE_BYTES, read_only=True) as store:
             return look(job, piece, store, application)
     except StoreFailed as error:
         return Result([Finding(Check.WHOLE, piece.first or None, b"", str(error))])
@@ -122,11 +125,11 @@ class _Others:
     def get(self, key: bytes) -> bytes | None:
         return self._store.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         left_out = self._prefix
         return (
             (key, value)
-            for key, value in self._store.scan(prefix)
+            for key, value in self._store.scan(prefix, start)
             if key == left_out or not key.startswith(left_out)
         )
 
@@ -139,7 +142,8 @@ class _Work:
         self._audit = Audit(
             store,
             job.genesis,
-            application(job.genesis),
+            application(job.genesis, job.shard),
+            shard=job.shard,
             replay=piece.kind == "executed",
             shown=job.network is not None,
             found=self._found,

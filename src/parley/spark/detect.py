@@ -21,7 +21,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from parley.applications import application_of
-from parley.ledger.proofs import Trust
+from parley.consensus.committee import committee_of
+from parley.ledger.proofs import verifier_of
 from parley.model.genesis import Genesis
 from parley.spark.auditing import Ledger
 from parley.spark.detect_brokers import accuse
@@ -51,11 +52,16 @@ class Watch:
     limits: Thresholds = DEFAULTS
     delta: Path | None = None
 
+    @property
+    def shard(self) -> int | None:
+        """The shard that the options name."""
+        return int(self.options["shard"]) if "shard" in self.options else None
+
 
 def watched(spark: SparkSession, watch: Watch) -> DataFrame:
     """The stream of alerts of a network."""
     operations, votes = (_ledger_table(spark, watch, name) for name in ("operations", "votes"))
-    return alerts_of(operations, votes, watch.genesis, watch.limits)
+    return alerts_of(operations, votes, watch.genesis, watch.limits, watch.shard)
 
 
 def _ledger_table(spark: SparkSession, watch: Watch, name: str) -> DataFrame:
@@ -63,11 +69,13 @@ def _ledger_table(spark: SparkSession, watch: Watch, name: str) -> DataFrame:
     return reader.option("table", name).option("maxBlocksPerTrigger", MAX_BLOCKS).load()
 
 
-def alerts_of(operations: DataFrame, votes: DataFrame, genesis: Genesis, limits: Thresholds) -> DataFrame:
-    """Streams of the two tables as a stream of alerts."""
+def alerts_of(
+    operations: DataFrame, votes: DataFrame, genesis: Genesis, limits: Thresholds, shard: int | None = None
+) -> DataFrame:
+    """Streams of the two tables of a shard as a stream of alerts."""
     application_of(genesis)  # so that the codes of its modules are known
     grouped = _operations(operations).unionByName(_votes(votes)).groupBy("watched")
-    return grouped.transformWithState(Detector(genesis, limits), ALERTS, "Append", "EventTime")
+    return grouped.transformWithState(Detector(genesis, limits, shard), ALERTS, "Append", "EventTime")
 
 
 def _operations(operations: DataFrame) -> DataFrame:
@@ -118,7 +126,8 @@ class Job:
         self._watch = watch
         self._table = AlertTable(watch.table, watch.delta)
         self._tell = tell
-        self._verifier = Trust(watch.genesis, application_of(watch.genesis).decode_leaf).verifier
+        committee = committee_of(watch.genesis, watch.shard)
+        self._members, self._verifier = committee.members, verifier_of(committee, watch.genesis.start_time)
 
     def run(self, spark: SparkSession, ledger: Ledger, *, once: bool, ended: Event | None = None) -> None:
         """To the end of what is certified now, or until `ended`. Brokers are asked for proofs meanwhile, and at the end."""
@@ -150,7 +159,7 @@ class Job:
 
     def accuse(self, records: Iterable[bytes], now: int) -> None:
         """Take proofs that brokers hold into account; `now` is the certified block time."""
-        proved = accuse(records, self._watch.genesis.brokers, self._verifier, now)
+        proved = accuse(records, self._members, self._verifier, now)
         self._told([alert for alert in proved if self._table.write(f"evidence-{alert.alert}", 0, [alert])])
 
     def _take(self, rows: DataFrame, number: int) -> None:

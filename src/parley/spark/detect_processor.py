@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from parley.applications import application_of
+from parley.consensus.committee import committee_of
 from parley.model.genesis import Genesis
 from parley.spark.detect_brokers import BrokersState, Voted, heard
 from parley.spark.detect_rules import Alert, ClientState, Event, Thresholds, observe, rest
@@ -59,8 +60,9 @@ ALERTS = StructType(
 class Detector(StatefulProcessor):
     """Rows in: watched, height, position, at (ms of block time), word (a code, or a broker), topic, digest, operation."""
 
-    def __init__(self, genesis: Genesis, limits: Thresholds) -> None:
+    def __init__(self, genesis: Genesis, limits: Thresholds, shard: int | None = None) -> None:
         self._genesis = genesis
+        self._shard = shard
         self._limits = limits
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -95,9 +97,8 @@ class Detector(StatefulProcessor):
         state = BrokersState() if (kept := self._kept()) is None else _brokers.decode(kept)
         # A micro-batch is of some blocks; within it, rows come in any order.
         votes = sorted(Voted(row.height, row.at, row.word) for row in rows)
-        alerts = [
-            alert for vote in votes for alert in heard(state, self._genesis.brokers, vote, self._limits)
-        ]
+        members = committee_of(self._genesis, self._shard).members
+        alerts = [alert for vote in votes for alert in heard(state, members, vote, self._limits)]
         self._state.update((_encode(state),))
         return alerts
 

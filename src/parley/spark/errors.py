@@ -91,6 +91,12 @@ class TopicGone(ParleySparkError):
     condition = "PARLEY_TOPIC_GONE"
 
 
+class TopicReplaced(ParleySparkError):
+    """A topic was deleted and made again: what a checkpoint or a job means is the one before, and its messages are gone."""
+
+    condition = "PARLEY_TOPIC_REPLACED"
+
+
 class BadRow(ParleySparkError):
     """A data frame to be written has columns that a publication cannot be made of, or a row that is too large."""
 

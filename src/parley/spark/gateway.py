@@ -21,6 +21,7 @@ from parley.client import errors as client_errors
 from parley.client.client import Client, connect
 from parley.client.contexts import resolve
 from parley.client.messages import Level
+from parley.consensus.committee import all_brokers
 from parley.spark.errors import (
     BadIdentity,
     BadOption,
@@ -29,6 +30,7 @@ from parley.spark.errors import (
     NotAllowed,
     ParleySparkError,
     TopicGone,
+    TopicReplaced,
     Unreachable,
 )
 from parley.spark.options import Network, T
@@ -98,6 +100,7 @@ class Gateway:
                 brokers=self._order(rank),
                 verify=level,
                 timeout=float(network.timeout),
+                shard=network.shard,
             )
             try:
                 return await self._watched(client, client.__aenter__())
@@ -178,7 +181,7 @@ def _names(network: Network) -> list[str]:
         )
     except client_errors.ContextError as error:
         raise translated(error) from None
-    return [broker.name for broker in found.genesis.brokers]
+    return [broker.name for broker in all_brokers(found.genesis)]
 
 
 @atexit.register
@@ -212,6 +215,8 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
             return NotAllowed(f"The network refuses it: {text}.")
         case client_errors.Pruned():
             return DataLoss(text)
+        case client_errors.TopicReplaced():
+            return TopicReplaced(text)
         case client_errors.UnknownTopic() | client_errors.UnknownPartition():
             return TopicGone(
                 f"{text}. Check the name, whether the topic was deleted, and whether its rules admit this identity."

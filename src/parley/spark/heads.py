@@ -11,6 +11,7 @@ from parley.client.beliefs import record_of
 from parley.client.client import Client
 from parley.client.errors import PermissionDenied, UnknownTopic
 from parley.client.observing import BlockName
+from parley.model.names import Position as TopicId
 from parley.model.names import Value
 from parley.model.principals import Principal
 from parley.modules.registry.tables import CLIENTS
@@ -28,6 +29,9 @@ LIST_SECONDS = 5.0  # between two looks for new topics that match a pattern
 MAX_PARTITIONS = 10_000  # that one query reads
 
 
+Block = tuple[str, int, int]  # its id in hexadecimal digits, its shard and its epoch
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """The partitions of a query, each as of a certified height, and the reader's attributes as of `rights`."""
@@ -36,6 +40,7 @@ class Sight:
     attributes: Mapping[str, Value]
     rights: int
     partitions: Mapping[str, int]  # how many each topic has
+    ids: Mapping[str, TopicId]
 
     @property
     def height(self) -> int:
@@ -52,7 +57,7 @@ class Watch:
         self._listed: tuple[float, tuple[str, ...]] | None = None
         self._read: frozenset[str] = frozenset()  # topics that the query has begun with
         self._partitions: dict[str, int] = {}
-        self._blocks: dict[int, tuple[str, int]] = {}
+        self._blocks: dict[int, Block] = {}
         self._looks = 0
 
     def look(self, floor: int = 0, read: Iterable[str] = ()) -> Sight:
@@ -68,13 +73,12 @@ class Watch:
     def place(self, sight: Sight, partition: TopicPartition, offset: int) -> Place:
         """An offset, with the block as of which it is known."""
         height = sight.heads[partition][1]
-        block, epoch = self._block(height)
-        return Place(offset, height, block, epoch, sight.rights)
+        return Place(offset, height, *self._block(height), sight.ids[partition[0]], sight.rights)
 
-    def block_at(self, height: int) -> str | None:
-        """The id of the certified block at this height, None if the network does not reach it even after a while."""
+    def block_at(self, height: int) -> Block | None:
+        """The certified block at this height, None if the network does not reach it even after a while."""
         found = self._named(height)
-        return None if found is None else found.id.hex()
+        return None if found is None else _block_of(found)
 
     def _named(self, height: int) -> BlockName | None:
         began = time.monotonic()
@@ -86,12 +90,12 @@ class Watch:
                 return found
             time.sleep(HEAD_SECONDS)
 
-    def _block(self, height: int) -> tuple[str, int]:
+    def _block(self, height: int) -> Block:
         if height not in self._blocks:
             name = self._named(height)  # whoever is asked may be behind the one that showed the state
             if name is None:
                 raise Unreachable(f"Results of height {height} are certified, and no broker shows its block.")
-            self._blocks = {height: (name.id.hex(), name.epoch), **dict(list(self._blocks.items())[:15])}
+            self._blocks = {height: _block_of(name), **dict(list(self._blocks.items())[:15])}
         return self._blocks[height]
 
     async def _look(self, floor: int) -> Sight:
@@ -130,7 +134,8 @@ class Watch:
         heads |= await self._heads(missing, max(floor, first.height))
         attributes = principal.attributes
         assert attributes is not None, "a client that is none was refused above"
-        return Sight(heads, attributes, first.height, dict(self._partitions))
+        ids = {topic: record.created for topic, record in records.items() if record is not None}
+        return Sight(heads, attributes, first.height, dict(self._partitions), ids)
 
     async def _require_live(self) -> None:
         """That it is not the reader itself whom the network does not know, or not any more."""
@@ -207,6 +212,10 @@ class Watch:
             wanted = dict(self._options.topics.partitions)
             return [(topic, one) for topic in topics for one in wanted[topic]]
         return [(topic, one) for topic in topics for one in range(partitions.get(topic, 0))]
+
+
+def _block_of(name: BlockName) -> Block:
+    return name.id.hex(), name.shard, name.epoch
 
 
 async def offset_at(

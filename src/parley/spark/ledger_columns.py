@@ -15,6 +15,7 @@ from parley.application.application import Application
 from parley.application.rows import ChangeTable, ColumnType
 from parley.client.evidence import ProvenMisbehaviour
 from parley.client.ledger import VerifiedBlock
+from parley.consensus.committee import all_brokers
 from parley.model.genesis import Genesis
 from parley.spark.ledger_rows import (
     Row,
@@ -94,7 +95,7 @@ def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
 
 def evidence_batches(proofs: Sequence[ProvenMisbehaviour], genesis: Genesis) -> Iterator[pa.RecordBatch]:
     """The proofs of equivocation that brokers hold. They are no part of the ledger, so they have no height."""
-    organisations = {broker.name: broker.organisation for broker in genesis.brokers}
+    organisations = {broker.name: broker.organisation for broker in all_brokers(genesis)}
     if proofs:
         yield _batch(
             EVIDENCE_SCHEMA,

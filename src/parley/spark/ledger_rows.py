@@ -17,7 +17,8 @@ from parley.application.application import Application
 from parley.application.operations import Operation
 from parley.application.rows import ChangeTable
 from parley.client.ledger import VerifiedBlock
-from parley.consensus.committee import quorum
+from parley.consensus.committee import Committee, committees_of
+from parley.consensus.types import Header
 from parley.crypto import merkle
 from parley.crypto.qc import voters
 from parley.model.batches import CONTROL, Batch, BatchHeader
@@ -49,7 +50,7 @@ def block_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterat
         header.epoch,
         header.view,
         header.view - header.justify.view - 1,
-        genesis.brokers[header.proposer].name,
+        _committee(header, genesis).names[header.proposer],
         len(block.batches),
         sum(receipt.count for receipt in receipts if first_offset(receipt) is not None),
         sum(receipt.rejected is not None for receipt in receipts),
@@ -63,23 +64,27 @@ def block_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterat
 
 def vote_rows(block: VerifiedBlock, genesis: Genesis, _: Application) -> Iterator[Row]:
     """Which brokers voted in the certificates that the block carries. A quorum is enough: the others may have been late."""
-    header, size = block.header, len(genesis.brokers)
-    voted = voters(header.justify.votes.bitmap, size) or ()
-    if len(voted) >= quorum(size):  # the certificate of block 0 is empty
+    header, committee = block.header, _committee(block.header, genesis)
+    voted = voters(header.justify.votes.bitmap, committee.size) or ()
+    if len(voted) >= committee.quorum:  # the certificate of block 0 is empty
         below = (block.height - 1, header.parent)
-        for index, broker in enumerate(genesis.brokers):
+        for index, broker in enumerate(committee.members):
             yield (
                 *(block.height, _time(block), "vote", header.justify.view, *below),
                 *(broker.name, broker.organisation, index in voted, None),
             )
     if header.tc is not None:
-        gave_up = voters(header.tc.timeouts.bitmap, size) or ()
+        gave_up = voters(header.tc.timeouts.bitmap, committee.size) or ()
         known = dict(zip(gave_up, header.tc.qc_views, strict=False))
-        for index, broker in enumerate(genesis.brokers):
+        for index, broker in enumerate(committee.members):
             yield (
                 *(block.height, _time(block), "timeout", header.tc.view, None, None),
                 *(broker.name, broker.organisation, index in known, known.get(index)),
             )
+
+
+def _committee(header: Header, genesis: Genesis) -> Committee:
+    return committees_of(genesis)[header.shard]
 
 
 # -- receipts and operations -----------------------------------------------------------------------------------------

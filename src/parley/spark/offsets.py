@@ -16,7 +16,7 @@ from parley.model.codec import DECODE_ERRORS
 from parley.model.names import Value
 from parley.spark.errors import BackwardOffset
 
-VERSION = 1
+VERSION = 2
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 TopicPartition = tuple[str, int]  # a topic and one of its partitions
@@ -28,7 +28,9 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Count
     height: Count
     block: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+    shard: Count  # the ledger of the block, and the epoch whose committee certified it (P28)
     epoch: Count
+    topic_id: tuple[Count, Count]  # a topic that was made again under the same name has another one
     rights: Count
 
 
@@ -49,6 +51,10 @@ class Offsets(msgspec.Struct, frozen=True):
     def next(self, partition: TopicPartition) -> int | None:
         place = self.places.get(partition)
         return None if place is None else place.offset
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """The ids of the topics that the query stands in, by name."""
+        return {topic: place.topic_id for (topic, _), place in self.places.items()}
 
     def rights(self, partition: TopicPartition) -> Mapping[str, Value]:
         """What the reader's attributes were when this place was written."""

@@ -34,7 +34,7 @@ IN_FLIGHT = 8  # batches of one task
 MAX_IN_FLIGHT = 64
 MAX_TEXT = 1024 * 1024  # characters of an option
 
-NETWORK = ("context", "directory", "genesis", "identity", "brokers", "timeout")
+NETWORK = ("context", "directory", "genesis", "identity", "brokers", "shard", "timeout")
 READ = (
     *NETWORK,
     "subscribe",
@@ -105,6 +105,7 @@ class Network:
     genesis: str | None = None
     identity: str | None = None
     brokers: tuple[str, ...] = ()
+    shard: int | None = None
     timeout: int = TIMEOUT_SECONDS  # seconds after which a question that nobody answers is an error
 
 
@@ -388,7 +389,9 @@ class _Given:
         timeout = self.number("timeout")
         if timeout is not None and timeout > MAX_TIMEOUT:
             raise BadOption(f"Option timeout is at most {MAX_TIMEOUT} seconds.")
-        return Network(brokers=brokers, timeout=timeout or TIMEOUT_SECONDS, **found)
+        return Network(
+            brokers=brokers, shard=self.number("shard"), timeout=timeout or TIMEOUT_SECONDS, **found
+        )
 
     def topics(self) -> Topics:
         names = ("subscribe", "subscribePattern", "assign")

@@ -12,10 +12,12 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 
-from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, Unreachable
+from parley.model.names import Position as TopicId
+from parley.modules.topics.access import id_text
+from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, TopicReplaced, Unreachable
 from parley.spark.gateway import gateway
-from parley.spark.heads import Sight, Watch, offset_at
-from parley.spark.offsets import Offsets, TopicPartition, split, split_fairly
+from parley.spark.heads import Block, Sight, Watch, offset_at
+from parley.spark.offsets import Offsets, Place, TopicPartition, split, split_fairly
 from parley.spark.options import EARLIEST, LATEST, ReadOptions, Start
 from parley.spark.reader import Range
 
@@ -34,7 +36,10 @@ class Planner:
         self._gateway = gateway(options.network, options.verify)
         self._watch = Watch(self._gateway, options)
         self._chain = self._gateway.client.genesis.chain.hex()
-        self._proven: set[tuple[int, str]] = set()  # heights and blocks that are known to be of this history
+        self._proven: set[tuple[int, Block]] = (
+            set()
+        )  # heights and blocks that are known to be of this history
+        self._same: set[tuple[str, TopicId]] = set()  # topics that were seen under these ids
         self._frozen: dict[TopicPartition, int] | None = None
         self._run = os.urandom(8).hex()
         self._told = -TELL_SECONDS
@@ -77,6 +82,7 @@ class Planner:
     def _next(self, start: Offsets, limit: int | None) -> Offsets:
         self._require_same_history(start)
         sight = self._watch.look(_height(start), (topic for topic, _ in start.places))
+        self._require_same_topics(start, sight)
         ends = self._available(start, sight)
         begun = {partition: self._begun(start, sight, partition) for partition in ends}
         waiting = {partition: max(0, end - begun[partition]) for partition, end in ends.items()}
@@ -103,6 +109,10 @@ class Planner:
         """Who reads what. The same offsets give the same rows, whenever it is asked."""
         self._require_same_history(start)
         self._require_same_history(end)
+        if not self._same.issuperset(places := {*start.topics().items(), *end.topics().items()}):
+            sight = self._watch.look(_height(end), (topic for topic, _ in places))
+            self._require_same_topics(start, sight)
+            self._require_same_topics(end, sight)
         ranges = [
             (partition, start.next(partition) or 0, place.offset)
             for partition, place in sorted(end.places.items())
@@ -179,7 +189,8 @@ class Planner:
         before = Offsets(self._chain, {}, {}) if start is None else start
         new = {partition: self._watch.place(sight, partition, end) for partition, end in ends.items()}
         places = before.places | new
-        self._proven |= {(place.height, place.block) for place in places.values()}
+        self._proven |= {_block_of(place) for place in places.values()}
+        self._same |= set(sight.ids.items())
         return Offsets(self._chain, places, before.attributes | {sight.rights: dict(sight.attributes)})
 
     def _ends(self, sight: Sight, wanted: Start, option: str) -> dict[TopicPartition, int]:
@@ -243,7 +254,7 @@ class Planner:
                 f"The checkpoint is of network {recorded.chain[:16]}, and this is {self._chain[:16]}. Use the options of the "
                 f"network that it was made on, or start with a new checkpoint."
             )
-        new = {(place.height, place.block) for place in recorded.places.values()} - self._proven
+        new = {_block_of(place) for place in recorded.places.values()} - self._proven
         for height, block in sorted(new):
             found = self._watch.block_at(height)
             if found is None:
@@ -258,7 +269,23 @@ class Planner:
                 )
             self._proven.add((height, block))
         if len(self._proven) > MAX_PROVEN:
-            self._proven = {(place.height, place.block) for place in recorded.places.values()}
+            self._proven = {_block_of(place) for place in recorded.places.values()}
+
+    def _require_same_topics(self, recorded: Offsets, sight: Sight) -> None:
+        """That the topics of a checkpoint are those that have the names now: another one's offsets would follow on theirs."""
+        for topic, topic_id in sorted(recorded.topics().items()):
+            now = sight.ids.get(topic, topic_id)  # one that is gone is looked for elsewhere
+            if now != topic_id:
+                raise TopicReplaced(
+                    f"Topic {topic} was deleted and made again since the checkpoint was written: it is of the topic with id "
+                    f"{id_text(topic_id)}, and the name belongs to the one with id {id_text(now)}. Start the query with a new "
+                    f"checkpoint."
+                )
+        self._same |= set(sight.ids.items())
+
+
+def _block_of(place: Place) -> tuple[int, Block]:
+    return place.height, (place.block, place.shard, place.epoch)
 
 
 def _log_failure(said: Future[None]) -> None:

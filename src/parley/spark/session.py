@@ -19,13 +19,13 @@ LOCAL = "local[2]"
 CONNECT = "sc://"  # a server of Spark Connect, to which a client needs no Java
 MASTERS = ("local", "local[", "local-cluster[", "spark://", "yarn", "k8s://", CONNECT)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # What may be changed while Spark runs, so a Connect server takes it, too.
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
     "spark.sql.shuffle.partitions": "4",
 }
 

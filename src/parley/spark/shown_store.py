@@ -54,7 +54,7 @@ class ShownStore:
             case _:
                 return None
 
-    def scan(self, _: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, _prefix: bytes, _start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Nobody can prove that a list is complete, so nothing is listed."""
         return iter(())
 

@@ -112,7 +112,7 @@ def test_a_put_off_batch_leaves_nothing_in_the_state(world: World, monkeypatch: 
     monkeypatch.setattr(DATA_SHARD, "budget", Budget(12))
     fills = [world.publication(ALICE, "orders", *[tagged(a=1)] * 5), world.publication(CAROL, "quiet")]
     late = world.publication(BOB, "orders", *[tagged(a=1)] * 5)
-    copy = world.store.copy()
+    copy = world.store.frozen()
     block = world.next_block(fills)
     without = mount(world.genesis)[0].apply(block, [(batch.digest, batch.body) for batch in fills], copy)
     receipts = world.order(fills[0], late, fills[1])

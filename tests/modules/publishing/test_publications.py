@@ -48,7 +48,7 @@ def test_offsets_are_contiguous_in_each_partition(world: World) -> None:
 def test_the_receipt_names_batch_and_client(world: World) -> None:
     batch = world.publication(ALICE, "orders", tagged(), tagged(), partition=1)
     assert world.order_one(batch) == BatchReceipt(
-        batch.digest, ALICE.key, "hospital-a/alice", "orders", 1, 2, Published(0)
+        batch.digest, ALICE.key, "hospital-a/alice", "orders", world.topic_id("orders"), 1, 2, Published(0)
     )
 
 

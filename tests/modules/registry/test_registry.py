@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.application.world import ADMIN, ADMINS, Actor, Memory, actor, make_genesis, pairs, registration
+from tests.application.world import ADMIN, ADMINS, Actor, actor, make_genesis, pairs, registration
 
 from parley.application.block import BlockContext
 from parley.application.executed import Executed
@@ -25,6 +25,7 @@ from parley.modules.registry.operations import (
 from parley.modules.registry.refusals import ClientExists
 from parley.modules.registry.rules import MODULE, principals
 from parley.modules.registry.tables import CLIENTS, NAMES
+from parley.store.memory import MemoryStore
 
 Change = RegisterClient | AlterClient | RevokeClient | GrantRight | RevokeRight
 
@@ -42,7 +43,7 @@ class Desk:
             genesis = replace(genesis, organisations=tuple(parties))
         self.genesis = genesis
         self.chain = genesis.chain
-        self.state = State(Memory())
+        self.state = State(MemoryStore())
         self.height = 0
         self._principals = principals(genesis)
 

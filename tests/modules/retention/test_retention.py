@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.application.world import ADMIN, Memory, World, actor, mount, tagged
+from tests.application.world import ADMIN, World, actor, mount, tagged
 
 from parley.application.work import Budget
 from parley.applications import DATA_SHARD
@@ -18,6 +18,7 @@ from parley.modules.retention.tables import AGES
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
 from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.tables import HEADS
+from parley.store.memory import MemoryStore
 
 ALICE = actor("alice")
 HOUR = 3_600_000
@@ -343,7 +344,7 @@ def test_a_log_that_waits_for_its_turn_takes_publications(monkeypatch: pytest.Mo
 def test_a_restart_in_the_middle_makes_no_difference() -> None:
     world = make(300, partitions=2)
     world.do(ADMIN, CreateTopic("other", 1, Policy(retention=50), "", ""))
-    store = Memory()
+    store = MemoryStore()
     machine, _ = mount(world.genesis)
     for turn in range(80):
         batches = [world.publication(ALICE, "orders", tagged(), partition=turn % 2)] * (turn % 3 > 0)

@@ -53,7 +53,7 @@ from parley.modules.subscriptions import matching
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.subscriptions.tables import ORDER_HEADS
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
-from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicReplaced, UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import HEADS
 
 ALICE, BOB = actor("alice"), actor("bob")
@@ -88,7 +88,7 @@ def ends(world: World, topic: str = "orders") -> list[int]:
 
 
 def writer(world: World, by: bytes = WRITER) -> StageRecord | None:
-    return world.record(STAGES, "orders", ALICE.key, by)
+    return world.record(STAGES, "orders", world.topic_id("orders"), ALICE.key, by)
 
 
 def left(world: World) -> list[bytes]:
@@ -366,7 +366,7 @@ def test_refusals_of_staged_batches_leave_nothing_in_the_state(world: World) -> 
 
 
 def test_a_refused_staged_batch_may_be_staged_later(world: World) -> None:
-    batch = world.staged(ALICE, "late")
+    batch = world.staged(ALICE, "late", topic_id=(world.height + 2, 0))
     assert world.order_one(batch).code == UnknownTopic.code
     world.topic("late")
     assert is_staged(world.order_one(batch))
@@ -543,7 +543,7 @@ def test_a_revoked_publisher_keeps_what_it_committed(world: World, monkeypatch: 
 
 def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbering, "MAX_NUMBERED", 1)
-    batches = stage(world, *[1] * 4)
+    batches, old = stage(world, *[1] * 4), world.topic_id("orders")
     world.order(world.commit(ALICE, "orders", 0, *batches))
     world.order(world.control(ADMIN, DeleteTopic("orders")))
     world.wait(1)
@@ -552,7 +552,8 @@ def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pyt
     assert ends(world) == [1, 0]
     assert not left(world)
     assert not staged_bytes(world)
-    record = writer(world)
+    assert writer(world) is None
+    record = world.record(STAGES, "orders", old, ALICE.key, WRITER)
     assert record is not None
     assert (record.stage, record.pending) == (0, 0)
     assert world.order_one(batches[3]).code == StageOver.code
@@ -560,15 +561,17 @@ def test_a_deleted_topic_takes_with_it_what_waits(world: World, monkeypatch: pyt
 
 def test_what_is_staged_and_not_committed_outlives_its_topic(world: World) -> None:
     """As a batch does that was signed for the old topic and is ordered when there is a new one of the name."""
-    batch, second = stage(world, 1), stage(world, 1, number=1, partition=1)
-    place = (world.height - 1, 0)
+    batch = stage(world, 1)
+    place, old = (world.height, 0), world.topic_id("orders")
     world.order(world.control(ADMIN, DeleteTopic("orders")))
     assert world.order_one(world.commit(ALICE, "orders", 0, *batch)).code == UnknownTopic.code
     world.topic("orders", partitions=1)
     assert outcomes(world.order(*batch)) == [Duplicate(place)]
-    assert outcomes(world.order(world.commit(ALICE, "orders", 0, *batch))) == [Done(), Published(0)]
-    receipt = world.order_one(world.commit(ALICE, "orders", 1, *second))
-    assert receipt.code == UnknownPartition.code
+    commit = world.commit(ALICE, "orders", 0, *batch, topic_id=old)
+    assert world.order_one(commit).code == TopicReplaced.code
+    assert world.order_one(world.commit(ALICE, "orders", 0, *batch)).code == NotStaged.code
+    assert writer(world) is None
+    assert ends(world) == [0, 0]
 
 
 # -- limits --------------------------------------------------------------------------------------------------------------

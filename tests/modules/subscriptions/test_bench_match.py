@@ -10,9 +10,10 @@ from parley.application.machine import Machine
 from parley.applications import DATA_SHARD
 from parley.cli import bench_match
 from parley.consensus.types import Block
-from parley.ledger.application import KeyValue, Results
+from parley.ledger.application import Results
 from parley.modules.subscriptions.receipts import match_of
 from parley.modules.subscriptions.tables import SUBSCRIPTIONS
+from parley.store.interface import KeyValue
 
 app = typer.Typer()
 app.command()(bench_match.match)
@@ -22,7 +23,7 @@ class Recorder(Machine):
     """A state machine that is looked at."""
 
     def __init__(self, machine: Machine) -> None:
-        super().__init__(DATA_SHARD, machine._genesis)
+        super().__init__(DATA_SHARD, machine._genesis, 0)
         self.results: list[Results] = []
 
     def apply(self, block: Block, batches: Sequence[tuple[bytes, bytes]], state: KeyValue) -> Results:

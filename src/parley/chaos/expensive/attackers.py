@@ -19,10 +19,11 @@ from parley.client import Client, connect
 from parley.client.compose import EMPTY_HEADER, SALT_SIZE
 from parley.client.connection import Connection, Dialler, Gone
 from parley.client.sequences import SESSION_SIZE, Author
+from parley.consensus.committee import all_brokers
 from parley.model.batches import PUBLISH, Message, MessageHeader, encode, sign_batch
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
-from parley.model.names import Value, sorted_pairs
+from parley.model.names import Position, Value, sorted_pairs
 from parley.modules.subscriptions.operations import Subscribe
 from parley.net.messages import Answer, Failure
 from parley.net.tls import Address
@@ -36,7 +37,15 @@ LEAVING_SECONDS = 20.0  # after which a sender does not wait for answers any mor
 class Sender:
     """A client that says what the library would not: each batch is made by hand and sent once, to one broker."""
 
-    def __init__(self, connection: Connection, author: Author, height: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        author: Author,
+        height: Callable[[], int],
+        topics: Mapping[str, Position],
+    ) -> None:
+        """`topics`: their ids, by name."""
+        self._topics = topics
         self._connection = connection
         self._author = author
         self._height = height
@@ -56,7 +65,8 @@ class Sender:
         """The first batch of a session of its own, or one that claims to come later."""
         session = self._author.rng(SESSION_SIZE)
         not_after = self._height() + valid
-        header = self._author.header((PUBLISH, topic, partition), session, sequence, len(messages), not_after)
+        place = (PUBLISH, topic, self._topics[topic], partition)
+        header = self._author.header(place, session, sequence, len(messages), not_after)
         return sign_batch(header, tuple(messages), self._author.key)[1]
 
     async def send(self, batches: Iterable[bytes]) -> None:
@@ -107,6 +117,7 @@ class Attackers:
         self._stack = AsyncExitStack()
         self._numbers = count(1)
         self.admin: Client
+        self.topics: dict[str, Position] = {}  # that were created, with their ids
 
     async def __aenter__(self) -> Self:
         self.admin = await self.client(administrator(self._directory, self._organisation))
@@ -137,17 +148,18 @@ class Attackers:
 
     async def sender(self, identity: Identity) -> Sender:
         """A connection to the organisation's own broker, for batches made by hand."""
-        own = next(one for one in self._genesis.brokers if one.organisation == self._organisation)
-        dialler = Dialler(self._genesis, identity, _clock)
+        own = next(one for one in all_brokers(self._genesis) if one.organisation == self._organisation)
+        dialler = Dialler(self._genesis, self.admin.committee.shard, identity, _clock)
         connection = await dialler.connect(own, Address.parse(self._brokers[own.name]))
-        author = Author(self._genesis.chain, identity.key(), os.urandom)
-        return Sender(connection, author, lambda: self.admin.height)
+        author = Author(self._genesis.chain, self.admin.committee.shard, identity.key(), os.urandom)
+        return Sender(connection, author, lambda: self.admin.height, self.topics)
 
     # -- what --------------------------------------------------------------------------------------------------------
 
     async def topic(self, word: str, partitions: int = 1) -> str:
         name = self.name(word)
         await self.admin.create_topic(name, partitions=partitions)
+        self.topics[name] = await self.admin.topic_id(name)
         return name
 
     async def crowd(self, topic: str, constraints: int) -> list[Client]:
@@ -157,7 +169,8 @@ class Attackers:
         for first in range(0, constraints, most):
             client = await self.client(await self.recruit())
             wanted = range(first, min(first + most, constraints))
-            await operate_all(client, [Subscribe(topic, f"number == {number}") for number in wanted])
+            asked = [Subscribe(topic, f"number == {one}", self.topics[topic]) for one in wanted]
+            await operate_all(client, asked)
             clients.append(client)
         return clients
 

@@ -62,7 +62,7 @@ async def commit(attackers: Attackers) -> Outcome:
     size = attackers.size
     topic = await attackers.topic("rows")
     writer, visitor = [await attackers.client(await attackers.recruit()) for _ in range(2)]
-    await visitor.operate(Subscribe(topic, "kind == 1"))
+    await visitor.operate(Subscribe(topic, "kind == 1", attackers.topics[topic]))
     name = writer.writer(topic, "rows")
     stager = writer.stager(topic, name, 0, in_flight=4)
     for _ in range(size.row_batches):
@@ -86,7 +86,9 @@ async def _costly_topic(attackers: Attackers) -> tuple[str, Identity, int]:
     identity = await attackers.recruit()
     client = await attackers.client(identity)
     constraints, messages = costliest(attackers.size.subscriptions)
-    await operate_all(client, [Subscribe(topic, _constraint(number)) for number in range(constraints)])
+    await operate_all(
+        client, [Subscribe(topic, _constraint(one), attackers.topics[topic]) for one in range(constraints)]
+    )
     return topic, identity, messages
 
 
@@ -111,9 +113,9 @@ def _heavy_constraint() -> str:
 
 
 async def _visit(visitor: Client, topic: str) -> None:
-    constraint = _heavy_constraint()
-    await visitor.operate(Subscribe(topic, constraint))
-    await visitor.operate(Unsubscribe(topic, constraint))
+    asked = (topic, _heavy_constraint(), await visitor.topic_id(topic))
+    await visitor.operate(Subscribe(*asked))
+    await visitor.operate(Unsubscribe(*asked))
 
 
 async def _visit_for_ever(visitor: Client, topic: str) -> None:

@@ -30,7 +30,7 @@ from parley.model.receipts import BatchReceipt
 from parley.model.refusals import Refused
 from parley.modules.publishing.receipts import first_offset, published
 
-FORMAT = "parley publication proof 2"
+FORMAT = "parley publication proof 3"
 MAX_PROOF = 4 * 1024 * 1024  # bytes
 DISAGREES = "the fields at the beginning of the file do not agree with what the rest of it proves"
 
@@ -127,10 +127,14 @@ def check_publication(proof: PublicationProof, trust: Trust) -> None:
         raise ProofError("the batch is not the one that the receipt names")
     if proof.batch.chain != trust.genesis.chain or not is_signed(proof.batch, leaf.digest, proof.signature):
         raise ProofError("the batch is not signed by its publisher")
+    if proof.batch.shard != proof.receipt.header.shard:
+        raise ProofError("the batch was made for another ledger than the one whose receipt is shown")
     if proof.batch.kind not in (PUBLISH, STAGED):
         raise ProofError("the batch holds an operation, and no messages")
     if not leaf.fits(proof.batch):
-        raise ProofError("the receipt says another publisher, topic, partition or count than the batch")
+        raise ProofError(
+            "the receipt says another publisher, topic, topic id, partition or count than the batch"
+        )
     # A staged batch is numbered when its stage is committed, which may take beyond the last height of the batch.
     if proof.batch.kind == PUBLISH and not is_timely(proof.batch, proof.receipt.header.height):
         raise ProofError(f"the batch may not be applied at height {proof.receipt.header.height}")

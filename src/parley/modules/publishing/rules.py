@@ -22,7 +22,8 @@ from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.modules.subscriptions.matching import MatchingIndex
 from parley.modules.subscriptions.orders import ORDERS, Item
 from parley.modules.topics.access import Action
-from parley.modules.topics.rules import head_of, require
+from parley.modules.topics.refusals import TopicReplaced
+from parley.modules.topics.rules import head_of, replaced, require
 from parley.modules.topics.tables import HEADS, TopicRecord
 
 _Tags = Mapping[str, Value]
@@ -52,7 +53,12 @@ def publish(block: BlockContext, by: Principal, opened: OpenedBatch, _at: Positi
 
 def require_publishing(block: BlockContext, by: Principal, header: BatchHeader) -> TopicRecord:
     """The topic to which a batch is to be published. Raises `Refused` if its publisher may not."""
-    return require(block, by, Action.PUBLISH, header.topic, header.partition)
+    return require(block, by, Action.PUBLISH, header.topic, header.partition, topic_id=header.topic_id)
+
+
+def too_late(block: BlockContext, by: Principal, header: BatchHeader) -> TopicReplaced | None:
+    """Why a batch for a topic that is no more can never be published: another one has its name."""
+    return replaced(block, by, header.topic, header.topic_id)
 
 
 def number(
@@ -116,7 +122,7 @@ _NO_TAGS: _Tags = {}
 
 MODULE = Module(
     name="publishing",
-    batches=(BatchKind(PUBLISH, "publish", publish),),
+    batches=(BatchKind(PUBLISH, "publish", publish, too_late=too_late),),
     tables=(OFFSETS,),
     outcomes=(Published,),
     texts=TEXTS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 
 from parley.application.block import Derived
-from parley.ledger.application import KeyValue
 from parley.modules.retention.tables import AGES
 from parley.modules.topics.tables import TOPICS
+from parley.store.interface import KeyValue
 
 TopicPartition = tuple[str, int]
 

@@ -16,7 +16,7 @@ from parley.application.block import BlockContext, PerBlock
 from parley.application.module import Module
 from parley.application.state import State
 from parley.application.tables import encode_value
-from parley.ledger.application import Erasure, KeyValue
+from parley.ledger.application import Erasure
 from parley.ledger.bodies import GRACE
 from parley.model.receipts import BatchReceipt
 from parley.modules.publishing.receipts import Published
@@ -28,6 +28,7 @@ from parley.modules.retention.tables import AGES, LOGS_TO_ERASE, AgesRecord, Log
 from parley.modules.retention.texts import TEXTS
 from parley.modules.topics.rules import TOPIC_ALTERED, TOPIC_DELETED, head_of, record_of
 from parley.modules.topics.tables import HEADS, TopicRecord
+from parley.store.interface import KeyValue
 
 GRANULES = 16  # in a retention
 # Of one topic partition. There are 18 while the retention stays; when it grows, older and shorter ones may fill the rest.

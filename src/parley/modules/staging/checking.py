@@ -20,7 +20,6 @@ from parley.modules.staging.refusals import NotStaged
 from parley.modules.staging.tables import COMMITTING, STAGED, CommittingRecord, Room, StagedRecord
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.modules.subscriptions.matching import MatchingIndex
-from parley.modules.topics.refusals import UnknownPartition
 from parley.modules.topics.tables import TopicRecord
 
 # Heights for which room is reserved for a commit that goes no further. Pools propose it sooner, but there may be no room
@@ -50,10 +49,9 @@ def check(block: BlockContext, publisher: bytes, topic: TopicRecord, operation: 
         raise Invalid("named_twice", digest=_twice(operation.digests))
     known = COMMITTING.get(block.state, publisher)
     mine = known is not None and known.reserves and _is_of(known, operation)
-    # A topic that was created again may have fewer partitions.
-    found = known if known is not None and mine and known.created == topic.created else None
+    found = known if mine else None
     if found is None:
-        found = _beginning(operation, topic, block.height)
+        found = _beginning(operation, block.height)
     elif found.until < block.height:
         raise NotStaged("gone", digest=found.expiring)
     found = _go_on(block, publisher, topic, operation, found)
@@ -86,13 +84,13 @@ def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
     return 3
 
 
-def _beginning(operation: CommitStage, topic: TopicRecord, height: int) -> CommittingRecord:
+def _beginning(operation: CommitStage, height: int) -> CommittingRecord:
     return CommittingRecord(
         topic=operation.topic,
+        topic_id=operation.topic_id,
         writer=operation.writer,
         stage=operation.stage,
         digests=digests_hash(operation.digests),
-        created=topic.created,
         listed=0,
         reserves=True,
         checked=0,
@@ -103,8 +101,8 @@ def _beginning(operation: CommitStage, topic: TopicRecord, height: int) -> Commi
 
 
 def _is_of(known: CommittingRecord, operation: CommitStage) -> bool:
-    which = (known.topic, known.writer, known.stage)
-    if which != (operation.topic, operation.writer, operation.stage):
+    which = (known.topic, known.topic_id, known.writer, known.stage)
+    if which != (operation.topic, operation.topic_id, operation.writer, operation.stage):
         return False
     return known.digests == digests_hash(operation.digests)
 
@@ -160,11 +158,10 @@ def _require_staged(
     record = STAGED.get(block.state, digest)
     if record is None or record.until < block.height:
         raise NotStaged("gone", digest=digest)
-    mine = (publisher, operation.topic, operation.writer, operation.stage)
-    if (record.publisher, record.topic, record.writer, record.stage) != mine:
+    mine = (operation.topic, operation.topic_id, publisher, operation.writer, operation.stage)
+    if (*staged.writer_of(record), record.stage) != mine:
         raise NotStaged("other", digest=digest, stage=operation.stage, topic=operation.topic)
-    if record.partition >= topic.partitions:  # the topic may have been created again, with fewer
-        raise UnknownPartition(topic=topic.name, last=topic.partitions - 1)
+    assert record.partition < topic.partitions, "partitions of a topic are never removed"
     return record
 
 

@@ -12,6 +12,7 @@ from parley.application import exceeding
 from parley.application.block import BlockContext
 from parley.application.exceeding import NUMBERING
 from parley.application.work import Budget
+from parley.model.names import Position
 from parley.model.receipts import BatchReceipt
 from parley.modules.publishing.budget import MESSAGES, work_of
 from parley.modules.publishing.receipts import Published
@@ -36,7 +37,7 @@ RESERVED = 4  # the part of a block's work that is left to numbering while somet
 _PASSED_OVER = 4  # work for a batch that does not fit, besides reading it
 _BYTES = MAX_NUMBERED_BYTES // Budget().batches  # that are as much of a block as one unit of work
 
-Writer = tuple[str, str, bytes, bytes]  # organisation, topic, publisher, writer
+_Writer = tuple[str, str, Position, bytes, bytes]  # with the organisation before
 
 
 def reserve(block: BlockContext) -> None:
@@ -87,7 +88,7 @@ class _Turn:
         self._may_exceed = others <= 2 * _reserved(block) and exceeding.numbering_may(block)
         self._taken = 0
         # By the writer and the height of the commit.
-        self._numbered: dict[tuple[Writer, int], int] = {}
+        self._numbered: dict[tuple[_Writer, int], int] = {}
 
     def goes_on(self, client: Client) -> bool:
         """Whether the block has work left, and room for the bytes of the client's next batch; its first needs none."""
@@ -112,9 +113,9 @@ class _Turn:
 
     def _number(self, client: Client, record: StagedRecord) -> bool:
         """Number the batch, or drop it with its topic; returns whether it fits."""
-        block, digest, entry = self._block, client.digest, client.entry
-        topic = record_of(block.state, entry.topic)
-        if topic.deleted or entry.at < topic.created:
+        block, digest = self._block, client.digest
+        topic = record_of(block.state, record.topic)
+        if topic.deleted or topic.created != record.topic_id:
             staged.drop(block, digest, record)
             return True
         if not self._give_numbers(digest, record):
@@ -123,7 +124,7 @@ class _Turn:
         staged.forget(block.state, digest, record)
         count_published(block, record.topic, record.count, record.size)
         title = block.principal(record.publisher).title
-        place = (record.topic, record.partition, record.count, Published(first))
+        place = (record.topic, record.topic_id, record.partition, record.count, Published(first))
         block.late.append(BatchReceipt(digest, record.publisher, title, *place))
         return True
 
@@ -172,8 +173,8 @@ class _Turn:
         self._room -= staged.charge(record.size, 0)
         self._work -= staged.work_of(record)
         self._taken += 1
-        entry = client.entry
-        which = ((client.organisation, entry.topic, client.publisher, entry.writer), entry.at[0])
+        writer = (client.organisation, *staged.writer_of(record))
+        which = (writer, client.entry.at[0])
         self._numbered[which] = self._numbered.get(which, 0) + 1
 
     def settle(self) -> None:

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 
 from parley.application.operations import Operation
 from parley.crypto.hashing import digest
-from parley.model.names import U64, Hash, Session, TopicName
+from parley.model.batches import NO_TOPIC
+from parley.model.names import U64, Hash, Position, Session, TopicName
 
 MAX_STAGED_BATCHES = 16_384  # that one commit names: half a control batch
 
@@ -29,13 +30,17 @@ UNNAMED = Source()  # of a writer that knows its commits by the batches alone
 
 
 class CommitStage(Operation, frozen=True):
-    """Number these staged batches of the asking client's writer: all of them or none, and each stage once (P23)."""
+    """Number these staged batches of the asking client's writer: all of them or none, and each stage once (P23).
+
+    The writer is that of one topic: of the one with this id.
+    """
 
     topic: TopicName
     writer: Session
     stage: U64
     digests: Annotated[tuple[Hash, ...], Meta(max_length=MAX_STAGED_BATCHES)]
     source: Source = UNNAMED
+    topic_id: Position = NO_TOPIC  # for which it is refused
 
 
 def digests_hash(digests: Sequence[bytes]) -> bytes:

@@ -15,7 +15,6 @@ from parley.application.module import BatchKind, Module
 from parley.application.quotas import HELD
 from parley.application.state import State
 from parley.application.tables import Reader
-from parley.ledger.application import KeyValue
 from parley.model.batches import STAGED as STAGED_KIND
 from parley.model.batches import BatchHeader
 from parley.model.names import Position
@@ -49,12 +48,14 @@ from parley.modules.staging.tables import (
     Room,
     StagedRecord,
     StageRecord,
+    Writer,
 )
 from parley.modules.staging.texts import TEXTS
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.modules.subscriptions.rules import CONSTRAINT_OPENING
 from parley.modules.topics.access import Action
 from parley.modules.topics.rules import require
+from parley.store.interface import KeyValue
 
 MAX_WRITERS_PER_CLIENT = 16_384
 WRITER_KEPT = 10_000_000  # heights after its last commit for which a writer is remembered
@@ -69,7 +70,7 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
     if known is not None:
         return Duplicate(known.at)
     topic = require_publishing(block, by, header)
-    staged.require_room(block, by.require_client(), topic.name, staged.charge(opened.size, header.count))
+    staged.require_room(block, by.require_client(), topic, staged.charge(opened.size, header.count))
     block.spend(header.count // budget.MESSAGES, done=True)
     parts = staged.parts_of(messages)
     index = block[SUBSCRIPTION_INDEX].of_topic(topic.name)
@@ -79,6 +80,7 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
     record = StagedRecord(
         header.publisher,
         topic.name,
+        topic.created,
         header.partition,
         header.session,
         header.sequence,
@@ -96,7 +98,7 @@ def stage(block: BlockContext, by: Principal, opened: OpenedBatch, at: Position)
 
 def require_open(state: State, header: BatchHeader) -> None:
     """Raises `StageOver` if the writer has committed the stage of this batch, or a later one."""
-    last = STAGES.get(state, header.topic, header.publisher, header.session)
+    last = STAGES.get(state, header.topic, header.topic_id, header.publisher, header.session)
     if last is not None and header.sequence <= last.stage:
         raise _over(header.sequence, last)
 
@@ -118,7 +120,7 @@ def commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posit
 
 def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Position) -> Done | Duplicate:
     client = by.require_client()
-    state, key = block.state, (operation.topic, client.key, operation.writer)
+    state, key = block.state, (operation.topic, operation.topic_id, client.key, operation.writer)
     last, named = STAGES.get(state, *key), digests_hash(operation.digests)
     if last is not None and operation.stage <= last.stage:
         if operation.stage < last.stage:
@@ -126,7 +128,7 @@ def _commit(block: BlockContext, by: Principal, operation: CommitStage, at: Posi
         if is_repetition((operation.source, named), (last.source, last.digests)):
             return Duplicate(last.at)
         raise StageOver("repeated", stage=operation.stage, last=last.stage, height=last.at[0])
-    topic = require(block, by, Action.PUBLISH, operation.topic)
+    topic = require(block, by, Action.PUBLISH, operation.topic, topic_id=operation.topic_id)
     room = checking.check(block, client.key, topic, operation)
     if last is None:
         _begin(block, client, key)
@@ -144,31 +146,31 @@ def expire(block: BlockContext, key: tuple[bytes], _listed: int) -> int:
     """Drop a staged batch that was not committed in time. Returns what that takes of `MAX_SWEPT`."""
     record = STAGED.get(block.state, *key)
     assert record is not None, "what leaves before is no longer listed"
-    last = STAGES.get(block.state, record.topic, record.publisher, record.writer)
+    last = STAGES.get(block.state, *staged.writer_of(record))
     if last is not None and record.stage <= last.stage:
         return 1  # it is numbered when its turn comes, or dropped with what its writer left behind
     return staged.drop(block, *key, record)
 
 
-def expire_writer(block: BlockContext, key: tuple[str, bytes, bytes], _listed: int) -> int:
+def expire_writer(block: BlockContext, key: Writer, _listed: int) -> int:
     """The height has come for which a writer is listed: it is forgotten, or listed again if it committed since."""
     record = STAGES.get(block.state, *key)
     assert record is not None, "a writer goes only here"
     until = record.at[0] + WRITER_KEPT
     if until < block.height and not record.pending:
         STAGES.delete(block.state, *key)
-        staged.hold(block.state, WRITERS, key[1], -1)
+        staged.hold(block.state, WRITERS, key[2], -1)
     else:
         look_again(block.state, max(until, block.height) + 1, STAGES.key(*key))
     return 1
 
 
-def clear(block: BlockContext, organisation: str, topic: str, publisher: bytes, writer: bytes) -> bool:
+def clear(block: BlockContext, organisation: str, *writer: *Writer) -> bool:
     """Drop what a writer has staged besides what it committed; returns whether all of that is done."""
-    state, key = block.state, (topic, publisher, writer)
-    over = OVER.get(state, organisation, *key)
+    state = block.state
+    over = OVER.get(state, organisation, *writer)
     assert over is not None, "it is the job"
-    for _, _, _, its_stage, digest in STAGING.first_stored(state, max(block.work, 1), *key):
+    for *_, its_stage, digest in STAGING.first_stored(state, max(block.work, 1), *writer):
         if its_stage > over.stage:
             break
         if block.work <= 0:
@@ -188,7 +190,7 @@ def _over(stage: int, last: StageRecord) -> StageOver:
     return StageOver(stage=stage, last=last.stage, height=last.at[0])
 
 
-def _begin(block: BlockContext, client: ClientRecord, key: tuple[str, bytes, bytes]) -> None:
+def _begin(block: BlockContext, client: ClientRecord, key: Writer) -> None:
     """Remember a writer that commits for the first time. Raises `LimitExceeded`."""
     if HELD.count(block.state, WRITERS.what, client.key) >= MAX_WRITERS_PER_CLIENT:
         raise LimitExceeded(
@@ -206,7 +208,8 @@ def _enqueue(
     block: BlockContext, client: ClientRecord, operation: CommitStage, at: Position, room: Room
 ) -> None:
     chunks = [operation.digests[first : first + CHUNK] for first in range(0, len(operation.digests), CHUNK)]
-    entries = [CommittedRecord(operation.topic, operation.writer, at, chunk) for chunk in chunks]
+    writer = (operation.topic, operation.topic_id, operation.writer)
+    entries = [CommittedRecord(*writer, at, chunk) for chunk in chunks]
     turns.enqueue(block, client.organisation, client.key, entries)
     PENDING_BATCHES.add(block.state, by=len(operation.digests))
     pending.join(block, operation.topic, block.height, len(operation.digests), room)

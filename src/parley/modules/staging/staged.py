@@ -10,7 +10,7 @@ from parley.application.quotas import HELD, Quota
 from parley.application.state import State
 from parley.crypto.hashing import DIGEST_SIZE
 from parley.model.batches import Message, decode_message_header, encode, leaves_of
-from parley.model.names import Pairs, Value
+from parley.model.names import Pairs, Position, Value
 from parley.model.principals import ClientRecord
 from parley.model.refusals import Field, LimitExceeded
 from parley.modules.registry.tables import CLIENTS
@@ -26,7 +26,9 @@ from parley.modules.staging.tables import (
     STAGING,
     ContentRecord,
     StagedRecord,
+    Writer,
 )
+from parley.modules.topics.tables import TopicRecord
 
 MAX_STAGED_PER_CLIENT = 256 * 1024 * 1024
 PER_MESSAGE = 64  # bytes that each message counts for besides its own: its leaf stays in the state
@@ -48,13 +50,13 @@ def work_of(record: StagedRecord) -> int:
     return _ENTRIES + record.parts
 
 
-def require_room(block: BlockContext, client: ClientRecord, topic: str, more: int) -> None:
+def require_room(block: BlockContext, client: ClientRecord, topic: TopicRecord, more: int) -> None:
     held = HELD.count(block.state, STAGED_BYTES.what, client.key)
     if held + more <= MAX_STAGED_PER_CLIENT and STAGED_BYTES.fits(
         block, client.organisation, MAX_STAGED, more
     ):
         return  # without looking for what expires first, which searches the store
-    until = _first_expiry(block.state, client.key, topic)
+    until = _first_expiry(block.state, client.key, topic.name, topic.created)
     own: dict[str, Field] = {} if until is None else {"until": until}
     if held + more > MAX_STAGED_PER_CLIENT:
         raise LimitExceeded(
@@ -154,14 +156,19 @@ def _parts(state: State, digest: bytes, record: StagedRecord) -> Iterator[Conten
         yield part
 
 
-def _listed(digest: bytes, record: StagedRecord) -> tuple[str, bytes, bytes, int, bytes]:
-    return record.topic, record.publisher, record.writer, record.stage, digest
+def writer_of(record: StagedRecord) -> Writer:
+    """The key of its writer among those that have committed."""
+    return record.topic, record.topic_id, record.publisher, record.writer
 
 
-def _first_expiry(state: State, publisher: bytes, topic: str) -> int | None:
+def _listed(digest: bytes, record: StagedRecord) -> tuple[str, Position, bytes, bytes, int, bytes]:
+    return *writer_of(record), record.stage, digest
+
+
+def _first_expiry(state: State, publisher: bytes, topic: str, topic_id: Position) -> int | None:
     """The height at which something that the publisher staged on the topic expires; None if nothing was found."""
-    for _, _, writer, stage, digest in STAGING.first_stored(state, _LOOKED_AT, topic, publisher):
-        last, oldest = STAGES.get(state, topic, publisher, writer), STAGED.get(state, digest)
+    for *_, writer, stage, digest in STAGING.first_stored(state, _LOOKED_AT, topic, topic_id, publisher):
+        last, oldest = STAGES.get(state, topic, topic_id, publisher, writer), STAGED.get(state, digest)
         if oldest is not None and (last is None or stage > last.stage):  # what is committed does not expire
             return oldest.until
     return None

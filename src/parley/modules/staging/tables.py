@@ -11,6 +11,7 @@ from parley.application.tables import (
     KEY,
     LARGE,
     NUMBER,
+    POSITION,
     SESSION,
     TEXT,
     Reader,
@@ -41,6 +42,7 @@ class StagedRecord(Record, frozen=True):
 
     publisher: Key
     topic: str
+    topic_id: Position
     partition: U32
     writer: Session
     stage: U64
@@ -90,10 +92,10 @@ class CommittingRecord(Record, frozen=True):
     """A commit that is too much for one block: how far it has been looked at. The same commit goes on from there."""
 
     topic: str
+    topic_id: Position
     writer: Session
     stage: U64
     digests: Hash  # `digests_hash`
-    created: Position  # of the topic: another one of the same name may have fewer partitions
     listed: U64  # the height at which its room goes, or all of it if it has none, unless it is ordered again
     reserves: bool  # whether constraints that would make the checked batches too costly wait for it
     checked: U32  # how many of the batches, in its order
@@ -106,6 +108,7 @@ class CommittedRecord(Record, frozen=True):
     """Some batches of a committed stage that wait to be numbered."""
 
     topic: str
+    topic_id: Position
     writer: Session
     at: Position  # the receipt of the commit
     digests: tuple[Hash, ...]
@@ -151,19 +154,23 @@ class OverRecord(Record, frozen=True):
     stage: U64
 
 
+Writer = tuple[str, Position, bytes, bytes]  # topic and its id, publisher, writer
+
+
 def _own(_reader: Reader, principal: Principal, key: tuple[Any, ...]) -> Refused | None:
     """A client sees what it has committed itself."""
-    return None if key[1] == principal.key else PermissionDenied("hidden")
+    return None if key[2] == principal.key else PermissionDenied("hidden")
 
 
-STAGES: Table[StageRecord, str, bytes, bytes] = Table(
+STAGES: Table[StageRecord, str, Position, bytes, bytes] = Table(
     "stage",
     StageRecord,
     TEXT,
+    POSITION,
     KEY,
     SESSION,
-    about="The last stage that a writer of a client has committed on a topic.",
-    visible=Visibility(2, _own, "the client that committed"),
+    about="The last stage that a writer of a client has committed on a topic, by name and id.",
+    visible=Visibility(3, _own, "the client that committed"),
     expires=True,
     bound=counted(WRITERS, MAX_WRITERS),
 )
@@ -187,15 +194,16 @@ CONTENTS: Table[ContentRecord, bytes, int] = Table(
         follows=(STAGED,),
     ),
 )
-STAGING: Table[bytes, str, bytes, bytes, int, bytes] = Table(
+STAGING: Table[bytes, str, Position, bytes, bytes, int, bytes] = Table(
     "staging",
     bytes,
     TEXT,
+    POSITION,
     KEY,
     SESSION,
     LARGE,
     HASH,
-    about="A staged batch that was not numbered, by topic, publisher, writer, stage and digest.",
+    about="A staged batch that was not numbered, by topic and its id, publisher, writer, stage and digest.",
     bound=following(1, STAGED),
 )
 COMMITTING: Table[CommittingRecord, bytes] = Table(
@@ -237,11 +245,12 @@ WAITING: Table[WaitingRecord, str] = Table(
     about="An organisation with batches that wait to be numbered, and its turn.",
     bound=Bound("one for each organisation", lambda extent: len(extent.genesis.organisations)),
 )
-OVER: Table[OverRecord, str, str, bytes, bytes] = Table(
+OVER: Table[OverRecord, str, str, Position, bytes, bytes] = Table(
     "over",
     OverRecord,
     TEXT,
     TEXT,
+    POSITION,
     KEY,
     SESSION,
     about="A writer of an organisation whose commits are all numbered, until what else it had staged is dropped.",

@@ -7,11 +7,11 @@ import heapq
 from msgspec import Struct
 
 from parley.application.block import Derived
-from parley.ledger.application import KeyValue
 from parley.model.expressions import Constraint, parse_constraint
 from parley.model.names import Value
 from parley.modules.subscriptions.matching import Guard, MatchingIndex
 from parley.modules.subscriptions.tables import CONSTRAINTS, SUBSCRIPTIONS, LiveConstraint
+from parley.store.interface import KeyValue
 
 
 class Subscription(Struct, frozen=True, order=True, gc=False):

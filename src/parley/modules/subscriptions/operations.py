@@ -7,16 +7,18 @@ from typing import Annotated
 from msgspec import Meta
 
 from parley.application.operations import Operation, check_constraint
-from parley.model.names import TopicName
+from parley.model.batches import NO_TOPIC
+from parley.model.names import Position, TopicName
 
 ConstraintText = Annotated[str, Meta(max_length=4096)]
 
 
 class Subscribe(Operation, frozen=True):
-    """Begin a subscription, or renew its lease. It covers every partition of the topic."""
+    """Begin a subscription, or renew its lease. It covers every partition of the topic that has this id."""
 
     topic: TopicName
     constraint: ConstraintText
+    topic_id: Position = NO_TOPIC  # for which it is refused
 
     def check(self) -> None:
         check_constraint(self.constraint)
@@ -26,10 +28,11 @@ class Subscribe(Operation, frozen=True):
 
 
 class Unsubscribe(Operation, frozen=True):
-    """End a subscription in every partition of the topic."""
+    """End a subscription in every partition of the topic that has this id."""
 
     topic: TopicName
     constraint: ConstraintText
+    topic_id: Position = NO_TOPIC
 
     def check(self) -> None:
         check_constraint(self.constraint)

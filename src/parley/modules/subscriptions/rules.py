@@ -63,7 +63,7 @@ CONSTRAINT_OPENING = Hook("constraint_opening", _opening)
 
 
 def subscribe(block: BlockContext, by: Principal, operation: Subscribe, at: Position) -> Subscribed:
-    topic = require(block, by, Action.SUBSCRIBE, operation.topic)
+    topic = require(block, by, Action.SUBSCRIBE, operation.topic, topic_id=operation.topic_id)
     constraint = parse_constraint(operation.constraint)
     subscription = Subscription(topic.name, constraint.id, by.key)
     if not SUBSCRIPTIONS.has(block.state, *subscription.key):
@@ -81,8 +81,10 @@ def unsubscribe(block: BlockContext, by: Principal, operation: Unsubscribe, _at:
     client = by.require_client()
     constraint = parse_constraint(operation.constraint)
     subscription = Subscription(operation.topic, constraint.id, client.key)
-    if not SUBSCRIPTIONS.has(block.state, *subscription.key):
-        topic = require(block, by, Action.DESCRIBE, operation.topic)
+    topic, topic_id = TOPICS.get(block.state, operation.topic), operation.topic_id
+    is_there = topic is not None and topic.created == topic_id
+    if not is_there or not SUBSCRIPTIONS.has(block.state, *subscription.key):
+        topic = require(block, by, Action.DESCRIBE, operation.topic, topic_id=topic_id)
         raise NotSubscribed("constraint", client=by.title, topic=topic.name, constraint=constraint.text)
     require_topic(block.state, operation.topic)
     _end(block, subscription)
@@ -222,6 +224,8 @@ def _cost_of_subscribe(reader: Reader, by: Principal, operation: Subscribe) -> i
     topic = reader.read(TOPICS, operation.topic)
     if topic is None or authorise(by, Action.SUBSCRIBE, operation.topic, topic) is not None:
         return 0
+    if topic.created != operation.topic_id:
+        return 0
     partitions, constraint = partitions_to_be(reader, topic), parse_constraint(operation.constraint).id
     known = reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is not None
     if known or reader.read(CONSTRAINTS, topic.name, partitions, constraint) is not None:
@@ -235,7 +239,9 @@ def _cost_of_unsubscribe(reader: Reader, by: Principal, operation: Unsubscribe) 
     Without a subscription it costs nothing, so that the cost tells nothing of others.
     """
     topic, constraint = reader.read(TOPICS, operation.topic), parse_constraint(operation.constraint).id
-    if topic is None or reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is None:
+    if topic is None or topic.created != operation.topic_id:
+        return 0
+    if reader.read(SUBSCRIPTIONS, topic.name, constraint, by.key) is None:
         return 0
     return partitions_to_be(reader, topic)
 

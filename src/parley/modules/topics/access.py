@@ -6,9 +6,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from parley.model.expressions import parse_rule
+from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.refusals import PermissionDenied, Refused
-from parley.modules.topics.refusals import UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicReplaced, UnknownPartition, UnknownTopic
 
 if TYPE_CHECKING:
     from parley.modules.topics.tables import TopicRecord
@@ -58,6 +59,29 @@ def authorise(
     if rule is not None and not permitted:
         return PermissionDenied("rule", action=action.value, topic=topic.name, rule=rule)
     return None
+
+
+def reason_not_this_one(
+    principal: Principal, name: str, topic: TopicRecord | None, topic_id: Position
+) -> Refused | None:
+    """Why what was meant for the topic of this id cannot be done to the one that has the name; None: they are the same.
+
+    A topic that was made later is named only to those who may know of it: for all others there is none.
+    """
+    if topic is not None and topic_id == topic.created:
+        return None
+    if (
+        topic is None
+        or topic_id > topic.created
+        or reason_not_to_describe(principal, name, topic) is not None
+    ):
+        return unknown(name)
+    return TopicReplaced(topic=name, topic_id=id_text(topic_id), present=id_text(topic.created))
+
+
+def id_text(topic_id: Position) -> str:
+    """A topic's id as people read it: height and place of its creation."""
+    return "{}.{}".format(*topic_id)
 
 
 def rule_of(topic: TopicRecord, action: Action) -> str | None:

@@ -63,6 +63,11 @@ class DeleteTopic(Operation, frozen=True):
     name: TopicName
 
 
+def created(operation: Operation) -> CreateTopic | None:
+    """The operation, if it creates a topic."""
+    return operation if isinstance(operation, CreateTopic) else None
+
+
 def deleted(operation: Operation) -> DeleteTopic | None:
     """The operation, if it deletes a topic."""
     return operation if isinstance(operation, DeleteTopic) else None

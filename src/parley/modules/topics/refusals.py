@@ -9,6 +9,10 @@ class UnknownTopic(Refused, retry="changed", status=404, provable=True, suspicio
     """There is no such topic, it was deleted, or the one who asks may not know of it."""
 
 
+class TopicReplaced(Refused, retry="changed", status=409, provable=True, suspicion="refusal"):
+    """It was meant for an earlier topic of this name: that one was deleted, and the name belongs to one made later."""
+
+
 class TopicExists(Refused, retry="changed", status=409, suspicion="refusal"):
     """The name is in use."""
 

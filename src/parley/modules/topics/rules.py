@@ -20,9 +20,16 @@ from parley.model.names import Position
 from parley.model.principals import Principal
 from parley.model.receipts import Done
 from parley.model.refusals import Busy, Invalid, LimitExceeded, Unsupported
-from parley.modules.topics.access import Action, authorise, reason_not_to_describe, rule_of
+from parley.modules.topics.access import (
+    Action,
+    authorise,
+    reason_not_this_one,
+    reason_not_to_describe,
+    rule_of,
+    unknown,
+)
 from parley.modules.topics.operations import AlterTopic, CreateTopic, DeleteTopic, Policy
-from parley.modules.topics.refusals import TopicExists, UnknownPartition, UnknownTopic
+from parley.modules.topics.refusals import TopicExists, TopicReplaced, UnknownPartition, UnknownTopic
 from parley.modules.topics.tables import (
     CREATED,
     ENDING,
@@ -176,9 +183,19 @@ def _cost_of_topic(reader: Reader, by: Principal, operation: AlterTopic | Delete
 # -- for other modules -----------------------------------------------------------------------------------------------
 
 
-def require(block: BlockContext, by: Principal, action: Action, name: str, partition: int = 0) -> TopicRecord:
-    """The topic, if the principal may do this to it. Raises `Refused`."""
+def require(
+    block: BlockContext,
+    by: Principal,
+    action: Action,
+    name: str,
+    partition: int = 0,
+    *,
+    topic_id: Position | None = None,
+) -> TopicRecord:
+    """The topic, if the principal may do this to it, and it is the one of this id. Raises `Refused`."""
     topic = TOPICS.get(block.state, name)
+    if topic_id is not None and (late := replaced(block, by, name, topic_id)) is not None:
+        raise late
     if topic is not None and (rule := rule_of(topic, action)):
         block.spend(of_expression(rule), done=True)
     if (why := authorise(by, action, name, topic, partition)) is not None:
@@ -186,7 +203,22 @@ def require(block: BlockContext, by: Principal, action: Action, name: str, parti
             block.spend(of_expression(topic.publish) + of_expression(topic.subscribe), done=True)
         raise why
     assert topic is not None
+    if topic_id not in (None, topic.created):
+        raise unknown(name)
     return topic
+
+
+def replaced(block: BlockContext, by: Principal, name: str, topic_id: Position) -> TopicReplaced | None:
+    """The refusal of what was meant for an earlier topic of this name; None: it was not, or the principal may not know.
+
+    What is refused with it can never be applied: the earlier topic has gone for good.
+    """
+    topic = TOPICS.get(block.state, name)
+    if topic is None or topic_id >= topic.created:
+        return None
+    block.spend(of_expression(topic.publish) + of_expression(topic.subscribe), done=True)
+    why = reason_not_this_one(by, name, topic, topic_id)
+    return why if isinstance(why, TopicReplaced) else None
 
 
 def require_topic(state: State, name: str) -> TopicRecord:
@@ -270,7 +302,7 @@ def module(*, matching: tuple[str, ...], payload: tuple[str, ...]) -> Module:
         },
         jobs={ENDING: clear, GROWING: grow},
         tables=(TOPICS, HEADS, ENDING, GROWING),
-        refusals=(UnknownTopic, TopicExists, UnknownPartition),
+        refusals=(UnknownTopic, TopicExists, TopicReplaced, UnknownPartition),
         texts=TEXTS,
         changes=(
             ChangeTable(

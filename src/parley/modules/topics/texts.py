@@ -21,6 +21,10 @@ TEXTS: Texts = {
     "PermissionDenied.rule": "rule '{action}' of topic {topic}: {rule}",
     "TopicExists": "there is a topic {topic} already, of {organisation}",
     "TopicExists.taken": "the name {topic} is taken; choose another one",
+    "TopicReplaced": (
+        "topic {topic} was deleted and made again: this was meant for the topic with id {topic_id}, and the "
+        "name belongs to the one with id {present} now"
+    ),
     "UnknownPartition": "topic {topic} has partitions 0 to {last} only",
     "UnknownTopic": "there is no topic {topic}, or you may not know of it",
     "Unsupported.matching": "brokers of this version do not have the matching setting {matching}",

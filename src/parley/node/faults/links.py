@@ -7,23 +7,37 @@ broker stays one that can be told to be honest again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from parley.consensus.errors import Refused
+from parley.consensus.errors import Reason, Refused
 from parley.consensus.types import Instance, Proposal
 from parley.crypto.qc import Signer
+from parley.ledger.application import AdmittedBatch
 from parley.mempool.messages import BatchesRequest, BatchMessage
-from parley.model.batches import Batch
 from parley.model.bounded import put
 from parley.model.refusals import Refused as InadmissibleError
-from parley.node.driver import Links, Receive
+from parley.node.driver import Links
 from parley.node.faults.switches import EQUIVOCATE, Switches
+from parley.node.members import Hearer
 from parley.replica import wire
 
 MAX_ASKED = 8 * 1_024  # batches that this broker has asked for itself
+
+
+class Admitting(Protocol):
+    """Opens batches as the application does."""
+
+    def admit(self, body: bytes) -> AdmittedBatch: ...
+
+
+class ClientKeys(Protocol):
+    """Knows the registered clients."""
+
+    def key_of(self, title: str) -> bytes | None:
+        """The key of a client, by organisation/name."""
 
 
 @dataclass
@@ -34,8 +48,8 @@ class FaultyLinks:
     switches: Switches
     signer: Signer
     instance: Instance
-    open_batch: Callable[[bytes], tuple[bytes, Batch]]
-    key_of: Callable[[str], bytes | None]  # of a client, by organisation/name
+    machine: Admitting
+    clients: ClientKeys
     _asked: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
     def send(self, to: int, data: bytes) -> None:
@@ -51,16 +65,18 @@ class FaultyLinks:
                 return
         self.links.broadcast(data)
 
-    def hearing(self, receive: Receive) -> Receive:
-        """Like `receive`, but deaf to batches of censored clients."""
+    def refused(self, member: int, reason: Reason, detail: str) -> None:
+        self.links.refused(member, reason, detail)
 
-        async def hear(sender: int, *messages: bytes) -> None:
-            if self.switches.censored:
-                messages = tuple(data for data in messages if not self._is_censored(data))
-            if messages:
-                await receive(sender, *messages)
+    def before(self, hearer: Hearer) -> Hearer:
+        """The same, but deaf to batches of censored clients."""
+        return _Deaf(self, hearer)
 
-        return hear
+    def heard(self, messages: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """The messages that do not hold a batch of a censored client."""
+        if not self.switches.censored:
+            return messages
+        return tuple(data for data in messages if not self._is_censored(data))
 
     def _send_both(self, one: bytes, other: bytes) -> None:
         """Everybody gets both, so that everybody can prove it. With its own vote for `one`, neither has a quorum."""
@@ -82,12 +98,25 @@ class FaultyLinks:
             message = wire.decode(data)
             if not isinstance(message, BatchMessage):
                 return False
-            digest, batch = self.open_batch(message.data)
+            opened = self.machine.admit(message.data)
         except (Refused, InadmissibleError):  # the replica, which gets it next, says so
             return False
-        return digest not in self._asked and batch.header.publisher in map(
-            self.key_of, self.switches.censored
+        return opened.digest not in self._asked and opened.author in map(
+            self.clients.key_of, self.switches.censored
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Deaf:
+    links: FaultyLinks
+    hearer: Hearer
+
+    async def receive(self, sender: int, /, *messages: bytes) -> None:
+        if heard := self.links.heard(messages):
+            await self.hearer.receive(sender, *heard)
+
+    def peer_changed(self, index: int, *, up: bool) -> None:
+        self.hearer.peer_changed(index, up=up)
 
 
 def twin(proposal: Proposal, instance: Instance, signer: Signer) -> Proposal:

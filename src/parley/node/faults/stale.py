@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.ledger.proofs import Anchor, BlockProof
-from parley.ledger.recent import KeyValueReader, RecentStates
+from parley.ledger.recent import RecentStates
 from parley.model.refusals import NotReady, Refused
 from parley.node.archive import Archive
 from parley.node.faults.switches import STALE, Switches
 from parley.node.feed import Feed
 from parley.node.view import Ledger, View
+from parley.store.interface import Lookup, StoreReader
 
 
 class StaleLedger(Ledger):
@@ -24,12 +25,12 @@ class StaleLedger(Ledger):
         feed: Feed,
         *,
         switches: Switches,
-        freeze: Callable[[], KeyValueReader],
+        store: StoreReader,
         now: Callable[[], int],
     ) -> None:
         super().__init__(archive, states, feed)
         self._switches = switches
-        self._freeze = freeze
+        self._store = store
         self._now = now
         self._then: View | None = None
 
@@ -40,7 +41,7 @@ class StaleLedger(Ledger):
             newest = super().view()
             # Blocks that were executed but not certified are undone; those to come never reach the frozen store.
             undone = self._states.replaced_after(newest.height)
-            state = RecentStates(_Over(self._freeze(), undone), newest.height)
+            state = RecentStates(_Over(self._store.frozen(), undone), newest.height)
             self._then = _OldView(self.archive, state, newest.anchor, self._now)
         return self._then
 
@@ -81,7 +82,7 @@ class _OldView(View):
 class _Over:
     """Old values laid over a store."""
 
-    store: KeyValueReader
+    store: Lookup
     values: Mapping[bytes, bytes | None]
 
     def get(self, key: bytes, /) -> bytes | None:

@@ -16,12 +16,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from parley.replica.commit_times import BOUNDS, Durations
 from parley.replica.evidence import Kind
+from parley.store.disk import METRICS
 
 Value = int | float | Durations
-Sample = tuple[tuple[str, ...], Value]  # the values of the labels, then the number
-Reading = tuple[str, tuple[str, ...], Value]  # the name, then the same
+Labels = tuple[str, ...]  # their values
+Sample = tuple[Labels, Value]
+Reading = tuple[str, Labels, Value]  # the name, then the same
 
-SHARD = ("0",)  # there is one so far
 KINDS: tuple[str, ...] = get_args(Kind)  # of misbehaviour
 
 
@@ -141,6 +142,7 @@ CATALOGUE = (
         _SHARD,
     ),
     # -- consensus
+    Entry("parley_epoch", "gauge", "The epoch of the shard's committee.", _SHARD),
     Entry("parley_view", "gauge", "The view that consensus is in.", _SHARD),
     Entry(
         "parley_view_changes_total", "counter", "Views that ended with a timeout instead of a block.", _SHARD
@@ -181,7 +183,7 @@ CATALOGUE = (
     Entry(
         "parley_quorum_size", "gauge", "Brokers that a quorum needs, this one included.", _SHARD, public=True
     ),
-    Entry("parley_committee_size", "gauge", "Brokers that the network has.", _SHARD, public=True),
+    Entry("parley_committee_size", "gauge", "Brokers that the shard has.", _SHARD, public=True),
     Entry(
         "parley_peers_connected",
         "gauge",
@@ -256,12 +258,7 @@ CATALOGUE = (
         "Bytes that they may take, from storage.max_bytes; 0: all there is.",
     ),
     Entry("parley_storage_free_bytes", "gauge", "Bytes that are free on the file system of the store."),
-    Entry("parley_rocksdb_block_cache_bytes", "gauge", "Bytes in the block cache of RocksDB."),
-    Entry("parley_rocksdb_memtable_bytes", "gauge", "Bytes in the memtables of RocksDB."),
-    Entry("parley_rocksdb_sst_bytes", "gauge", "Bytes in the table files of RocksDB."),
-    Entry("parley_rocksdb_pending_compaction_bytes", "gauge", "Bytes that RocksDB still has to compact."),
-    Entry("parley_rocksdb_running_compactions", "gauge", "Compactions that run now."),
-    Entry("parley_rocksdb_write_stopped", "gauge", "1 while RocksDB takes no writes until it has tidied up."),
+    *(Entry(metric.name, "gauge", metric.about) for metric in METRICS),
     # -- security and care
     Entry(
         "parley_byzantine_evidence_total",

@@ -11,27 +11,19 @@ from prometheus_client.core import Metric
 
 import parley
 from parley.application.executed import Executed
-from parley.consensus.committee import quorum
 from parley.crypto.hashing import digest
 from parley.model.refusals import DUPLICATE, OK, classes
 from parley.modules.subscriptions.index import SUBSCRIPTION_INDEX
 from parley.node.holding import Holding
-from parley.node.telemetry.catalogue import CATALOGUE, SHARD, Reading, Sample, Value
-from parley.node.telemetry.health import Life, Pulse, connected_peers, obstacles
-from parley.node.telemetry.others import of_others
+from parley.node.status import StatusReport
+from parley.node.telemetry.catalogue import CATALOGUE, Labels, Reading, Value
+from parley.node.telemetry.health import Life, Pulse, ShardLife, obstacles
+from parley.node.telemetry.others import of_members, of_peers
 from parley.node.telemetry.tally import TURNED_AWAY, Tally
+from parley.replica.commit_times import Durations
 from parley.replica.replica import Replica
 
 OTHER = "other"  # all topics beyond those that are counted by name
-
-_ROCKSDB = {
-    "parley_rocksdb_block_cache_bytes": "rocksdb.block-cache-usage",
-    "parley_rocksdb_memtable_bytes": "rocksdb.cur-size-all-mem-tables",
-    "parley_rocksdb_sst_bytes": "rocksdb.total-sst-files-size",
-    "parley_rocksdb_pending_compaction_bytes": "rocksdb.estimate-pending-compaction-bytes",
-    "parley_rocksdb_running_compactions": "rocksdb.num-running-compactions",
-    "parley_rocksdb_write_stopped": "rocksdb.is-write-stopped",
-}
 
 
 def topic_label(chain: bytes, topic: str) -> str:
@@ -53,11 +45,13 @@ class BrokerCollector:
     storage_bytes: int | None = None  # measured by whoever asks, because it takes a while
 
     def collect(self) -> Iterator[Metric]:
-        found: defaultdict[str, list[Sample]] = defaultdict(list)
+        found: defaultdict[str, dict[Labels, Value]] = defaultdict(dict)
         for name, labels, value in self._readings():
-            found[name].append((labels, value))
+            before = found[name].get(labels)
+            # Numbers without the label of their shard are those of the whole broker.
+            found[name][labels] = value if before is None else added(before, value)
         for entry in CATALOGUE:
-            yield entry.family(found.pop(entry.name, ()))
+            yield entry.family(found.pop(entry.name, {}).items())
         assert not found, f"not in the catalogue: {', '.join(found)}"
 
     def describe(self) -> list[Metric]:
@@ -66,11 +60,14 @@ class BrokerCollector:
     def _readings(self) -> Iterator[Reading]:
         yield from self._of_process()
         if self.life is not None:
-            yield from self._of_ledger(self.life)
-            yield from _of_consensus(self.life)
-            yield from self._of_storage(self.life)
-            yield from of_others(self.life.status, self.tally)
-            yield from _of_care(self.life)
+            for one in self.life.shards:
+                yield from self._of_ledger(one)
+                yield from _of_consensus(one.status)
+                yield from _of_store(one)
+                yield from of_members(one.status)
+            yield from self._of_disk(self.life)
+            yield from of_peers(self.life.peers, self.tally)
+            yield from _of_broker(self.life)
 
     def _of_process(self) -> Iterator[Reading]:
         tally = self.tally
@@ -95,7 +92,7 @@ class BrokerCollector:
         for mended in (False, True):
             yield "parley_damage_total", (str(mended).lower(),), tally.damage[mended]
 
-    def _of_ledger(self, life: Life) -> Iterator[Reading]:
+    def _of_ledger(self, life: ShardLife) -> Iterator[Reading]:
         machine, executed = life.machine, life.machine.executed
         yield from _each(
             (),
@@ -119,40 +116,38 @@ class BrokerCollector:
             found[OTHER] += others
         return found
 
-    def _of_storage(self, life: Life) -> Iterator[Reading]:
-        room = life.status.room
+    def _of_disk(self, life: Life) -> Iterator[Reading]:
+        rooms = [one.status.room for one in life.shards]
         if self.storage_bytes is not None:
             yield "parley_storage_bytes", (), self.storage_bytes
-        yield from _each((), parley_storage_limit_bytes=room.max_bytes, parley_storage_free_bytes=room.free)
-        for name, property_ in _ROCKSDB.items():
-            if (value := life.store.measured(property_)) is not None:
-                yield name, (), value
+        yield "parley_storage_limit_bytes", (), sum(room.max_bytes for room in rooms)
+        yield "parley_storage_free_bytes", (), min(room.free for room in rooms)
 
 
-def _of_consensus(life: Life) -> Iterator[Reading]:
-    status = life.status
-    replica = status.driver.replica
+def _of_store(life: ShardLife) -> Iterator[Reading]:
+    for name, value in life.store.metrics():
+        yield name, (), value
+
+
+def _of_consensus(status: StatusReport) -> Iterator[Reading]:
+    replica, committee = status.driver.replica, status.config.committee
+    labels = (str(committee.shard),)
     yield from _each(
-        SHARD,
+        labels,
+        parley_epoch=committee.epoch,
         parley_view=replica.view,
         parley_committed_height=replica.committed_height,
         parley_executed_height=replica.executed_height,
         parley_certified_height=status.feed.height,
-        parley_quorum_size=quorum(len(status.config.genesis.brokers)),
-        parley_committee_size=len(status.config.genesis.brokers),
+        parley_quorum_size=committee.quorum,
+        parley_committee_size=committee.size,
         parley_certified_age_seconds=status.driver.still_ms / 1_000,
-    )
-    yield from _each(
-        (),
-        parley_peers_connected=connected_peers(status),
-        parley_clients_connected=status.clients(),
-        parley_messages_dropped_total=status.peers.dropped,
     )
     if isinstance(replica, Replica):  # while a snapshot is fetched there is none
         batches, size = replica.waiting
         since = replica.waiting_since
         yield from _each(
-            SHARD,
+            labels,
             parley_mempool_batches=batches,
             parley_mempool_bytes=size,
             parley_mempool_oldest_seconds=0 if since is None else max(0, status.now() - since) / 1_000,
@@ -164,11 +159,24 @@ def _of_consensus(life: Life) -> Iterator[Reading]:
         yield "parley_damage_open", (), replica.damaged
 
 
-def _of_care(life: Life) -> Iterator[Reading]:
-    yield "parley_certificate_expiry_seconds", (), life.certificate_ends() // 1_000
-    yield "parley_authority_expiry_seconds", (), life.authority_ends // 1_000
-    if (offset := life.status.clock.offset()) is not None:
+def _of_broker(life: Life) -> Iterator[Reading]:
+    yield from _each(
+        (),
+        parley_peers_connected=sum(map(life.peers.connected, life.peers.others)),
+        parley_clients_connected=len(life.clients),
+        parley_messages_dropped_total=life.peers.dropped,
+        parley_certificate_expiry_seconds=life.showing.current.ends // 1_000,
+        parley_authority_expiry_seconds=life.showing.authority_ends // 1_000,
+    )
+    if (offset := life.clock.offset()) is not None:
         yield "parley_clock_offset_seconds", (), offset / 1_000
+
+
+def added(one: Value, other: Value) -> Value:
+    """What two shards have together."""
+    assert not isinstance(one, Durations), "durations are told for each shard"
+    assert not isinstance(other, Durations), "durations are told for each shard"
+    return one + other
 
 
 def _each(labels: tuple[str, ...], **values: Value) -> Iterator[Reading]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 
 from parley.application.machine import Machine
-from parley.consensus.committee import quorum
-from parley.ledger.store import Store
+from parley.node.clock import ClockWatch
 from parley.node.holding import Holding
+from parley.node.peers import Peers
+from parley.node.shown import Showing
 from parley.node.status import FAR_BEHIND, StatusReport
+from parley.store.interface import Store
 
 BEAT_MS = 100
 BEATS = 600  # that are remembered, a minute
@@ -19,14 +21,30 @@ STANDS_MS = 5_000  # by which the loop, or the disk, may be late before it count
 
 
 @dataclass(frozen=True)
-class Life:
-    """The parts of one life of a broker that tell how it is."""
+class ShardLife:
+    """The parts of one shard that tell how it is."""
 
     status: StatusReport
     store: Store
     machine: Machine
-    certificate_ends: Callable[[], int]  # in ms since 1970
-    authority_ends: int = 0  # the certificate of the organisation's authority; in ms since 1970
+
+
+@dataclass(frozen=True)
+class Life:
+    """The parts of one life of a broker that tell how it is."""
+
+    shards: tuple[ShardLife, ...]
+    peers: Peers
+    clients: Sized
+    clock: ClockWatch
+    showing: Showing
+    now: Callable[[], int]  # ms since 1970
+
+    @property
+    def labelled(self) -> Iterator[tuple[str, ShardLife]]:
+        """The shards with what begins a line about each; nothing if there is only one."""
+        several = len(self.shards) > 1
+        return ((f"Shard {one.status.config.shard}: " if several else "", one) for one in self.shards)
 
 
 class Pulse:
@@ -73,9 +91,10 @@ def ailment(pulse: Pulse, life: Life | None) -> str:
     """Why this process is of no more use as it is; empty: it lives."""
     if pulse.late > STANDS_MS:
         return f"The event loop has stood still for {pulse.late / 1_000:.1f} s."
-    if life is not None and (wait := life.status.driver.disk_wait_ms) > STANDS_MS:
+    drivers = [] if life is None else [one.status.driver for one in life.shards]
+    if (wait := max((driver.disk_wait_ms for driver in drivers), default=0)) > STANDS_MS:
         return f"The disk has not answered for {wait / 1_000:.1f} s."
-    if life is not None and life.status.driver.failure.done():
+    if any(driver.failure.done() for driver in drivers):
         return "The broker has failed and is about to end; its log says why."
     return ""
 
@@ -84,15 +103,21 @@ def obstacles(life: Life | None) -> list[str]:
     """Why this broker should not be sent to now, a line for each reason; none: it takes part."""
     if life is None:
         return ["It is starting."]
-    return [" ".join(why.split()) for why in (*_of_replica(life), *_of_surroundings(life)) if why]
+    of_shards = (
+        f"{shard}{why}"
+        for shard, one in life.labelled
+        for why in (*_of_replica(one.status), *_of_surroundings(one.status))
+        if why
+    )
+    return [" ".join(why.split()) for why in (*of_shards, *_of_certificate(life))]
 
 
-def connected_peers(status: StatusReport) -> int:
-    return sum(map(status.peers.connected, range(len(status.config.genesis.brokers))))
+def connected_members(status: StatusReport) -> int:
+    """How many other members of a shard's committee this broker exchanges messages with."""
+    return sum(map(status.peers.connected, range(status.config.committee.size)))
 
 
-def _of_replica(life: Life) -> Iterator[str]:
-    status = life.status
+def _of_replica(status: StatusReport) -> Iterator[str]:
     replica = status.driver.replica
     match status.state():
         case "halted":
@@ -115,15 +140,16 @@ def _of_replica(life: Life) -> Iterator[str]:
             return
 
 
-def _of_surroundings(life: Life) -> Iterator[str]:
-    status = life.status
-    brokers = status.config.genesis.brokers
-    connected, needed = connected_peers(status), quorum(len(brokers)) - 1
+def _of_surroundings(status: StatusReport) -> Iterator[str]:
+    connected, needed = connected_members(status), status.config.committee.quorum - 1
     if connected < needed:
         yield (
             f"It is connected to {connected} other brokers, and a quorum needs {needed}. Not connected: "
             f"{', '.join(status.unreachable())}."
         )
     yield status.room.note
-    if status.now() >= life.certificate_ends():
+
+
+def _of_certificate(life: Life) -> Iterator[str]:
+    if life.now() >= life.showing.current.ends:
         yield "Its certificate has ended: no other broker and no client can reach it."

@@ -34,7 +34,7 @@ class Telemetry:
     """One for the process; it shows the life of the broker that is going on, if one is."""
 
     def __init__(self, config: Config, log: Log | None = None) -> None:
-        self._data = config.data
+        self._data = [config.of_shard(shard).data for shard in config.shards]
         self.holding = Holding(log, times=times_of_thread())
         self._pulse = Pulse(monotonic, self.holding)
         self.tally = Tally()
@@ -118,7 +118,7 @@ class Telemetry:
         if path == "/public_metrics":
             return self.holding.run(METRICS, path, lambda: _shown(_Public(self._registry)))
         with suppress(OSError):  # what cannot be measured now is as it was
-            self._collector.storage_bytes = await asyncio.to_thread(bytes_in, self._data)
+            self._collector.storage_bytes = await asyncio.to_thread(lambda: sum(map(bytes_in, self._data)))
         return self.holding.run(METRICS, path, lambda: _shown(self._registry))
 
 

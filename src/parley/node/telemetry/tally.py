@@ -20,8 +20,8 @@ class Tally:
     deliveries: int = 0  # messages that streams have sent
     refused: Counter[str] = field(default_factory=Counter)  # what clients asked, by code
     turned_away: Counter[str] = field(default_factory=Counter)  # connections, by one of `TURNED_AWAY`
-    misbehaviour: Counter[tuple[int, str]] = field(default_factory=Counter)  # by broker and kind
-    messages_refused: dict[int, Counter[Reason]] = field(default_factory=dict)  # by the broker that sent them
+    misbehaviour: Counter[tuple[str, str]] = field(default_factory=Counter)  # by broker and kind
+    messages_refused: dict[str, Counter[Reason]] = field(default_factory=dict)  # by the broker that sent them
     damage: Counter[bool] = field(default_factory=Counter)  # by whether it was mended
     largest_receipts: int = 0  # bytes of the receipts of one block
     longest_sync_ns: int = 0  # of the disk

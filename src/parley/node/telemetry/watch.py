@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 
 from parley.node.logs import Log, Throttled
-from parley.node.telemetry.health import Life, connected_peers, obstacles
+from parley.node.status import StatusReport
+from parley.node.telemetry.health import Life, connected_members, obstacles
 from parley.replica.replica import Replica
 
 LOOK_SECONDS = 1.0
@@ -31,8 +32,8 @@ class Watch:
         self._changed = ticks()  # when the log said so
         self._clear_since: int | None = None  # since when there are no obstacles
         self._obstacles = Throttled(QUIET_MS)
-        self._stalled: int | None = None  # since when the network stands still, if the log says so
-        self._standstill = Throttled(QUIET_MS)
+        # The shards that stand still, as the log says: since when, and what it has said of that.
+        self._stalled: dict[int, tuple[int, Throttled]] = {}
 
     async def run(self, life: Callable[[], Life | None]) -> None:
         """Until it is cancelled."""
@@ -46,8 +47,8 @@ class Watch:
             self._on_obstacles(reasons, now)
         else:
             self._on_none(now)
-        if life is not None:
-            self._look_at_progress(life, now)
+        for one in () if life is None else life.shards:
+            self._look_at_progress(one.status, now)
 
     def _on_obstacles(self, reasons: list[str], now: int) -> None:
         self._clear_since = None
@@ -70,27 +71,24 @@ class Watch:
             self._log.info("ready", after_ms=self._clear_since - self._changed)
             self._ready, self._changed = True, now
 
-    def _look_at_progress(self, life: Life, now: int) -> None:
-        status = life.status
-        replica = status.driver.replica
+    def _look_at_progress(self, status: StatusReport, now: int) -> None:
+        replica, shard = status.driver.replica, status.config.shard
         if not isinstance(replica, Replica) or status.driver.halted is not None:
             return  # it is this broker that does not take part
         still = status.driver.still_ms
         if still <= status.config.genesis.timeouts.freshness:
-            if self._stalled is not None:
-                self._log.info("resumed", after_ms=now - still - self._stalled)
-                self._stalled = None
+            if (before := self._stalled.pop(shard, None)) is not None:
+                self._log.info("resumed", shard=shard, after_ms=now - still - before[0])
             return
-        if self._stalled is None:
-            self._stalled = now - still
-            self._standstill = Throttled(QUIET_MS)
+        _, said = self._stalled.setdefault(shard, (now - still, Throttled(QUIET_MS)))
         down = ", ".join(status.unreachable()) or "none"
-        if self._standstill.count("stalled", down, now):
+        if said.count("stalled", down, now):
             self._log.error(
                 "stalled",
+                shard=shard,
                 for_ms=still,
                 view=replica.view,
-                peers_up=connected_peers(status),
+                peers_up=connected_members(status),
                 down=down,
                 waiting=replica.waiting[0],
                 behind=replica.behind,

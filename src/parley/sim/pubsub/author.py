@@ -18,9 +18,10 @@ from parley.model.batches import (
     encode,
     sign_batch,
 )
-from parley.model.names import Value, sorted_pairs
+from parley.model.names import Position, Value, sorted_pairs
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import Expired
+from parley.modules.topics.operations import created
 from parley.sim.pubsub.people import Person
 from parley.sim.pubsub.post import Post, Settle
 
@@ -28,7 +29,8 @@ LONG = 5_000  # heights for which a batch may be applied: longer than a run, so 
 SHORT = 8  # some run out and are signed again
 OFTEN_SHORT = 0.1
 
-Target = tuple[int, str, int]  # kind, topic, partition: each has a sequence of its own
+Target = tuple[int, str, int]  # kind, topic, partition
+Line = tuple[Target, Position]  # with the topic's id: each has a sequence of its own
 
 
 def tagged(chance: Random, payload: bytes, rule: str = "", **tags: Value) -> Message:
@@ -48,8 +50,8 @@ class Author:
         self._post = post
         self._chain = chain
         self._cautious = cautious
-        self._next: Counter[Target] = Counter()
-        self._waiting: Counter[Target] = Counter()
+        self._next: Counter[Line] = Counter()
+        self._waiting: Counter[Line] = Counter()
 
     @property
     def waiting(self) -> int:
@@ -57,6 +59,8 @@ class Author:
         return self._waiting.total()
 
     def operate(self, operation: Operation, settle: Settle) -> None:
+        if (topic := created(operation)) is not None:
+            settle = partial(self._post.created, topic.name, settle)
         message = Message(self.chance.randbytes(16), encode(MessageHeader()), "", encode_operation(operation))
         self._begin((CONTROL, "", 0), (message,), settle)
 
@@ -69,10 +73,11 @@ class Author:
         """The digest of a batch that is staged by the writer that goes by the name of this session."""
         target, last = (STAGED, *place), self._post.height + valid
         digest, body = self.sign(target, messages, stage, not_after=last)
-        self._waiting[target] += 1
+        line = self._line(target)
+        self._waiting[line] += 1
 
         def decided(receipt: BatchReceipt) -> None:
-            self._waiting[target] -= 1
+            self._waiting[line] -= 1
             settle(receipt)
 
         self._post.hand_in(digest, body, self.chance, decided, everywhere=self._cautious)
@@ -88,6 +93,7 @@ class Author:
         not_after: int | None = None,
         chain: bytes | None = None,
         publisher: bytes | None = None,
+        topic_id: Position | None = None,
     ) -> tuple[bytes, bytes]:
         """Digest and bytes; those who misuse the network say something else than the truth."""
         kind, topic, partition = target
@@ -95,8 +101,10 @@ class Author:
         header = BatchHeader(
             FORMAT,
             chain or self._chain,
+            0,
             kind,
             topic,
+            self._post.topic_id(topic) if topic_id is None else topic_id,
             partition,
             publisher or self.person.key,
             session or self.session,
@@ -112,19 +120,24 @@ class Author:
         return SHORT if short else LONG
 
     def _begin(self, target: Target, messages: tuple[Message, ...], settle: Settle) -> None:
-        sequence = self._next[target]
-        self._next[target] += len(messages)
-        self._waiting[target] += 1
-        self._hand_in(target, messages, sequence, settle)
+        line = self._line(target)
+        sequence = self._next[line]
+        self._next[line] += len(messages)
+        self._waiting[line] += 1
+        self._hand_in(line, messages, sequence, settle)
 
-    def _hand_in(self, target: Target, messages: tuple[Message, ...], sequence: int, settle: Settle) -> None:
-        digest, body = self.sign(target, messages, sequence)
-        decided = partial(self._decided, target, messages, sequence, settle)
+    def _line(self, target: Target) -> Line:
+        return target, self._post.topic_id(target[1])
+
+    def _hand_in(self, line: Line, messages: tuple[Message, ...], sequence: int, settle: Settle) -> None:
+        target, topic_id = line
+        digest, body = self.sign(target, messages, sequence, topic_id=topic_id)
+        decided = partial(self._decided, line, messages, sequence, settle)
         self._post.hand_in(digest, body, self.chance, decided, everywhere=self._cautious)
 
     def _decided(
         self,
-        target: Target,
+        line: Line,
         messages: tuple[Message, ...],
         sequence: int,
         settle: Settle,
@@ -132,9 +145,9 @@ class Author:
     ) -> None:
         rejected = receipt.rejected
         if receipt.code == Expired.code:  # it can never be applied any more, so its place is free
-            self._hand_in(target, messages, sequence, settle)
+            self._hand_in(line, messages, sequence, settle)
             return
-        self._waiting[target] -= 1
-        if rejected is not None and not self._waiting[target]:
-            self._next[target] = rejected.next_sequence  # 0 for those who have no part: they have no sequence
+        self._waiting[line] -= 1
+        if rejected is not None and not self._waiting[line]:
+            self._next[line] = rejected.next_sequence  # 0 for those who have no part: they have no sequence
         settle(receipt)

@@ -71,7 +71,8 @@ class Bystander:
             )
 
     def _staged(self, receipt: BatchReceipt) -> None:
-        commit = CommitStage(TOPIC, self._author.session, self._stage, (receipt.digest,))
+        topic_id = self._post.topic_id(TOPIC)
+        commit = CommitStage(TOPIC, self._author.session, self._stage, (receipt.digest,), topic_id=topic_id)
         self._stage += 1
         self._post.expect(receipt.digest, self._numbered)
         self._author.operate(commit, enough)

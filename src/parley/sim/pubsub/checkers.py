@@ -23,7 +23,6 @@ from parley.modules.staging.receipts import is_staged
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of
 from parley.modules.topics.operations import deleted
 from parley.modules.topics.tables import HEADS
-from parley.replica.ports import KeyValue
 from parley.sim.observations import (
     Applied,
     Certified,
@@ -35,6 +34,7 @@ from parley.sim.observations import (
     Wiped,
 )
 from parley.sim.pubsub.post import read_leaves
+from parley.store.interface import KeyValue
 
 Order = tuple[str, int, bytes, Position]  # topic, partition, constraint, incarnation
 

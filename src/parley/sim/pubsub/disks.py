@@ -24,9 +24,9 @@ from parley.modules.publishing.tables import OFFSETS, BatchPlace
 from parley.modules.staging.receipts import is_staged
 from parley.modules.subscriptions.receipts import Closed, Match, closed_of, match_of, order_leaf
 from parley.modules.subscriptions.tables import ORDER_HEADS, ORDER_LEAVES
-from parley.replica.ports import KeyValue
 from parley.sim.observations import Observation, Opened
 from parley.sim.pubsub.checkers import Agreed, Order, log_start, order_of
+from parley.store.interface import KeyValue
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")

@@ -115,7 +115,8 @@ class Widener(Role):
 
     def _registered(self, topic: str, subscriber: Author, constraints: int, _receipt: BatchReceipt) -> None:
         for number in range(constraints):
-            subscriber.operate(Subscribe(topic, f"k = {number}"), self._subscribed)
+            wanted = Subscribe(topic, f"k = {number}", self._post.topic_id(topic))
+            subscriber.operate(wanted, self._subscribed)
 
     def _subscribed(self, _receipt: BatchReceipt) -> None:
         self._missing -= 1
@@ -141,9 +142,9 @@ class Churner(Role):
         if self._author.waiting:
             return
         for _ in range(self._chance.randint(*CHURNED)):
-            constraint = f"k = {self._chance.randrange(2)}"
-            self._author.operate(Subscribe(WIDE, constraint), enough)
-            self._author.operate(Unsubscribe(WIDE, constraint), enough)
+            asked = (WIDE, f"k = {self._chance.randrange(2)}", self._post.topic_id(WIDE))
+            self._author.operate(Subscribe(*asked), enough)
+            self._author.operate(Unsubscribe(*asked), enough)
 
 
 class BulkStager(Role):
@@ -163,7 +164,8 @@ class BulkStager(Role):
             self._author.stage(place, (message(self._chance),), self._stage, STAGED_HEIGHTS, self._staged)
             for place in places
         ]
-        self._commit = CommitStage(WIDE, self._author.session, self._stage, tuple(digests))
+        topic_id = self._post.topic_id(WIDE)
+        self._commit = CommitStage(WIDE, self._author.session, self._stage, tuple(digests), topic_id=topic_id)
         self._stage += 1
 
     def _staged(self, _receipt: BatchReceipt) -> None:
@@ -199,7 +201,8 @@ class Matcher(Role):
             self._subscribed = True
             for number in range(UNGUARDED):
                 terms = (f"z{term} != {number}" for term in range(TERMS))
-                self._author.operate(Subscribe(COSTLY, " and ".join(terms)), enough)
+                wanted = Subscribe(COSTLY, " and ".join(terms), self._post.topic_id(COSTLY))
+                self._author.operate(wanted, enough)
             return
         batches, messages = MATCHED
         tags: dict[str, Value] = {f"z{TERMS - 1}": self._chance.randrange(UNGUARDED)}

@@ -8,7 +8,7 @@ from parley.applications import VERSION
 from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
 from parley.model.credentials import prove_registration
-from parley.model.genesis import Broker, Genesis, Limits, Organisation, Timeouts
+from parley.model.genesis import FORMAT, Broker, Genesis, Limits, Organisation, Timeouts, one_shard
 from parley.model.names import Pairs
 from parley.modules.registry.operations import RegisterClient
 from parley.sim.chance import broker_keys
@@ -36,8 +36,12 @@ class People:
         self._seed = seed
         self.organisations = tuple(f"org-{index}" for index in range(nodes))
         self.administrators = tuple(self.person("admin", name) for name in self.organisations)
+        brokers = tuple(
+            Broker(f"broker-{index}", self.organisations[index], secret.public, f"127.0.0.1:{1 + index}")
+            for index, secret in enumerate(broker_keys(seed, nodes))
+        )
         self.genesis = Genesis(
-            format=1,
+            format=FORMAT,
             application=VERSION,
             network="simulated",
             start_time=0,
@@ -52,10 +56,8 @@ class People:
                 )
                 for admin in self.administrators
             ),
-            brokers=tuple(
-                Broker(f"broker-{index}", self.organisations[index], secret.public, f"127.0.0.1:{1 + index}")
-                for index, secret in enumerate(broker_keys(seed, nodes))
-            ),
+            brokers=brokers,
+            shards=one_shard(brokers),
         )
         self.chain = self.genesis.chain
 

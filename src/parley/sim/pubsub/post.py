@@ -10,7 +10,9 @@ from random import Random
 from parley.applications import DATA_SHARD
 from parley.consensus.committee import faults
 from parley.ledger.layout import decode_receipts
-from parley.model.receipts import BatchReceipt, Leaf, receipt_of
+from parley.model.batches import NO_TOPIC
+from parley.model.names import Position
+from parley.model.receipts import BatchReceipt, Duplicate, Leaf, receipt_of
 from parley.model.refusals import DUPLICATE, OK, class_of
 from parley.sim.observations import Applied, Observation, Submitted
 from parley.sim.report import Answers
@@ -30,6 +32,8 @@ class Post:
         self.world = world
         self.answers = Answers()
         self.height = 0
+        self._at: Position = NO_TOPIC  # the receipt that is looked at
+        self._topics: dict[str, Position] = {}
         self._waiting: dict[bytes, Settle] = {}
         self._earlier: deque[bytes] = deque(maxlen=REMEMBERED)
 
@@ -67,10 +71,22 @@ class Post:
             return
         first = event.block.height > self.height
         self.height = max(self.height, event.block.height)
-        for leaf in read_leaves(event.leaves):
+        for at, leaf in enumerate(read_leaves(event.leaves)):
+            self._at = (event.block.height, at)
             if (receipt := receipt_of(leaf)) is not None:
                 self.answers.receipts[receipt.code] += first
                 self._settle(receipt, event.block.height)
+
+    def topic_id(self, topic: str) -> Position:
+        """Of a topic, as far as its receipt was seen."""
+        return self._topics.get(topic, NO_TOPIC)
+
+    def created(self, topic: str, settle: Settle, receipt: BatchReceipt) -> None:
+        """Learn the id of a topic from the receipt of its creation."""
+        first = receipt.given(Duplicate)
+        if receipt.is_done or first is not None:
+            self._topics[topic] = self._at if first is None else first.original
+        settle(receipt)
 
     def _settle(self, receipt: BatchReceipt, height: int) -> None:
         if not class_of(receipt.code).settles:

@@ -11,7 +11,7 @@ from random import Random
 from parley.application.operations import Operation, encode_operation
 from parley.model.batches import CONTROL, PUBLISH, Message, MessageHeader, encode
 from parley.model.expressions import parse_rule
-from parley.model.names import Value
+from parley.model.names import Position, Value
 from parley.model.receipts import BatchReceipt
 from parley.model.refusals import DUPLICATE
 from parley.modules.staging.operations import CommitStage
@@ -127,7 +127,10 @@ class Stager(Role):
         elif self._staged and roll < 0.8:
             self._chance.shuffle(self._staged)
             kept = self._staged[: self._chance.randint(0, len(self._staged))] if roll < 0.4 else self._staged
-            self._commit = CommitStage(self._topic, self._author.session, self._stage, tuple(kept))
+            topic_id = self._post.topic_id(self._topic)
+            self._commit = CommitStage(
+                self._topic, self._author.session, self._stage, tuple(kept), topic_id=topic_id
+            )
             self._author.operate(self._commit, self._committed)
         else:
             self._staged = []
@@ -172,13 +175,16 @@ class Subscriber(Role):
             return
         roll = self._chance.random()
         if self._held and roll < 0.5:
-            self._author.operate(Subscribe(*self._chance.choice(self._held)), enough)
+            self._author.operate(Subscribe(*self._named(self._chance.choice(self._held))), enough)
         elif self._held and roll < 0.6:
-            self._author.operate(Unsubscribe(*self._held.pop()), enough)
+            self._author.operate(Unsubscribe(*self._named(self._held.pop())), enough)
         else:
             subscription = (self._chance.choice(self._topics), self._chance.choice(CONSTRAINTS))
             self._held.append(subscription)
-            self._author.operate(Subscribe(*subscription), enough)
+            self._author.operate(Subscribe(*self._named(subscription)), enough)
+
+    def _named(self, subscription: tuple[str, str]) -> tuple[str, str, Position]:
+        return *subscription, self._post.topic_id(subscription[0])
 
 
 class Misuser(Role):
@@ -237,8 +243,10 @@ class Misuser(Role):
 
     def _overreach(self) -> None:
         """Only administrators may, and only their own clients; and no client commits what another one has staged."""
-        commit = CommitStage("orders", self._chance.randbytes(16), 0, (self._chance.randbytes(32),))
-        operation = encode_operation(self._chance.choice((Subscribe("wards", "a = 1"), commit)))
+        orders, wards = map(self._post.topic_id, ("orders", "wards"))
+        writer, named = self._chance.randbytes(16), (self._chance.randbytes(32),)
+        commit = CommitStage("orders", writer, 0, named, topic_id=orders)
+        operation = encode_operation(self._chance.choice((Subscribe("wards", "a = 1", wards), commit)))
         salt, header = self._chance.randbytes(16), encode(MessageHeader())
         session = self._chance.randbytes(16)
         signed = self._author.sign(

@@ -8,7 +8,7 @@ from parley.consensus.types import MAX_BATCHES
 from parley.mempool.pool import Limits
 from parley.model.refusals import OK
 from parley.modules.staging.tables import LEAST
-from parley.replica.ports import KeyValue, Mounted
+from parley.replica.ports import Mounted
 from parley.replica.rejoining import Patience
 from parley.sim.chance import stream
 from parley.sim.charge import Charged, Meter, Prices
@@ -22,6 +22,7 @@ from parley.sim.pubsub.workload import Workload
 from parley.sim.results import EqualResults, Keeping, KeptState
 from parley.sim.setting import Users
 from parley.sim.world import World
+from parley.store.interface import KeyValue
 
 # A block numbers few staged batches and does little, so that both take several blocks here, too.
 SHARD = data_shard(2 * LEAST, Budget(Budget().batches // SCALE, Budget().housekeeping // SCALE))

@@ -11,6 +11,7 @@ from parley.net.messages import (
     Bodies,
     Body,
     EvidenceList,
+    Question,
     RawBlock,
     ReadBlocks,
     ReadBodies,
@@ -18,6 +19,8 @@ from parley.net.messages import (
 )
 from parley.node.access import Caller, require_auditor
 from parley.node.archive import Archive
+from parley.node.services.asking import Asking
+from parley.node.services.service import Cost, Judged, Showing
 from parley.node.view import View
 
 # Nothing is decoded that is not needed, so that an answer may be larger than one that is built message by message.
@@ -28,21 +31,11 @@ BLOCK_COST = 8 * 1024  # bytes that take as long as finding a block
 BODY_COST = 2 * 1024  # bytes that take as long as finding a body
 
 
-def audited(
-    view: View, caller: Caller, question: ReadBlocks | ReadBodies | ReadEvidence
-) -> Blocks | Bodies | EvidenceList:
-    """Raises `Refused` unless the caller has the right."""
+def _may_audit(view: View, caller: Caller, _: Question) -> None:
     require_auditor(view, caller)
-    match question:
-        case ReadBlocks():
-            return _raw_blocks(view, question)
-        case ReadBodies():
-            return _raw_bodies(view, question)
-        case ReadEvidence():
-            return _evidence(view, question)
 
 
-def _raw_blocks(view: View, question: ReadBlocks) -> Blocks:
+def _raw_blocks(_asking: Asking, view: View, question: ReadBlocks, _: None) -> Blocks:
     """Certified blocks from a height on, at least one if there is one, as far as `max_bytes` go."""
     found: list[RawBlock] = []
     left = min(question.max_bytes, MAX_RAW_BYTES)
@@ -66,7 +59,7 @@ def _raw_blocks(view: View, question: ReadBlocks) -> Blocks:
     return Blocks(question.id, view.anchor, tuple(found), proof)
 
 
-def _raw_bodies(view: View, question: ReadBodies) -> Bodies:
+def _raw_bodies(_asking: Asking, view: View, question: ReadBodies, _: None) -> Bodies:
     """The batches with these digests, at least the first."""
     found: list[Body] = []
     left = MAX_RAW_BYTES
@@ -79,7 +72,7 @@ def _raw_bodies(view: View, question: ReadBodies) -> Bodies:
     return Bodies(question.id, view.anchor, tuple(found))
 
 
-def _evidence(view: View, question: ReadEvidence) -> EvidenceList:
+def _evidence(_asking: Asking, view: View, question: ReadEvidence, _: None) -> EvidenceList:
     """What this broker can prove of others, as it is stored, after the first `skip` records."""
     found: list[bytes] = []
     left = MAX_RAW_BYTES
@@ -107,3 +100,50 @@ def _bodies(archive: Archive, digests: tuple[bytes, ...], room: int) -> list[Bod
 
 def _cost(body: Body) -> int:
     return BODY_COST + (len(body) if isinstance(body, bytes) else 0)
+
+
+def _blocks_work(answer: Blocks) -> int:
+    bodies = sum(len(block.bodies) for block in answer.blocks)
+    return BLOCK_COST * (1 + len(answer.blocks)) + BODY_COST * bodies
+
+
+def _bodies_work(answer: Bodies) -> int:
+    return BLOCK_COST + BODY_COST * len(answer.bodies)
+
+
+def _evidence_work(answer: EvidenceList) -> int:
+    return BLOCK_COST + BODY_COST * len(answer.entries)
+
+
+_BLOCK, _BODY = f"{BLOCK_COST // 1024} KiB", f"{BODY_COST // 1024} KiB"
+
+_AUDITORS = Judged("auditors", _may_audit)
+
+SERVICES = (
+    Showing(
+        question=ReadBlocks,
+        right=_AUDITORS,
+        cost=Cost(
+            f"{_BLOCK}, the same for each block, and {_BODY} for each of its batches", after=_blocks_work
+        ),
+        whole=True,
+        fresh=True,
+        show=_raw_blocks,
+    ),
+    Showing(
+        question=ReadBodies,
+        right=_AUDITORS,
+        cost=Cost(f"{_BLOCK}, and {_BODY} for each batch", after=_bodies_work),
+        whole=True,
+        fresh=True,
+        show=_raw_bodies,
+    ),
+    Showing(
+        question=ReadEvidence,
+        right=_AUDITORS,
+        cost=Cost(f"{_BLOCK}, and {_BODY} for each proof", after=_evidence_work),
+        whole=True,
+        fresh=True,
+        show=_evidence,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Entries in memory: where blocks are executed without a disk."""
+"""A store in memory: where blocks are executed without a disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from itertools import islice
 PIECE = 512  # keys
 
 
-class Entries:
-    """A `KeyValue` that can be written."""
+class MemoryStore:
+    """What a broker's store is without a disk: every write is there at once, and nothing outlives the process."""
 
-    def __init__(self, values: Mapping[bytes, bytes] | None = None) -> None:
-        self.reset(values or {})
+    def __init__(self, values: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.reset(values)
 
-    def reset(self, values: Mapping[bytes, bytes]) -> None:
-        self._values, keys = dict(values), sorted(values)
+    def reset(self, values: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        self._values = dict(values)
+        keys = sorted(self._values)
         # All keys in order, in pieces: so one more moves few others.
         self._pieces = [keys[at : at + PIECE] for at in range(0, len(keys), PIECE)] or [[]]
         self._firsts = [piece[0] for piece in self._pieces[1:]]  # where each piece after the first begins
@@ -27,12 +28,8 @@ class Entries:
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every entry under `prefix` as of now, in key order."""
-        return self.scan_from(prefix, prefix)
-
-    def scan_from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Like `scan`, but only the entries from the key `start` on."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Every entry under `prefix` as of now, in key order, from the key `start` on."""
         begin = max(prefix, start)
         found: list[tuple[bytes, bytes]] = []
         for piece in islice(self._pieces, self._place(begin), None):
@@ -42,8 +39,8 @@ class Entries:
                 found.append((key, self._values[key]))
         return iter(found)
 
-    def write(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """In order; a value of None deletes."""
+    def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool = True) -> None:  # noqa: ARG002
+        """In order; a value of None deletes. There is nothing to `sync`."""
         for key, value in entries:
             if value is None:
                 if self._values.pop(key, None) is not None:
@@ -53,8 +50,18 @@ class Entries:
                     self._add(key)
                 self._values[key] = value
 
-    def copy(self) -> Entries:
-        other = Entries()
+    def last_at_or_before(self, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
+        """The entry under `prefix` with the highest key that is not above `key`, which lies under `prefix` itself."""
+        assert key.startswith(prefix), "what is not under the prefix says nothing of it"
+        for piece in reversed(self._pieces[: self._place(key) + 1]):
+            if at := bisect_right(piece, key):
+                found = piece[at - 1]
+                return (found, self._values[found]) if found.startswith(prefix) else None
+        return None
+
+    def frozen(self) -> MemoryStore:
+        """A copy of all that is written now."""
+        other = MemoryStore()
         other._values, other._firsts = dict(self._values), list(self._firsts)
         other._pieces = list(map(list, self._pieces))
         return other

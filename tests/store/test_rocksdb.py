@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,17 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict, WriteBatch
 
-from parley.ledger.store import (
-    BLOB_BYTES,
-    COMPACTED_FILES,
-    FILE_BYTES,
-    GATHERED_BYTES,
-    LEVEL_BYTES,
-    MOVED_BLOBS,
-    Store,
-    StoreError,
-    StoreFailed,
-)
+from parley.store.disk import open_store
+from parley.store.errors import StoreError, StoreFailed
+from parley.store.rocksdb.options import BLOB_BYTES, COMPACTED_FILES, FILE_BYTES, LEVEL_BYTES, MOVED_BLOBS
+from parley.store.rocksdb.store import GATHERED_BYTES, RocksStore
 
 SMALL = 1024 * 1024
 keys = st.lists(st.sampled_from([b"\1", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
@@ -36,8 +30,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def opened(path: Path, *, create: bool = True) -> Store:
-    return Store.open(path, create=create, cache_bytes=SMALL)
+def opened(path: Path, *, create: bool = True) -> RocksStore:
+    return open_store(path, create=create, cache_bytes=SMALL)
 
 
 @settings(derandomize=True, max_examples=25, deadline=None)
@@ -60,7 +54,7 @@ def test_the_store_reads_as_a_sorted_map_also_after_it_was_opened_again(
                 found = [(key, there[key]) for key in sorted(there) if key.startswith(prefix)]
                 assert list(store.scan(prefix)) == found
                 for key in (b"\0", b"a", b"ab", b"b\1", b"\xff\xff\xff\xff\xff"):
-                    assert list(store.scan_from(prefix, key)) == [entry for entry in found if entry[0] >= key]
+                    assert list(store.scan(prefix, key)) == [entry for entry in found if entry[0] >= key]
                     below = [entry for entry in found if entry[0] <= prefix + key]
                     last = below[-1] if below else None
                     assert store.last_at_or_before(prefix, prefix + key) == last
@@ -85,8 +79,8 @@ def test_the_last_of_several_values_for_one_key_counts(path: Path) -> None:
 def test_what_was_written_survives_the_death_of_the_process(path: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
-        "from parley.ledger.store import Store\n"
-        "store = Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "from parley.store.disk import open_store\n"
+        "store = open_store(pathlib.Path(sys.argv[1]), create=True)\n"
         "store.write([(b'a', b'1'), (b'b', b'2')], sync=True)\n"
         "os._exit(7)\n"
     )
@@ -128,9 +122,10 @@ def test_a_store_has_one_user(path: Path) -> None:
 def test_a_store_has_one_process(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from parley.ledger.store import Store, StoreError\n"
+        "from parley.store.disk import open_store\n"
+        "from parley.store.errors import StoreError\n"
         "try:\n"
-        "    Store.open(pathlib.Path(sys.argv[1]), create=True)\n"
+        "    open_store(pathlib.Path(sys.argv[1]), create=True)\n"
         "except StoreError as error:\n"
         "    print(error)\n"
     )
@@ -217,12 +212,12 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-HANDED_ON: dict[str, Callable[[Store], object]] = {
-    "sync": Store.sync,
+HANDED_ON: dict[str, Callable[[RocksStore], object]] = {
+    "sync": RocksStore.sync,
     "synced write": lambda store: store.write([], sync=True),
     "scan": lambda store: store.scan(b"a"),
     "last": lambda store: store.last_at_or_before(b"a", b"a"),
-    "frozen": Store.frozen,
+    "frozen": RocksStore.frozen,
     "limit": lambda store: store.write([(b"z", bytes(GATHERED_BYTES))], sync=False),
 }
 
@@ -268,7 +263,7 @@ def test_writes_that_cannot_be_handed_on_at_the_end_are_not_lost_in_silence(path
         assert list(again.scan(b"")) == [(b"a", b"before")]
 
 
-def require_broken(store: Store) -> None:
+def require_broken(store: RocksStore) -> None:
     assert (store.get(b"a"), store.get(b"b"), store.get(b"c")) == (b"before", None, None)
     assert list(store.scan(b"")) == [(b"a", b"before")]
     for sync in (False, True):
@@ -297,7 +292,7 @@ def test_reads_see_what_was_gathered_and_what_it_deletes(path: Path) -> None:
         assert [store.get(b"a%d" % i) for i in range(1, 6)] == [b"new", None, b"new", b"old", None]
 
 
-@pytest.mark.parametrize("way", ["scan", "scan_from", "last", "frozen"])
+@pytest.mark.parametrize("way", ["scan", "scan from a key", "last", "frozen"])
 def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> None:
     with opened(path) as store:
         store.write([(b"a1", b"old"), (b"a2", b"old"), (b"a3", b"old")], sync=True)
@@ -305,8 +300,8 @@ def test_scans_and_frozen_views_see_what_was_gathered(path: Path, way: str) -> N
         match way:
             case "scan":
                 assert list(store.scan(b"a")) == [(b"a1", b"new"), (b"a2", b"old")]
-            case "scan_from":
-                assert list(store.scan_from(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
+            case "scan from a key":
+                assert list(store.scan(b"a", b"a1")) == [(b"a1", b"new"), (b"a2", b"old")]
             case "last":
                 assert store.last_at_or_before(b"a", b"a9") == (b"a2", b"old")
             case _:
@@ -393,8 +388,8 @@ def test_a_write_that_is_interrupted_leaves_no_part_of_it(path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from parley.ledger.store import Store
-store = Store.open(pathlib.Path(sys.argv[1]), create=True)
+from parley.store.disk import open_store
+store = open_store(pathlib.Path(sys.argv[1]), create=True)
 synced, size = int(sys.argv[2]), int(sys.argv[3])
 for number in range(60):
     store.write([(b"%03d/%d" % (number, part), bytes(size)) for part in range(3)], sync=False)
@@ -471,7 +466,7 @@ def test_a_frozen_view_shows_one_moment_whatever_is_written_later(path: Path) ->
         store.write([(b"a/1", None), (b"a/2", b"new"), (b"a/3", b"more")], sync=True)
         assert (view.get(b"a/1"), view.get(b"a/2"), view.get(b"a/3")) == (b"one", b"two", None)
         assert list(view.scan(b"a/")) == [(b"a/1", b"one"), (b"a/2", b"two")]
-        assert list(view.scan_from(b"a/", b"a/1\0")) == [(b"a/2", b"two")]
+        assert list(view.scan(b"a/", b"a/1\0")) == [(b"a/2", b"two")]
 
 
 def test_a_store_that_is_closed_ends_its_frozen_views_and_can_be_opened_again(path: Path) -> None:
@@ -489,8 +484,8 @@ def test_a_store_that_is_opened_again_has_the_cache_that_it_is_told(path: Path) 
     """Once it had a small one of the library's, and every read of a large store loaded the whole index of a file."""
     capacity = "rocksdb.block-cache-capacity"
     for create in (True, False):
-        with Store.open(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
-            assert store.measured(capacity) == 12 * 1024 * 1024
+        with open_store(path, create=create, cache_bytes=12 * 1024 * 1024) as store:
+            assert store._db.property_int_value(capacity) == 12 * 1024 * 1024
 
 
 def test_compactions_are_small_also_in_a_store_that_exists(path: Path) -> None:
@@ -502,3 +497,135 @@ def test_compactions_are_small_also_in_a_store_that_exists(path: Path) -> None:
             assert said["max_bytes_for_level_base"] == str(LEVEL_BYTES)
             assert said["target_file_size_base"] == str(FILE_BYTES)
             assert float(said["blob_garbage_collection_age_cutoff"]) == MOVED_BLOBS
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def held(path: Path) -> dict[bytes, bytes]:
+    with opened(path, create=False) as store:
+        return dict(store.scan(b""))
+
+
+@contextmanager
+def place_on_another_file_system() -> Iterator[Path]:
+    """A folder in memory; skips the test where there is none."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        pytest.skip("this system has no file system in memory")
+    with TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_a_copy_has_all_that_was_handed_on_and_nothing_that_came_later(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with opened(path) as store:
+        store.write([(b"a", b"1"), (b"b", bytes(BLOB_BYTES * 2)), (b"c", b"1")], sync=True)
+        store.write([(b"a", b"2"), (b"c", None)], sync=False)
+        store.hand_on()
+        store.write([(b"d", b"1")], sync=False)  # waits for the next sync
+        store.copy_to(copy)
+        store.write([(b"a", b"3"), (b"e", b"1")], sync=True)
+        expected = {b"a": b"2", b"b": bytes(BLOB_BYTES * 2)}
+        assert held(copy) == expected
+        assert copy.stat().st_mode & 0o777 == 0o700
+        assert store.get(b"a") == b"3"
+    assert held(copy) == expected
+    assert held(path) == {**expected, b"a": b"3", b"d": b"1", b"e": b"1"}
+
+
+def test_a_copy_links_the_tables_of_the_store_and_leaves_nothing_beside_them(
+    path: Path, tmp_path: Path
+) -> None:
+    with opened(path) as store:
+        store.write([(b"%d" % i, bytes(BLOB_BYTES * (i % 2))) for i in range(100)], sync=True)
+        files = {file.name for file in path.iterdir()}
+        store.copy_to(tmp_path / "copy")
+        tables = [file for file in (tmp_path / "copy").iterdir() if file.suffix in {".sst", ".blob"}]
+        assert {file.suffix for file in tables} == {".sst", ".blob"}
+        assert all(file.stat().st_ino == (path / file.name).stat().st_ino for file in tables)
+        new = {file.name for file in path.iterdir()} - files
+        assert all(name.endswith((".sst", ".blob", ".log")) for name in new), new
+        assert {file.name for file in tmp_path.iterdir()} == {"store", "copy"}
+
+
+def test_a_copy_on_another_file_system_is_the_same_and_only_for_its_owner(path: Path) -> None:
+    with place_on_another_file_system() as folder, opened(path) as store:
+        if folder.stat().st_dev == path.stat().st_dev:
+            pytest.skip("the tests' own folder is in memory, too")
+        entries = [(b"%03d" % i, bytes([i]) * BLOB_BYTES) for i in range(100)]
+        store.write(entries, sync=True)
+        store.copy_to(folder / "copy")
+        assert [file.name for file in folder.iterdir()] == ["copy"]
+        assert (folder / "copy").stat().st_mode & 0o777 == 0o700
+        assert held(folder / "copy") == dict(entries)
+
+
+def test_a_copy_that_cannot_be_made_leaves_nothing_and_the_store_goes_on(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with opened(path) as store:
+        store.write([(b"a", b"1")], sync=True)
+        for place in ("there", "link", "missing/copy"):
+            with pytest.raises(StoreError, match="cop") as caught:
+                store.copy_to(tmp_path / place)
+            assert str(tmp_path / place) in str(caught.value)
+            assert not (path / "copying").exists()
+        store.write([(b"b", b"1")], sync=True)
+        store.copy_to(tmp_path / "copy")
+    assert {file.name for file in tmp_path.iterdir()} == {"store", "there", "link", "copy"}
+    assert held(tmp_path / "copy") == {b"a": b"1", b"b": b"1"}
+
+
+def test_a_copy_that_finds_no_room_on_another_file_system_leaves_nothing_there(path: Path) -> None:
+    with place_on_another_file_system() as folder, opened(path) as store:
+        if folder.stat().st_dev == path.stat().st_dev:
+            pytest.skip("the tests' own folder is in memory, too")
+        store.write([(b"a", bytes(300_000))], sync=True)
+        store._db.flush()
+        with largest_file(100_000), pytest.raises(StoreError, match="File too large"):
+            store.copy_to(folder / "copy")
+        assert list(folder.iterdir()) == []
+        store.write([(b"b", b"1")], sync=True)
+
+
+def test_one_copy_is_made_at_a_time_and_one_that_was_interrupted_is_cleared_away(
+    path: Path, tmp_path: Path
+) -> None:
+    with opened(path) as store:
+        (path / "copying").mkdir()
+        (path / "copying" / "part").write_bytes(b"of a copy")
+        with pytest.raises(StoreError, match="being copied already"):
+            store.copy_to(tmp_path / "copy")
+    with opened(path) as store:
+        store.copy_to(tmp_path / "copy")
+    assert held(tmp_path / "copy") == {}
+
+
+def test_a_store_that_is_only_read_or_closed_is_not_copied(path: Path, tmp_path: Path) -> None:
+    opened(path).close()
+    with (
+        open_store(path, create=False, read_only=True) as store,
+        pytest.raises(StoreError, match="reading only"),
+    ):
+        store.copy_to(tmp_path / "copy")
+    with pytest.raises(StoreFailed, match="closed"):
+        store.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_is_whole_while_another_thread_writes(path: Path, tmp_path: Path) -> None:
+    """Each write is a row of equal values, so a copy that had a part of one would show it."""
+    copies = [tmp_path / f"copy {number}" for number in range(3)]
+    with opened(path) as store, ThreadPoolExecutor(1) as other:
+        copying = [other.submit(store.copy_to, copy) for copy in copies]
+        rounds = 0
+        while not all(one.done() for one in copying) or rounds < 3:
+            store.write([(b"%d" % key, b"%08d" % rounds * 500) for key in range(20)], sync=True)
+            rounds += 1
+        for one in copying:
+            one.result()
+    seen = [held(copy) for copy in copies]
+    assert all(len(set(found.values())) <= 1 and len(found) in {0, 20} for found in seen)
+    last = [max(found.values(), default=b"") for found in seen]
+    assert last == sorted(last)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.ledger import memory
-from parley.ledger.memory import Entries
+from parley.store import memory
+from parley.store.memory import MemoryStore
 
-keys = st.binary(min_size=1, max_size=3)
+keys = st.lists(st.sampled_from([b"\0", b"a", b"b", b"\xff"]), min_size=1, max_size=4).map(b"".join)
 writes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=2)), max_size=200)
 
 
@@ -23,8 +23,8 @@ def test_entries_are_those_of_a_sorted_dictionary(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "PIECE", 4)  # so that pieces are split and go
-        entries, wanted = Entries(start), dict(start)
-        before = entries.copy()
+        entries, wanted = MemoryStore(start), dict(start)
+        before = entries.frozen()
         entries.write(changes)
         for key, value in changes:
             if value is None:
@@ -34,9 +34,13 @@ def test_entries_are_those_of_a_sorted_dictionary(
         ordered = sorted(wanted.items())
         assert list(entries.scan(b"")) == ordered
         assert list(entries.scan(prefix)) == [one for one in ordered if one[0].startswith(prefix)]
-        assert list(entries.scan_from(prefix, first)) == [
+        assert list(entries.scan(prefix, first)) == [
             one for one in ordered if one[0].startswith(prefix) and one[0] >= first
         ]
+        for key in (prefix, prefix + first):
+            found = max((one for one in ordered if prefix <= one[0] <= key), default=None)
+            under = found if found is not None and found[0].startswith(prefix) else None
+            assert entries.last_at_or_before(prefix, key) == under
         assert len(entries) == len(wanted)
         assert all(entries.get(key) == wanted.get(key) for key, _ in changes)
         assert list(before.scan(b"")) == sorted(start.items())
