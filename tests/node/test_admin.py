@@ -410,11 +410,11 @@ def test_another_user_is_refused_by_the_rights_and_even_if_these_were_changed(tm
                 subprocess.run, [sys.executable, "-c", STRANGER, str(tmp_path)], capture_output=True
             )
             await asyncio.to_thread(tmp_path.chmod, 0o711)
-            assert b"Permission denied" in (await asyncio.to_thread(asks)).stderr
+            assert "Permission denied" in (await asyncio.to_thread(asks)).stderr
             await asyncio.to_thread((tmp_path / SOCKET).chmod, 0o666)
             found = (await asyncio.to_thread(asks)).stdout
-            assert b"403 Forbidden" in found
-            assert b"User 65534 may not administer this broker" in found
+            assert "403 Forbidden" in found
+            assert "User 65534 may not administer this broker" in found
 
     run(story())
 

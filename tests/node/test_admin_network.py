@@ -197,16 +197,16 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(tmp_path: P
     network = LocalNetwork(tmp_path / "net", organisations=("solo",))
     config = config_of(network)
     begun, goes_on = asyncio.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     class Slow(Store):
         def copy_to(self, path: Path) -> None:
-            loop.call_soon_threadsafe(begun.set)
-            asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result(SECONDS)
+            loops[0].call_soon_threadsafe(begun.set)
+            asyncio.run_coroutine_threadsafe(goes_on.wait(), loops[0]).result(SECONDS)
             super().copy_to(path)
 
     async def story() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
+        loops.append(asyncio.get_running_loop())
         log, file = open_log(config.log_place)
         actions = Actions(config, Switches(), Showing(config, log, lambda: network.genesis.start_time), log)
         with Slow.open(config.data, create=False) as store, bound(config.directory) as listening:
@@ -231,7 +231,6 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(tmp_path: P
             assert not workshop(network).exists()
         file.close()
 
-    loop: asyncio.AbstractEventLoop
     asyncio.run(story())
 
 
