@@ -406,9 +406,8 @@ print(stranger.makefile().read())
 def test_another_user_is_refused_by_the_rights_and_even_if_these_were_changed(tmp_path: Path) -> None:
     async def story() -> None:
         async with served(tmp_path):
-            asks = partial(
-                subprocess.run, [sys.executable, "-c", STRANGER, str(tmp_path)], capture_output=True
-            )
+            command = [sys.executable, "-c", STRANGER, str(tmp_path)]
+            asks = partial(subprocess.run, command, capture_output=True, text=True, check=False)
             await asyncio.to_thread(tmp_path.chmod, 0o711)
             assert "Permission denied" in (await asyncio.to_thread(asks)).stderr
             await asyncio.to_thread((tmp_path / SOCKET).chmod, 0o666)
