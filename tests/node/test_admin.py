@@ -406,15 +406,14 @@ print(stranger.makefile().read())
 def test_another_user_is_refused_by_the_rights_and_even_if_these_were_changed(tmp_path: Path) -> None:
     async def story() -> None:
         async with served(tmp_path):
-            asks = partial(
-                subprocess.run, [sys.executable, "-c", STRANGER, str(tmp_path)], capture_output=True
-            )
+            command = [sys.executable, "-c", STRANGER, str(tmp_path)]
+            asks = partial(subprocess.run, command, capture_output=True, text=True, check=False)
             await asyncio.to_thread(tmp_path.chmod, 0o711)
-            assert b"Permission denied" in (await asyncio.to_thread(asks)).stderr
+            assert "Permission denied" in (await asyncio.to_thread(asks)).stderr
             await asyncio.to_thread((tmp_path / SOCKET).chmod, 0o666)
             found = (await asyncio.to_thread(asks)).stdout
-            assert b"403 Forbidden" in found
-            assert b"User 65534 may not administer this broker" in found
+            assert "403 Forbidden" in found
+            assert "User 65534 may not administer this broker" in found
 
     run(story())
 

@@ -9,7 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,6 @@ from parley.node.faults.switches import Switches
 from parley.node.logs import open_log
 from parley.node.provision import broker_directory, identity_path
 from parley.node.shown import Showing
-from parley.store.interface import Store
 
 
 @pytest.fixture
@@ -192,24 +192,26 @@ def test_a_broker_that_is_killed_in_between_is_an_error_that_says_so(
     assert not list(tmp_path.glob("*.tar*"))
 
 
-def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(tmp_path: Path) -> None:
+def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The copy is made in a thread, which nothing can end; what it has made is removed when it has ended."""
     network = LocalNetwork(tmp_path / "net", organisations=("solo",))
     config = config_of(network)
     begun, goes_on = asyncio.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
-    class Slow(Store):
-        def copy_to(self, path: Path) -> None:
-            loop.call_soon_threadsafe(begun.set)
-            asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result(SECONDS)
-            super().copy_to(path)
+    def slowly(copy_to: Callable[[Path], None], path: Path) -> None:
+        loops[0].call_soon_threadsafe(begun.set)
+        asyncio.run_coroutine_threadsafe(goes_on.wait(), loops[0]).result(SECONDS)
+        copy_to(path)
 
     async def story() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
+        loops.append(asyncio.get_running_loop())
         log, file = open_log(config.log_place)
         actions = Actions(config, Switches(), Showing(config, log, lambda: network.genesis.start_time), log)
-        with Slow.open(config.data, create=False) as store, bound(config.directory) as listening:
+        with open_store(config.data, create=False) as store, bound(config.directory) as listening:
+            monkeypatch.setattr(store, "copy_to", partial(slowly, store.copy_to))
             async with AdminSocket(listening, actions.table, log):
                 assert (await ask(config.directory, "POST /backup")).status == 503
                 serving = actions.serving(0, Served(None, store))  # type: ignore[arg-type]
@@ -231,7 +233,6 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(tmp_path: P
             assert not workshop(network).exists()
         file.close()
 
-    loop: asyncio.AbstractEventLoop
     asyncio.run(story())
 
 

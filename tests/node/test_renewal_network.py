@@ -239,7 +239,9 @@ def test_a_broken_certificate_is_refused_and_the_old_one_stays_in_use(network: L
             (refused,) = await logged(network, "beta-1", "certificate_refused")
             assert "names no broker of this network" in refused["why"]
             certify(network, "beta-1", left=-DAY)
-            assert "has expired" in await refused_reload(folder)
+            said = await command(network, "node", "reload", "beta-1", code=1)
+            assert "The certificate that is in use stays" in said.err
+            assert "has expired" in said.err
             refused = (await logged(network, "beta-1", "certificate_refused", 2))[1]
             assert "has expired" in refused["why"]
             assert await shown(network, "beta-1") == before
@@ -254,6 +256,8 @@ def test_a_broken_certificate_is_refused_and_the_old_one_stays_in_use(network: L
             assert (folder / "tls.crt").read_bytes() == at_rest
             await command(network, "node", "renew", "beta-1")
             assert await shown(network, "beta-1") != before
+            done = await command(network, "node", "reload", "beta-1", "--json")
+            assert (done.json()["changed"], done.json()["pid"]) == (False, network.pid("beta-1"))
             await flowing.past(3)
 
     play(story())
