@@ -33,6 +33,7 @@ from parley.node.faults.switches import Switches
 from parley.node.logs import open_log
 from parley.node.provision import broker_directory, identity_path
 from parley.node.shown import Showing
+from parley.store.disk import open_store
 
 
 @pytest.fixture

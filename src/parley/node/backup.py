@@ -35,7 +35,7 @@ from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain
-from parley.store.disk import open_store, unused
+from parley.store.disk import open_store
 from parley.store.errors import StoreError, StoreInUse
 from parley.store.folders import sync_directory
 from parley.store.interface import Store
