@@ -35,7 +35,7 @@ from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain
-from parley.store.disk import open_store
+from parley.store.disk import copy_unused, holds_store, open_store
 from parley.store.errors import StoreError, StoreInUse
 from parley.store.folders import sync_directory
 from parley.store.interface import Store
@@ -89,27 +89,16 @@ def _copied(config: Config) -> Iterator[Path]:
 
 def _copy_closed(config: Config, target: Path) -> None:
     """Copy a store that no process has open, and keep it from being opened for these moments."""
-    if not (config.data / "CURRENT").is_file():
+    if not holds_store(config.data):
         raise BackupError(f"{config.data} holds no store; check the path.")
     target.mkdir(mode=0o700)
     try:
-        with unused(config.data):
-            for file in filter(is_stored, config.data.iterdir()):
-                _take(file, target / file.name)
+        copy_unused(config.data, target)
     except StoreInUse as error:
         raise BackupError(
             f"{config.broker.name} has just begun to start and cannot be asked yet, or its store is in use otherwise; try again in "
             f"a moment. {error}"
         ) from error
-
-
-def _take(file: Path, target: Path) -> None:
-    """A table never changes, so that it is linked where the disk allows that; what else there is may change afterwards."""
-    if file.suffix in (".sst", ".blob"):
-        with suppress(OSError):  # another file system, or one without links
-            target.hardlink_to(file)
-            return
-    shutil.copyfile(file, target)
 
 
 def _head(config: Config, store: Store) -> tuple[int, bytes]:
