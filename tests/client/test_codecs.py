@@ -16,7 +16,7 @@ from parley.client.client import Client
 from parley.client.compose import MAX_CONTENT, Composer
 from parley.client.errors import ContextError, Oversized, Stalled
 from parley.client.topics import VARIABLE, chosen_codecs
-from parley.model.batches import BatchHeader, Message, MessageHeader, encode
+from parley.model.batches import FORMAT, PUBLISH, BatchHeader, Message, MessageHeader, encode
 from parley.net.messages import Submit
 from parley.privacy.codecs import Columns, Opened, Topic, Unopened
 from parley.privacy.table import Codecs, TopicCodec, UnknownSetting
@@ -116,7 +116,7 @@ def test_room_is_left_for_what_sealing_adds() -> None:
 def test_plain_and_clear_leave_messages_as_they_are() -> None:
     codec = Codecs().of(TOPIC)
     message = Message(bytes(16), encode(MessageHeader()), "", b"x")
-    header = BatchHeader(1, bytes(32), 0, "notes", 0, bytes(32), bytes(16), 0, 1, 9)
+    header = BatchHeader(FORMAT, bytes(32), 0, PUBLISH, "notes", (1, 0), 0, bytes(32), bytes(16), 0, 1, 9)
     messages = (message,)
     assert codec.seal(header, messages) is messages
     columns = Opened([0], [message.header], [""], [b"x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
-from tests.privacy.sealing import TOY, connected, toy_network
+from tests.privacy.sealing import ROOT, TOY, connected, toy_network
 from tests.privacy.toy import STRANGE
 
 import parley
@@ -161,3 +162,9 @@ def verified_by_command(network: LocalNetwork, folder: Path) -> None:
     assert "created topic more" in said(
         "topic", "create", "more", "--payload", "toy", "--dir", str(network.directory)
     )
+
+
+def test_what_the_page_shows_of_a_codec_is_what_runs() -> None:
+    page = (ROOT / "docs/privacy.md").read_text()
+    (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert block in (ROOT / "tests/privacy/toy.py").read_text()

@@ -95,7 +95,7 @@ class Subscription:
         self._ledger = (0, 0)  # shard and epoch, of the newest receipt of the subscription
         self._reading = ReadingState()
         self._feed: Feed | None = None
-        self._codec: TopicCodec | None = None  # of what the feed brings
+        self._codec: TopicCodec | None = None  # of the topic that was subscribed to, as long as it lives
         # What the feed has brought, and where it stands then: nothing is lost if opening is given up.
         self._brought: tuple[list[Message], dict[int, Place]] | None = None
         self._news: tuple[PartitionStart, ...] | None = None  # of a renewal that changed something
@@ -208,8 +208,6 @@ class Subscription:
         news, self._news = self._news, None
         if news is not None:
             self._reading.adopt(news)
-            self._codec = None  # the topic may have been created again, with another policy
-            self._subscribing.history.topics.forget(self.topic)
             await self._end_feed()
         elif self._reading.bridges:
             await self._cross(self._reading.bridges[0])
@@ -294,8 +292,7 @@ class Subscription:
 
     async def _follow(self) -> None:
         if self._feed is None:
-            if self._codec is None:
-                self._codec = await self._subscribing.history.topics.to_read(self.topic)
+            assert self._codec is not None, "it was entered"
             subject = replace(self._subject, matching=self._codec.matching)
             self._feed = Feed(subject, self._reading.places.values())
         feed = self._feed
@@ -308,7 +305,7 @@ class Subscription:
             await self._open(*self._brought)
 
     async def _open(self, messages: list[Message], places: dict[int, Place]) -> None:
-        assert self._codec is not None, "a feed has brought them"
+        assert self._codec is not None, "it was entered"
         found = await opened(self._codec, messages)
         self._brought, self._reading.places = None, places
         self._hold(found)
