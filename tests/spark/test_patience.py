@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
@@ -166,7 +166,11 @@ def test_a_checkpoint_of_a_topic_that_was_made_again_is_an_error_with_a_name_of_
     """Its offsets would follow on those of the old one. For a batch that was planned before a restart as for the next one."""
     start = Offsets(GENESIS.chain.hex(), {("notes", 0): place(1)}, {7: {}})
     end = Offsets(GENESIS.chain.hex(), {("notes", 0): place(4)}, {7: {}})
-    for work in (lambda one: one.next(start, None), lambda one: one.pieces(start, end)):
+    works: tuple[Callable[[planning.Planner], object], ...] = (
+        lambda one: one.next(start, None),
+        lambda one: one.pieces(start, end),
+    )
+    for work in works:
         planner = planner_with(monkeypatch, Stub(BLOCK, sight((8, 1))), failOnDataLoss=lost)
         with pytest.raises(TopicReplaced, match=r"PARLEY_TOPIC_REPLACED.* 2\.0, .* 8\.1"):
             work(planner)
