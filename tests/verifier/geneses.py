@@ -111,6 +111,15 @@ def _renamed(at: int, name: str) -> Change:
     return change
 
 
+def _member(change: Callable[[list[str]], list[str]]) -> Change:
+    """The first shard has other members."""
+
+    def changed(genesis: dict[str, Any]) -> None:
+        genesis["shards"][0]["members"] = change(genesis["shards"][0]["members"])
+
+    return changed
+
+
 DOUBLED = (
     ("organisations-name", "two organisations with one name", _renamed(1, ORGANISATIONS[0])),
     ("organisations-anchor", "two organisations with one anchor", _copied("organisations", "anchor")),
@@ -139,6 +148,10 @@ STRANGE = (
         "timeouts.heartbeat above timeouts.view",
         _set("timeouts", "heartbeat", to=2_001),
     ),
+    ("member-unknown", "a member that is no broker of the file", _member(lambda names: [*names, "stranger"])),
+    ("member-twice", "a member twice in a shard", _member(lambda names: [names[0], *names])),
+    ("members-order", "members in another order than the brokers", _member(lambda names: names[::-1])),
+    ("broker-idle", "a broker that is a member of no shard", _member(lambda names: names[1:])),
     ("application-before", "an older version of the application", _set("application", to=4)),
     ("application-next", "a version of the application that there is not yet", _set("application", to=999)),
 )
@@ -147,7 +160,7 @@ STRANGE = (
 def beyond_the_limits() -> Iterator[tuple[str, str, Change]]:
     """Values just outside of what the page allows."""
     for name, path, values in (
-        ("format", ("format",), (0, 2)),
+        ("format", ("format",), (1, 3)),
         ("application", ("application",), (0, 2**16)),
         ("network", ("network",), ("", "Parley", "-parley", "parley-", "p" * 33, "par ley", "p\n")),
         ("start-time", ("start_time",), (-1, 2**62, 1.5, "0")),
@@ -163,6 +176,7 @@ def beyond_the_limits() -> Iterator[tuple[str, str, Change]]:
         ("broker-key", ("brokers", 1, "key"), (b64(bytes(31)), b64(bytes(33)))),
         ("address", ("brokers", 1, "address"), ("ab", "a" * 257)),
         ("brokers", ("brokers",), ([],)),
+        ("shards", ("shards",), ([], [{"members": []}], [{}])),
     ):
         for at, value in enumerate(values):
             shown = json.dumps(value, ensure_ascii=False)
@@ -182,6 +196,7 @@ def _more_brokers(genesis: dict[str, Any]) -> None:
     first = genesis["brokers"][0]
     for name, key in zip(MORE, _keys(33 - len(genesis["brokers"])), strict=False):
         genesis["brokers"].append({**first, "name": name, "key": key})
+        genesis["shards"].append({"members": [name]})
 
 
 def _more_organisations(genesis: dict[str, Any]) -> None:

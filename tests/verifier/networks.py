@@ -30,7 +30,7 @@ from parley.ledger.layout import StateView
 from parley.ledger.proofs import Anchor, BlockProof, StateEntry
 from parley.model import leaves as leaf_tree
 from parley.model.batches import Batch
-from parley.model.genesis import Broker, Genesis, Organisation, encode_genesis, sign_genesis
+from parley.model.genesis import Broker, Genesis, Organisation, encode_genesis, one_shard, sign_genesis
 from parley.model.receipts import BatchReceipt, receipt_of
 from parley.modules.publishing.proof import MessageProof, PublicationProof
 from parley.replica.chain import Chain
@@ -84,7 +84,13 @@ class Network:
             for name, key in zip(self.names, self.keys, strict=True)
         )
         network = f"vectors-{len(self.names)}"
-        return replace(make_genesis(), network=network, organisations=organisations, brokers=brokers)
+        return replace(
+            make_genesis(),
+            network=network,
+            organisations=organisations,
+            brokers=brokers,
+            shards=one_shard(brokers),
+        )
 
     @staticmethod
     def _admin(organisation: str) -> bytes:

@@ -316,7 +316,7 @@ FILES = {
     ),
 }
 GENESIS = record(
-    format=exactly(1),
+    format=exactly(2),
     application=number(1, 2**16 - 1),
     network=NAME,
     start_time=number(),

@@ -39,7 +39,7 @@ from parley.modules.publishing.proof import PublicationProof
 REASONS = {
     "form": "not a proof file|not a proof of an (operation|entry)|canonical form|the format is|bytes; .* are allowed",
     "epochs": "governance epochs",
-    "network": "belongs to another network",
+    "network": "belongs to another network|belongs to shard [0-9]+ in epoch",
     "version": "version .* of the application",
     "certificate": "certificate is not of the header|not certified by a quorum|no broker voted",
     "history": "cannot have|another place or another size|not in the certified history",
