@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,34 +58,41 @@ def assert_holds(found: Report) -> None:
     assert len(found.heights) == 4
 
 
-# -- signals ------------------------------------------------------------------------------------------------------------
+# -- being told ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("successor", [False, True])
-def test_only_the_process_that_was_found_listening_is_told_to_lie(
-    successor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Meanwhile it may have been killed, and another may just have taken its place, which would die of the signal."""
+def test_a_broker_that_does_not_listen_yet_reads_its_faults_when_it_does(tmp_path: Path) -> None:
     network = Network(tmp_path / "network", 4)
     name = network.names[0]
-
-    def start() -> None:
-        network._processes[name] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-
-    async def listens(name: str) -> bool:
-        network.kill(name)
-        if successor:
-            start()
-        return True
-
-    start()
-    monkeypatch.setattr(network, "_listens", listens)
+    waits = [sys.executable, "-c", "import time; time.sleep(600)"]
+    network._processes[name] = subprocess.Popen(waits)
     try:
         asyncio.run(network.lie(name, ["stale"]))
         assert read_faults(network.brokers[name].config) == ("stale",)
-        if successor:
-            network._processes[name].terminate()
-            assert network._processes[name].wait(60) == -signal.SIGTERM
+        assert network.is_running(name)
+    finally:
+        network.kill_all()
+
+
+def test_a_broker_that_is_paused_is_told_when_it_goes_on(tmp_path: Path) -> None:
+    async def story(network: Network) -> None:
+        name = network.names[0]
+        folder = network.brokers[name].folder
+        network.start(name)
+        async with asyncio.timeout(60):
+            while not (folder / "address").exists():  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.05)
+        network.pause(name)
+        await network.lie(name, ["stale"])
+        network.resume(name)
+        await asyncio.gather(*network._telling)
+        assert network._telling
+        assert '"faults":"stale"' in (folder / "log.jsonl").read_text().replace(" ", "")
+        await network.stop()
+
+    network = Network(tmp_path / "network", 4)
+    try:
+        asyncio.run(story(network))
     finally:
         network.kill_all()
 

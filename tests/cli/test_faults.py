@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import flat, parley
 from tests.node.network import LocalNetwork
+from tests.node.raw_client import reach
 
 from parley.cli import local_setup, status_table
 from parley.cli.status_summary import Member, Proof
+from parley.node.faults.settings import read_faults
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> LocalNetwork:
-    """Nobody runs in it."""
+    """None of its brokers runs, unless a test starts one."""
     return LocalNetwork(tmp_path_factory.mktemp("fault") / "net", allow_faults=True)
 
 
@@ -64,24 +65,18 @@ def test_people_are_told_what_will_happen(network: LocalNetwork, tmp_path: Path)
 
 
 def test_a_broker_that_runs_is_told(network: LocalNetwork, tmp_path: Path) -> None:
-    """A process that is told from others by the path in its command line, as brokers are."""
-    config = network.config("delta-1")
-    waits = "import signal, sys; print('up', flush=True); print(signal.sigwait([signal.SIGHUP]).name)"
-    block = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP]); {waits}"
-    pid = config.parent / "pid"
-    command = [sys.executable, "-c", block, str(config.resolve())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"up\n"
-            pid.write_text(f"{process.pid}\n")
-            words = ("fault", "set", "delta-1", "stale", "--dir", network.directory)
-            assert "delta-1 lies now: stale" in parley(*words, home=tmp_path, code=0).out
-            assert process.stdout.read() == b"SIGHUP\n"
-            assert process.wait() == 0
-        finally:
-            process.kill()
-            pid.unlink(missing_ok=True)
+    with network:
+        network.start("delta-1")
+        asyncio.run(up(network, "delta-1"))
+        words = ("fault", "set", "delta-1", "stale", "--dir", network.directory)
+        assert "delta-1 lies now: stale" in parley(*words, home=tmp_path, code=0).out
+        assert [line["faults"] for line in network.log("delta-1") if line["event"] == "faults"] == ["stale"]
+        assert read_faults(network.config("delta-1")) == ("stale",)
+        network.stop("delta-1")
+
+
+async def up(network: LocalNetwork, name: str) -> None:
+    await (await reach(network, name)).wait_closed()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+import socket
 import ssl
 import sys
 import time
@@ -23,6 +24,7 @@ from parley.cli.output import ExitCode
 from parley.client.contexts import read_identity, renewed
 from parley.crypto.ed25519 import SecretKey
 from parley.model.credentials import Identity, issue_credential
+from parley.node.admin.place import SOCKET
 from parley.node.certificates import create_authority, issue
 from parley.node.config import load
 from parley.node.keys import read_key
@@ -257,7 +259,6 @@ def test_a_broker_that_does_not_take_the_certificate_is_no_success(
     assert asyncio.run(confirm(config, load_shown(config, now()), 0)) == "it does not listen yet"
     (folder / "address").write_text("127.0.0.1:1\n")
     assert "cannot be reached" in asyncio.run(confirm(config, load_shown(config, now()), 0))
-    monkeypatch.setattr("parley.node.renewal.tell", lambda _: 1)
     monkeypatch.setattr("parley.node.renewal.confirm.__defaults__", (0.0,))
     ended = parley("node", "renew", BROKER, "--new-key", home=home, code=ExitCode.DOES_NOT_HOLD)
     assert "has its new certificate on disk, but does not show it" in ended.err
@@ -272,10 +273,12 @@ def test_it_needs_what_a_broker_needs(home: Path, monkeypatch: pytest.MonkeyPatc
     assert 'pip install "parley[node]"' in ended.err
 
 
-def test_a_broker_that_has_just_ended_need_not_be_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_was_killed_need_not_be_told(home: Path) -> None:
     folder = broker_directory(home / ".parley", BROKER)
     (folder / "address").write_text("127.0.0.1:1\n")
-    monkeypatch.setattr(LocalBroker, "pid", lambda _: 2**22 + 1)  # more than the system gives
+    (folder / "pid").write_text(f"{2**22 + 1}\n")  # more than the system gives
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(folder / SOCKET))
     assert tell(load(folder / "broker.toml")) is None
 
 

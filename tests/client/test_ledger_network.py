@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -20,7 +18,7 @@ from parley.client.ledger import VerifiedBlock
 from parley.model.receipts import BatchReceipt
 from parley.modules.publishing.receipts import Published
 from parley.modules.registry.operations import GrantRight
-from parley.node.faults.settings import write_faults
+from parley.node.admin.client import set_faults
 
 SECONDS = 60.0
 LIAR = "beta-1"
@@ -94,11 +92,7 @@ async def lying(network: LocalNetwork, fault: str) -> AsyncIterator[None]:
 
 
 async def _switch(network: LocalNetwork, faults: tuple[str, ...]) -> None:
-    before = sum(entry["event"] == "faults" for entry in network.log(LIAR))
-    write_faults(network.config(LIAR), faults)
-    os.kill(network.pid(LIAR), signal.SIGHUP)
-    while sum(entry["event"] == "faults" for entry in network.log(LIAR)) == before:  # noqa: ASYNC110 - it is a file
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(set_faults, network.config(LIAR).parent, faults)
 
 
 def test_an_administrator_of_an_auditing_organisation_reads_the_whole_ledger(network: LocalNetwork) -> None:

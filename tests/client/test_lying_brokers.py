@@ -7,8 +7,6 @@ last is a requirement: `freshness` + 5 s, and `ack` + 5 s for a censored batch.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -26,7 +24,7 @@ from parley.client.subscription import Subscription
 from parley.consensus.types import Proposal
 from parley.ledger import layout
 from parley.model.genesis import Timeouts
-from parley.node.faults.settings import write_faults
+from parley.node.admin.client import set_faults
 from parley.replica import evidence
 from parley.store.disk import open_store
 
@@ -114,11 +112,7 @@ async def lying(net: LocalNetwork, *faults: str) -> AsyncIterator[None]:
 
 
 async def _switch(net: LocalNetwork, faults: tuple[str, ...]) -> None:
-    before = sum(entry["event"] == "faults" for entry in net.log(LIAR))
-    write_faults(net.config(LIAR), faults)
-    os.kill(net.pid(LIAR), signal.SIGHUP)
-    while sum(entry["event"] == "faults" for entry in net.log(LIAR)) == before:  # noqa: ASYNC110 - it is a file
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(set_faults, net.config(LIAR).parent, faults)
 
 
 @asynccontextmanager

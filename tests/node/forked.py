@@ -59,7 +59,6 @@ class Forked:
 
 def run_broker(arguments: list[str]) -> int:
     """What `python -m parley.node` does."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     return sys.modules[command.__name__].main(arguments)  # type: ignore[no-any-return]
 
 

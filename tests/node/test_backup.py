@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Never
@@ -22,16 +21,15 @@ import pytest
 
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
-from parley.node import live_copy
+from parley.node import backup as backups
 from parley.node.backup import check_restorable, make_backup, restore_backup
-from parley.node.backup_file import BackupError, Manifest, StoredFile, read_manifest, verify_backup
+from parley.node.backup_file import Manifest, StoredFile, read_manifest, verify_backup
 from parley.node.config import Config, load
-from parley.node.live_copy import copy_store
+from parley.node.copies import BackupError
 from parley.node.provision import broker_directory, provision_network
 from parley.node.recovery import examine
 from parley.node.storage import StorageError, open_storage
 from parley.store.disk import open_store
-from parley.store.interface import Store
 
 ORGANISATIONS = ("alpha", "beta", "gamma", "delta")
 MARK = b"x/mark"
@@ -58,6 +56,30 @@ def backup(config: Config, tmp_path: Path) -> Path:
     return tmp_path / "backup.tar"
 
 
+OPENS = """
+import os, sys
+from pathlib import Path
+from parley.store.disk import open_store
+
+store = open_store(Path(sys.argv[1]), create=False)
+"""
+KILLED = (
+    OPENS
+    + """
+store.write([(b"x/mark", b"not yet in a table")], sync=True)
+os._exit(0)
+"""
+)
+HOLDS = (
+    OPENS
+    + """
+print("open", flush=True)
+sys.stdin.read()
+store.close()
+"""
+)
+
+
 def lose(config: Config) -> None:
     shutil.rmtree(config.data)
 
@@ -67,119 +89,65 @@ def stored(config: Config) -> bytes | None:
         return store.get(MARK)
 
 
-# -- a store that is being written ------------------------------------------------------------------------------------
-
-WRITER = """
-import sys
-from pathlib import Path
-from parley.store.disk import open_store
-
-store, number, body = open_store(Path(sys.argv[1]), create=True), 0, bytes(64 * 1024)
-while True:
-    store.write([(b"n/%012d" % number, body), (b"last", b"%d" % number)], sync=False)
-    if number % 500 == 0:
-        print(number, flush=True)
-    if number >= 1_000:
-        store.write([(b"n/%012d" % (number - 1_000), None)], sync=False)
-    number += 1
-"""  # 16 MiB are some 250 of these, so tables are made and merged all the time
-
-
-@pytest.fixture
-def busy(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "busy"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        for _ in range(4):  # from 1000 on it deletes, too
-            assert writer.stdout.readline()
-        try:
-            yield path
-        finally:
-            writer.kill()
-
-
-@contextmanager
-def read(copy: Path) -> Iterator[Store]:
-    with open_store(copy, create=False, read_only=True) as store:
-        yield store
-
-
-def no_links(_self: Path, _target: Path) -> Never:
-    raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_a_copy_of_a_store_in_use_is_one_moments(
-    busy: Path, tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not links:
-        monkeypatch.setattr(Path, "hardlink_to", no_links)
-    before = 0
-    for number in range(4):
-        copy = tmp_path / f"copy-{number}"
-        copy_store(busy, copy)
-        with read(copy) as store:
-            last = int(store.get(b"last") or b"0")
-            found = [int(key[2:]) for key, _ in store.scan(b"n/")]
-        shutil.rmtree(copy)
-        assert found == list(range(found[0], last + 1))  # nothing is missing in between
-        assert found[0] in {last - 1_000, last - 999}  # and nothing that was deleted has come back
-        assert last > before
-        before = last
-
-
-def test_what_moves_from_the_log_into_a_table_meanwhile_is_not_missed(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tables are taken before logs: in between, a table may appear and the log that it was made of go."""
-    copyfile = shutil.copyfile
-    moved: list[Path] = []
-    with open_store(config.data, create=False) as store:
-        store.write([(MARK, b"in the log")], sync=True)
-
-        def moving(source: Path, target: Path) -> Path:
-            if not moved:
-                moved.append(source)
-                store._db.flush()
-                store.write([(MARK + b"2", b"later")], sync=True)
-            return copyfile(source, target)
-
-        monkeypatch.setattr(shutil, "copyfile", moving)
-        copy_store(config.data, tmp_path / "copy")
-    assert moved
-    with read(tmp_path / "copy") as copy:
-        assert (copy.get(MARK), copy.get(MARK + b"2")) == (b"in the log", b"later")
-
-
-def test_a_store_that_never_stands_still_is_not_copied(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = iter(range(1_000_000))
-    monkeypatch.setattr(live_copy, "_manifest", lambda _source: ("MANIFEST-000001", next(sizes)))
-    monkeypatch.setattr(live_copy, "PAUSE_SECONDS", 0)
-    with pytest.raises(BackupError, match="faster than it could be copied"):
-        copy_store(config.data, tmp_path / "copy")
-
-
-def test_what_is_no_store_is_not_copied(tmp_path: Path) -> None:
-    with pytest.raises(BackupError, match="holds no store"):
-        copy_store(tmp_path, tmp_path / "copy")
-
-
 # -- making -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_made_while_the_store_is_open(config: Config, tmp_path: Path) -> None:
+def test_a_backup_holds_what_is_only_in_the_log(config: Config, tmp_path: Path) -> None:
+    """As after a process that was killed."""
     path = tmp_path / "backup.tar"
-    with open_store(config.data, create=False) as store:
-        store.write([(MARK, b"not yet in a table")], sync=True)
-        manifest = make_backup(config, path)
+    subprocess.run([sys.executable, "-c", KILLED, str(config.data)], check=False)
+    manifest = make_backup(config, path)
+    assert any(file.name.endswith(".log") and file.bytes for file in manifest.files)
     assert manifest.broker == "alpha-1"
     assert manifest.chain == config.genesis.chain.hex()
     assert manifest == read_manifest(path) == verify_backup(path)
     lose(config)
     restore_backup(config, path)
     assert stored(config) == b"not yet in a table"
+
+
+def test_a_store_that_another_process_has_open_is_not_copied_from_outside(
+    config: Config, tmp_path: Path
+) -> None:
+    """A broker that has just begun to start, or `parley audit`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(config.data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(BackupError, match="alpha-1 has just begun to start"):
+            make_backup(config, tmp_path / "backup.tar")
+        other.communicate()
+    assert not list(tmp_path.glob("backup*"))
+    make_backup(config, tmp_path / "backup.tar")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_backup_needs_no_links(
+    config: Config, tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = []
+    hardlink_to = Path.hardlink_to
+
+    def link(path: Path, target: Path) -> None:
+        if not links:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        linked.append(path)
+        hardlink_to(path, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", link)
+    make_backup(config, tmp_path / "backup.tar")
+    assert bool(linked) == links
+    lose(config)
+    restore_backup(config, tmp_path / "backup.tar")
+    assert stored(config) == b"an entry"
+
+
+def test_a_missing_store_is_no_backup(config: Config, tmp_path: Path) -> None:
+    lose(config)
+    with pytest.raises(BackupError, match="holds no store"):
+        make_backup(config, tmp_path / "backup.tar")
+    assert sorted(config.directory.glob(".*")) == []
 
 
 def test_making_a_backup_changes_nothing_in_the_store(config: Config, tmp_path: Path) -> None:
@@ -263,14 +231,15 @@ def test_one_backup_of_a_broker_at_a_time(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
+    copy = backups._copy_closed
 
-    def meanwhile(source: Path, target: Path) -> None:
-        copy_store(source, target)
+    def meanwhile(config: Config, target: Path) -> None:
+        copy(config, target)
         with pytest.raises(BackupError, match="another backup of alpha-1"):
             make_backup(config, tmp_path / "second.tar")
         tried.append(target)
 
-    monkeypatch.setattr("parley.node.backup.copy_store", meanwhile)
+    monkeypatch.setattr(backups, "_copy_closed", meanwhile)
     make_backup(config, tmp_path / "first.tar")
     assert tried
 

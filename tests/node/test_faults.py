@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
-import signal
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +35,7 @@ from parley.modules.registry.tables import CLIENTS
 from parley.modules.topics.tables import HEADS, TOPICS, PartitionRecord
 from parley.net.messages import Answer, Delivery, Fetched, Head, Proven, Receipted
 from parley.node.access import Caller
+from parley.node.admin.client import AdminError, reload, set_faults
 from parley.node.config import ConfigError, load
 from parley.node.faults.answers import Faults
 from parley.node.faults.links import FaultyLinks, twin
@@ -165,7 +164,7 @@ async def _told(net: LocalNetwork, event: str, number: int) -> list[dict[str, ob
     return found
 
 
-def test_switches_are_read_again_on_sighup_and_a_wrong_file_changes_nothing(network: LocalNetwork) -> None:
+def test_switches_are_read_again_when_asked_and_a_wrong_file_changes_nothing(network: LocalNetwork) -> None:
     async def note_of(net: LocalNetwork) -> str:
         async with client(net, "solo-1", "solo", "admin") as admin:
             return (await admin.status()).note
@@ -180,18 +179,19 @@ def test_switches_are_read_again_on_sighup_and_a_wrong_file_changes_nothing(netw
         assert "Faults are switched on: forge." in await note_of(network)
 
         write_faults(path, ["lie", "drop"])
-        os.kill(network.pid("solo-1"), signal.SIGHUP)
+        assert (await asyncio.to_thread(reload, path.parent)).faults == ("lie", "drop")
         assert (await _told(network, "faults", 2))[1]["faults"] == "lie, drop"
         assert (await _told(network, "faults", 2))[1]["level"] == "warning"
 
         path.write_text(f'faults = ["forget"]\n{text}')
-        os.kill(network.pid("solo-1"), signal.SIGHUP)
+        with pytest.raises(AdminError, match=r"The faults stay as they are: .*'forget' is no fault"):
+            await asyncio.to_thread(reload, path.parent)
         (refused,) = await _told(network, "faults_refused", 1)
         assert "'forget' is no fault" in str(refused["why"])
         assert "lie, drop" in await note_of(network)
 
         path.write_text(text)
-        os.kill(network.pid("solo-1"), signal.SIGHUP)
+        assert (await asyncio.to_thread(reload, path.parent)).faults == ()
         assert (await _told(network, "faults", 3))[2]["faults"] == "none"
         assert await note_of(network) == ""
         assert network.stop("solo-1") == 0
@@ -204,8 +204,14 @@ def test_a_broker_of_another_network_refuses_to_lie_and_goes_on(honest: LocalNet
         honest.start("solo-1")
         async with client(honest, "solo-1", "solo", "admin") as admin:
             await admin.status()
+        folder = honest.config("solo-1").parent
+        before = honest.config("solo-1").read_bytes()
+        with pytest.raises(AdminError, match="made without --allow-faults"):
+            await asyncio.to_thread(set_faults, folder, ("forge",))
+        assert honest.config("solo-1").read_bytes() == before
         write_faults(honest.config("solo-1"), ["forge"])
-        os.kill(honest.pid("solo-1"), signal.SIGHUP)
+        with pytest.raises(AdminError, match="--allow-faults"):
+            await asyncio.to_thread(reload, folder)
         (refused,) = await _told(honest, "faults_refused", 1)
         assert "--allow-faults" in str(refused["why"])
         async with client(honest, "solo-1", "solo", "admin") as admin:

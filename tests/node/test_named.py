@@ -32,7 +32,7 @@ from tests.node.raw_client import client, message
 from tests.node.watching import SETTINGS
 
 from parley.cli.status_summary import Member, Shard
-from parley.node.faults.settings import write_faults
+from parley.node.admin.client import set_faults
 
 WITHIN = timedelta(seconds=10)  # a requirement
 ALL_OTHERS = ", ".join(OTHERS)
@@ -140,8 +140,7 @@ def test_a_broker_that_equivocates_is_named_by_the_other_three(network: LocalNet
     async def story() -> None:
         network.start()
         await all_up(network)
-        write_faults(network.config(VICTIM), ("equivocate",))
-        os.kill(network.pid(VICTIM), signal.SIGHUP)
+        await asyncio.to_thread(set_faults, network.config(VICTIM).parent, ("equivocate",))
         for line in await said(network, "misbehaviour"):
             assert time_of(line) - switched_on(network) < WITHIN
             assert line["kind"] == "proposals"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +22,7 @@ from parley.client.client import Client
 from parley.model.credentials import Identity, issue_credential
 from parley.model.refusals import NotAuthenticated
 from parley.net import messages as net
+from parley.node.admin.client import AdminError, reload
 from parley.node.certificates import issue
 from parley.node.contact import SILENCE_MS
 from parley.node.keys import read_key
@@ -165,6 +164,12 @@ async def traffic(network: LocalNetwork) -> AsyncIterator[Traffic]:
     assert seen.read == seen.published
 
 
+async def refused_reload(folder: Path) -> str:
+    with pytest.raises(AdminError) as refused:
+        await asyncio.to_thread(reload, folder)
+    return str(refused.value)
+
+
 def play(story: Any) -> None:  # noqa: ANN401 - a coroutine
     asyncio.run(asyncio.wait_for(story, 4 * SECONDS))
 
@@ -228,11 +233,15 @@ def test_a_broken_certificate_is_refused_and_the_old_one_stays_in_use(network: L
             (folder / "tls.crt").write_bytes(
                 (broker_directory(network.directory, "alpha-1") / "tls.crt").read_bytes()
             )
-            os.kill(network.pid("beta-1"), signal.SIGHUP)
+            why = await refused_reload(folder)
+            assert "The certificate that is in use stays" in why
+            assert "names no broker of this network" in why
             (refused,) = await logged(network, "beta-1", "certificate_refused")
             assert "names no broker of this network" in refused["why"]
             certify(network, "beta-1", left=-DAY)
-            os.kill(network.pid("beta-1"), signal.SIGHUP)
+            said = await command(network, "node", "reload", "beta-1", code=1)
+            assert "The certificate that is in use stays" in said.err
+            assert "has expired" in said.err
             refused = (await logged(network, "beta-1", "certificate_refused", 2))[1]
             assert "has expired" in refused["why"]
             assert await shown(network, "beta-1") == before
@@ -247,6 +256,8 @@ def test_a_broken_certificate_is_refused_and_the_old_one_stays_in_use(network: L
             assert (folder / "tls.crt").read_bytes() == at_rest
             await command(network, "node", "renew", "beta-1")
             assert await shown(network, "beta-1") != before
+            done = await command(network, "node", "reload", "beta-1", "--json")
+            assert (done.json()["changed"], done.json()["pid"]) == (False, network.pid("beta-1"))
             await flowing.past(3)
 
     play(story())
@@ -283,7 +294,8 @@ def test_a_certificate_that_ends_while_the_broker_runs_is_renewed_without_a_stop
         await furnish(network)
         async with traffic(network) as flowing:
             certify(network, "alpha-1", left=3_000)
-            os.kill(network.pid("alpha-1"), signal.SIGHUP)
+            folder = broker_directory(network.directory, "alpha-1")
+            assert (await asyncio.to_thread(reload, folder)).certificate_changed
             await logged(network, "alpha-1", "certificate_renewed")
             async with asyncio.timeout(SECONDS):
                 while "has expired" not in await _problem(network, "alpha-1"):  # noqa: ASYNC110 - time itself is awaited

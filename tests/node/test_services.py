@@ -419,7 +419,7 @@ AT_ANY_AGE = (
 
 
 @pytest.mark.parametrize("kind", ANSWERED_ONCE, ids=lambda kind: kind.__name__)
-def test_a_broker_that_is_cut_off_shows_nobody_what_a_right_is_needed_for(
+def test_a_broker_that_is_cut_off_shows_nothing_for_which_a_right_is_needed(
     kind: type[Question], tmp_path: Path
 ) -> None:
     """The caller has the right: it is not refused for another reason."""

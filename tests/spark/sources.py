@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,7 +13,7 @@ from tests.node.network import SECONDS, LocalNetwork
 
 import parley
 from parley.model.names import Value
-from parley.node.faults.settings import write_faults
+from parley.node.admin.client import set_faults
 from parley.node.provision import identity_path
 from parley.spark.options import read_options
 from parley.spark.source import ParleyBatchReader, ParleyStreamReader
@@ -125,11 +122,4 @@ def lying(network: LocalNetwork, *faults: str) -> Iterator[None]:
 
 
 def _switch(network: LocalNetwork, faults: tuple[str, ...]) -> None:
-    def seen() -> int:
-        return sum(entry["event"] == "faults" for entry in network.log(LIAR))
-
-    before = seen()
-    write_faults(network.config(LIAR), faults)
-    os.kill(network.pid(LIAR), signal.SIGHUP)
-    while seen() == before:
-        time.sleep(0.01)  # it is a file
+    set_faults(network.config(LIAR).parent, faults)

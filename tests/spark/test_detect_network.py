@@ -27,7 +27,7 @@ from parley.model.refusals import DUPLICATE, OK, SequenceReused
 from parley.modules.staging.operations import CommitStage
 from parley.modules.subscriptions.operations import Subscribe
 from parley.modules.topics.refusals import UnknownTopic
-from parley.node.faults.settings import write_faults
+from parley.node.admin.client import set_faults
 from parley.node.provision import identity_path
 from parley.spark.auditing import Ledger
 from parley.spark.detect import Job, Watch, watched
@@ -179,8 +179,7 @@ def again(alice: RawClient) -> tuple[bytes, bytes]:
 @contextmanager
 def lying(network: LocalNetwork) -> Iterator[None]:
     def switch(*faults: str) -> None:
-        write_faults(network.config(LIAR), faults)
-        os.kill(network.pid(LIAR), signal.SIGHUP)
+        set_faults(network.config(LIAR).parent, faults)
 
     switch("equivocate")
     try:

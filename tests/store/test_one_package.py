@@ -11,9 +11,6 @@ SOURCE = Path(__file__).parents[2] / "src"
 STORE = SOURCE / "parley" / "store"
 WORDS = re.compile(r"[Rr]ocksd|RocksD|ROCKSD|RocksStore|\bCURRENT\b|\bMANIFEST-|\.sst\b")
 SPARK = "org.apache.spark."  # what Spark keeps its own state in
-UNTIL_LATER = {
-    SOURCE / "parley" / "node" / "live_copy.py"
-}  # copies from outside, until a broker copies its store itself
 
 
 def named(line: str) -> bool:
@@ -24,7 +21,7 @@ def test_what_the_store_is_made_of_is_named_in_its_own_package_only() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if not path.is_relative_to(STORE / "rocksdb") and path not in UNTIL_LATER
+        if not path.is_relative_to(STORE / "rocksdb")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if named(line) and not (path == STORE / "disk.py" and line.startswith("from parley.store.rocksdb."))
     ]

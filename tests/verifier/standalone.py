@@ -339,6 +339,7 @@ GENESIS = record(
         32,
     ),
     brokers=many(record(name=NAME, organisation=NAME, key=KEY, address=text(256, 3)), 1, 32),
+    shards=many(record(members=many(NAME, 1, 32)), 1, 256),
 )
 GENESIS_FILE = record(genesis=GENESIS, signatures=many(SIGNATURE, high=32))
 
@@ -541,6 +542,16 @@ def code_of(outcome: list[Any]) -> str:
 # -- the genesis file --------------------------------------------------------------------------------------------------
 
 
+class Committee:
+    """The members of one shard."""
+
+    def __init__(self, members: list[str], keys: dict[str, bytes]) -> None:
+        self.names = members
+        self.keys = [keys[name] for name in members]
+        self.faults = (len(members) - 1) // 3
+        self.quorum = (len(members) + self.faults + 2) // 2
+
+
 class Network:
     """What a genesis file gives a verifier."""
 
@@ -555,11 +566,9 @@ class Network:
         require(self.application in KNOWN_APPLICATIONS, "genesis", "unknown version")
         self.chain = h("genesis", compact(raw["genesis"]))
         self.signed = signed("PSB1/sig/genesis", self.chain)
-        self.names = [str(broker["name"]) for broker in genesis["brokers"]]
-        self.keys: list[bytes] = [broker["key"] for broker in genesis["brokers"]]
-        self.faults = (len(self.keys) - 1) // 3
-        self.quorum = (len(self.keys) + self.faults + 2) // 2
         self._check(genesis, file["signatures"])
+        keys = {str(broker["name"]): broker["key"] for broker in genesis["brokers"]}
+        self.committees = [Committee(list(shard["members"]), keys) for shard in genesis["shards"]]
 
     def _check(self, genesis: dict[str, Any], signatures: list[bytes]) -> None:
         organisations = genesis["organisations"]
@@ -567,12 +576,18 @@ class Network:
         for values in (
             names,
             [one["anchor"] for one in organisations],
-            self.names,
-            self.keys,
+            [one["name"] for one in genesis["brokers"]],
+            [one["key"] for one in genesis["brokers"]],
             [key for one in organisations for key in one["admins"]],
         ):
             require(len(set(values)) == len(values), "genesis", "something stands twice")
         require(all(one["organisation"] in names for one in genesis["brokers"]), "genesis", "organisation")
+        brokers = [one["name"] for one in genesis["brokers"]]
+        for shard in genesis["shards"]:
+            members = set(shard["members"])
+            require(shard["members"] == [name for name in brokers if name in members], "genesis", "shard")
+        idle = set(brokers).difference(*(shard["members"] for shard in genesis["shards"]))
+        require(not idle, "genesis", "a broker without a shard")
         require(genesis["timeouts"]["heartbeat"] < genesis["timeouts"]["view"], "genesis", "heartbeat")
         require(len(signatures) == len(organisations), "genesis", "signatures")
         for one, signature in zip(organisations, signatures, strict=True):
@@ -634,29 +649,30 @@ class Check:
         self.network = network
         self.steps: dict[str, Any] = {}
         self.shows: dict[str, Any] = {}
+        self.committee: Committee  # that of the file's certificate, once it was looked at
 
     def anchor(self, anchor: dict[str, Any]) -> dict[str, Any]:
         network, header, qc = self.network, anchor["header"], anchor["qc"]
-        require(
-            (header["chain"], header["shard"], header["epoch"]) == (network.chain, 0, 0), "network", "header"
-        )
+        require((header["chain"], header["epoch"]) == (network.chain, 0), "network", "header")
+        require(header["shard"] < len(network.committees), "network", "shard")
+        committee = self.committee = network.committees[header["shard"]]
         require(header["version"] == network.application, "version", "header")
         identity = block_id(header)
         require((qc["block"], qc["view"]) == (identity, header["view"]), "certificate", "of another header")
         require(qc["epoch"] == 0, "certificate", "epoch")
-        signers = signers_of(qc["votes"]["bitmap"], len(network.keys))
-        require(len(signers) >= network.quorum, "certificate", "too few signers")
+        signers = signers_of(qc["votes"]["bitmap"], len(committee.keys))
+        require(len(signers) >= committee.quorum, "certificate", "too few signers")
         signatures = qc["votes"]["signature"]
         require(len(signatures) == 64 * len(signers), "certificate", "signatures")
         vote = signed(
             "PSB1/sig/vote",
             network.chain,
-            u(4, 0),
+            u(4, header["shard"]),
             u(8, 0),
             enc(u(8, qc["view"]), identity),
         )
         for at, signer in enumerate(signers):
-            valid = is_signed(network.keys[signer], vote, signatures[64 * at : 64 * at + 64])
+            valid = is_signed(committee.keys[signer], vote, signatures[64 * at : 64 * at + 64])
             require(valid, "certificate", f"signature of broker {signer}")
         self.steps |= {
             "certified_header_bytes": enc(*header_items(header)),
@@ -665,7 +681,7 @@ class Check:
         }
         self.shows |= {
             "certified_height": header["executed_height"],
-            "signers": [network.names[signer] for signer in signers],
+            "signers": [committee.names[signer] for signer in signers],
         }
         return dict(header)
 
@@ -1054,8 +1070,8 @@ def main() -> int:
     except Refusal as refusal:
         sys.stdout.write(f"NOT VALID: {refusal}\n")
         return 1
-    network = check.network
-    count, faults = len(network.keys), network.faults
+    network, committee = check.network, check.committee
+    count, faults = len(committee.keys), committee.faults
     lines = [f"Valid in chain {network.chain.hex()}; {count} brokers, {faults} may be faulty."]
     lines += [f"{name}: {value!a}" for name, value in check.shows.items()]
     sys.stdout.write("\n".join([*lines, ""]))

@@ -208,7 +208,8 @@ def test_both_find_the_same_chain(brokers: int) -> None:
     said = loaded(brokers)
     assert found.chain.hex() == said["chain"] == decode_genesis(genesis_of(brokers)).chain.hex()
     assert found.signed.hex() == said["genesis_signed"]
-    assert (found.faults, found.quorum) == (said["allowed_faults"], said["quorum"])
+    (committee,) = found.committees
+    assert (committee.faults, committee.quorum) == (said["allowed_faults"], said["quorum"])
 
 
 @pytest.mark.parametrize(("brokers", "name"), VALID, ids=str)

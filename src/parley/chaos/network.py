@@ -16,6 +16,7 @@ from parley.chaos.identities import administrator, new_identity
 from parley.localnet.proxy import Proxy
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis, Timeouts
+from parley.node.admin.client import AdminError, NotListening, reload
 from parley.node.processes import free_addresses, local_brokers, stop
 from parley.node.provision import provision_network
 
@@ -24,7 +25,6 @@ ORGANISATIONS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "t
 TIMEOUTS = Timeouts(
     view=700, longest_view=3_000, heartbeat=250, ack=1_500, freshness=4_000, lease=24 * 3_600_000
 )
-LISTENING_SECONDS = 20.0
 POLL_SECONDS = 0.05
 
 
@@ -66,6 +66,8 @@ class Network:
         self._faults: dict[str, tuple[str, ...]] = {}
         self._room: dict[str, int] = {}
         self._paused: set[str] = set()
+        self._untold: set[str] = set()  # paused brokers whose files have changed
+        self._telling: list[asyncio.Task[None]] = []
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -119,7 +121,10 @@ class Network:
     def resume(self, name: str) -> None:
         if name in self._paused and self.is_running(name):
             self._processes[name].send_signal(signal.SIGCONT)
+            if name in self._untold:
+                self._telling.append(asyncio.create_task(self._tell(name)))
         self._paused.discard(name)
+        self._untold.discard(name)
 
     def ended(self, expected: Container[str]) -> list[tuple[str, int]]:
         """The other brokers whose process has ended by itself since the last look, with their exit codes."""
@@ -143,6 +148,7 @@ class Network:
         for name in list(self._paused):
             self.resume(name)
         try:
+            await asyncio.gather(*self._telling)
             await asyncio.to_thread(stop, list(self.brokers.values()))
         finally:
             self.kill_all()
@@ -168,12 +174,21 @@ class Network:
             return
         self._faults[name] = tuple(faults)
         self._configure(name)
-        # A process that has not come far yet would die of the signal; it reads the file anyway. So does one that has taken
-        # the place of this one meanwhile.
+        if name in self._paused:
+            self._untold.add(name)
+        elif self.is_running(name):
+            await self._tell(name)
+
+    async def _tell(self, name: str) -> None:
+        """Have a broker read its file again. One that has just begun to start reads it anyway, and so does the next process."""
         process = self._processes.get(name)
-        listens = self.is_running(name) and (name in self._paused or await self._listens(name))
-        if process is not None and listens and self._processes.get(name) is process:
-            process.send_signal(signal.SIGHUP)
+        try:
+            await asyncio.to_thread(reload, self.brokers[name].folder)
+        except NotListening:
+            return
+        except AdminError:
+            if self._processes.get(name) is process and self.is_running(name):
+                raise
 
     def limit(self, name: str, max_bytes: int | None) -> None:
         """What a broker's store may take, from its next start on; None: as much as it likes."""
@@ -203,19 +218,6 @@ class Network:
         temporary = path.with_suffix(".new")
         temporary.write_text("".join(lines))
         temporary.replace(path)
-
-    async def _listens(self, name: str) -> bool:
-        host, _, port = self.brokers[name].address.rpartition(":")
-        deadline = time.monotonic() + LISTENING_SECONDS
-        while self.is_running(name) and time.monotonic() < deadline:
-            try:
-                _, writer = await asyncio.open_connection(host, int(port))
-            except OSError:
-                await asyncio.sleep(POLL_SECONDS)
-            else:
-                writer.transport.abort()
-                return True
-        return False
 
     # -- clients -----------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def _require_new(path: Path) -> None:
 
 @contextmanager
 def _stopping_with_a_sentence() -> Iterator[None]:
-    from parley.node.backup_file import BackupError  # noqa: PLC0415
+    from parley.node.copies import BackupError  # noqa: PLC0415
 
     try:
         with provisioning(SafetyRecordError, StoreError):

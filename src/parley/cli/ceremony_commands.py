@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from parley.cli.ceremony_settle import GENESIS, ours, settle, write
 from parley.cli.local_folder import made_whole, provisioning, require_node_extra
 from parley.cli.pubsub_values import choice
 from parley.cli.recover import recover
-from parley.cli.renew import install, renew, request, sign
+from parley.cli.renew import install, reload, renew, request, sign
 from parley.consensus.committee import faults
 from parley.model.genesis import GenesisError
 from parley.model.names import is_name
@@ -186,15 +185,12 @@ def node(
         output.fail(f"{broker.name} is running already, as process {pid}", output.ExitCode.WRONG_USE)
     words = f"{broker.name} is starting, and runs until Ctrl-C; its log is shown by `parley logs --follow`, unless it is configured elsewhere"
     output.emit({"broker": broker.name, "config": str(config), "pid": os.getpid()}, words, as_json=json)
-    signal.signal(
-        signal.SIGHUP, signal.SIG_IGN
-    )  # it asks a broker to read its files, which this one is about to do
     # In place of this process, so that signals and supervisors reach the broker itself. -P: with the modules of this
     # command, and not with what may lie in the working directory.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "parley.node", str(config.resolve())])  # noqa: S606
 
 
-for _command in (recover, renew, request, sign, install, backup, restore):
+for _command in (recover, renew, request, sign, install, reload, backup, restore):
     node_app.command()(_command)
 
 

@@ -21,7 +21,7 @@ from parley.consensus.errors import Refused
 from parley.ledger import layout
 from parley.ledger.proofs import Trust
 from parley.model.genesis import Timeouts
-from parley.node.faults.settings import switch
+from parley.node.admin.client import switch_faults
 from parley.replica import evidence
 
 PEOPLE = {"north": "anna", "south": "ben", "east": "eva", "west": "walter"}
@@ -163,7 +163,7 @@ def _wrong(sent: list[str], seen: list[str]) -> int:
 
 async def _switch(stage: Stage, client: Client, fault: str) -> None:
     """Tell the liar, and wait until it says so itself."""
-    switch(next(one for one in stage.brokers if one.name == LIAR), [fault] if fault else [])
+    switch_faults(next(one for one in stage.brokers if one.name == LIAR), [fault] if fault else [])
     while fault not in (note := await _note(client)) or (not fault and "Faults" in note):  # noqa: ASYNC110 - it calls nobody
         await asyncio.sleep(POLL_SECONDS)
 

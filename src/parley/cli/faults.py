@@ -12,7 +12,8 @@ from parley.cli import contexts, local_one, output
 from parley.cli.local_folder import locked
 from parley.client.contexts import read_genesis
 from parley.consensus.committee import faults as tolerated
-from parley.node.faults.settings import read_faults, switch
+from parley.node.admin.client import AdminError, switch_faults
+from parley.node.faults.settings import read_faults
 from parley.node.faults.switches import FAULTS, FaultError, checked
 from parley.node.processes import LocalBroker, local_brokers
 
@@ -134,7 +135,9 @@ def _faults(broker: LocalBroker) -> tuple[tuple[str, ...], str]:
 
 def _switch(broker: LocalBroker, faults: tuple[str, ...]) -> bool:
     try:
-        return switch(broker, faults)
+        return switch_faults(broker, faults)
+    except AdminError as error:
+        output.fail(str(error).rstrip("."))
     except (FaultError, OSError) as error:
         output.fail(f"{broker.config}: {error}", output.ExitCode.WRONG_USE)
 

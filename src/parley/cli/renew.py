@@ -136,15 +136,55 @@ def install(
     _put_in_use(config, shown, as_json=json)
 
 
+def reload(
+    *,
+    broker: BrokerName = None,
+    directory: contexts.Directory = None,
+    context: contexts.ContextName = None,
+    json: output.Json = False,
+) -> None:
+    """Have a broker that runs here read its certificate and its faults again. What is of no use is refused.
+
+    `parley node renew` and `install` do this by themselves.
+    """
+    require_node_extra("node reload")
+    from parley.node.admin import client  # noqa: PLC0415 - an extra
+    from parley.node.shown import date  # noqa: PLC0415
+
+    path = broker_config(broker, directory, context).resolve()
+    try:
+        done = client.reload(path.parent)
+    except client.AdminError as error:
+        output.fail(str(error).rstrip("."))
+    words = "shows a new certificate" if done.certificate_changed else "shows the same certificate as before"
+    lies = f" It lies on purpose: {', '.join(done.faults)}." if done.faults else ""
+    output.emit(
+        {
+            "broker": path.parent.name,
+            "pid": done.pid,
+            "changed": done.certificate_changed,
+            "ends": done.certificate_ends,
+            "faults": list(done.faults),
+        },
+        f"{path.parent.name} {words}, good until {date(done.certificate_ends)}.{lies}",
+        as_json=json,
+    )
+
+
 def _put_in_use(config: Config, shown: Shown, *, as_json: bool) -> None:
     from parley.node import renewal  # noqa: PLC0415 - an extra
+    from parley.node.admin.client import AdminError  # noqa: PLC0415
     from parley.node.shown import date  # noqa: PLC0415
 
     name, until = config.broker.name, date(shown.ends)
-    pid = renewal.tell(config)
-    if pid is not None and (problem := run(renewal.confirm(config, shown))):
+    try:
+        pid = renewal.tell(config)
+        problem = "" if pid is None else run(renewal.confirm(config, shown))
+    except AdminError as error:
+        pid, problem = None, str(error).rstrip(".")
+    if problem:
         output.fail(
-            f"{name} has its new certificate on disk, but does not show it: {problem}. Its log says why: parley logs {name}. "
+            f"{name} has its new certificate on disk, but does not show it: {problem}. Its log says more: parley logs {name}. "
             f"The old files lie beside the new ones: {', '.join(map(str, renewal.old_files(config)))}"
         )
     if pid is not None:

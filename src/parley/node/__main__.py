@@ -12,17 +12,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-if __name__ == "__main__":
-    # It asks a running broker to read its faults and its certificate again; one that is still starting is about to. So
-    # from the first moment on: the rest takes a while to import.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
 import uvloop
 
 import parley
 from parley.consensus.errors import SafetyRecordError
 from parley.net.listener import ListenError
 from parley.net.tls import ContextError
+from parley.node.admin.place import PlaceError
 from parley.node.assemble import run
 from parley.node.config import ConfigError, load, log_place
 from parley.node.logs import open_log
@@ -42,6 +38,7 @@ _CANNOT_START = (
     SafetyRecordError,
     ContextError,
     ListenError,
+    PlaceError,
 )
 
 
@@ -50,6 +47,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m parley.node CONFIG", file=sys.stderr)  # noqa: T201 - there is no log yet
         return 2
     path = Path(arguments[0])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes takes no broker with it
     try:
         config = load(path)
         sys.setswitchinterval(SWITCH_SECONDS)

@@ -9,7 +9,7 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from parley.net.frames import FrameStream
 from parley.net.limits import source_of
 from parley.net.listener import Listener, Visit, listen
 from parley.node import rights
+from parley.node.admin.actions import Actions, Served
+from parley.node.admin.place import bound
+from parley.node.admin.server import AdminSocket
 from parley.node.allowances import Accounts, Unsent
 from parley.node.authentication import Authenticator
 from parley.node.clients import Clients
@@ -56,18 +59,21 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
             closing.callback(log_file.close)
         now = WallClock()
         require_descriptors(config)
-        switches, showing = _told_by_signal(config, log, now, closing)
+        # First the socket, then the files: a change of them is either read now or told there.
+        admin_socket = closing.enter_context(bound(config.directory))
+        switches, showing = _as_the_files_say(config, log), Showing(config, log, now)
+        admin = Actions(config, switches, showing, log)
         stop = stop or _stopped_by_signal(closing)
         telemetry = Telemetry(config, log)
         closing.enter_context(telemetry.holding.watched())
         process = Process(log=log, now=now, switches=switches, showing=showing, telemetry=telemetry)
-        async with telemetry.served(config.metrics_listen, log):
-            while (code := await _live(config, process, stop)) is None:
+        async with telemetry.served(config.metrics_listen, log), AdminSocket(admin_socket, admin.table, log):
+            while (code := await _live(config, process, admin, stop)) is None:
                 gc.collect()  # a scan that nobody follows any more keeps the old store open, and the new one closed
         return code
 
 
-async def _live(config: Config, process: Process, stop: asyncio.Event) -> int | None:
+async def _live(config: Config, process: Process, admin: Actions, stop: asyncio.Event) -> int | None:
     """Run the replicas until one ends; None: others are to follow, on what these have left on disk."""
     holding = process.telemetry.holding
     with ExitStack() as closing:
@@ -83,7 +89,11 @@ async def _live(config: Config, process: Process, stop: asyncio.Event) -> int | 
         holding.run(START, "garbage collection", _set_apart)
         closing.callback(gc.unfreeze)  # or what this life leaves behind would never be freed
         with process.telemetry.showing(node.life):
-            return await node.run(stop)
+            async with AsyncExitStack() as serving:
+                for shard in node.shards:
+                    served = Served(shard.life.status, shard.life.store)
+                    await serving.enter_async_context(admin.serving(shard.number, served))
+                return await node.run(stop)
 
 
 def _set_apart() -> None:
@@ -111,7 +121,7 @@ class _Node:
         transport = Transport(
             peers=self._peers, clock=self._clock, clients=accounts, unsent=Unsent(monotonic)
         )
-        self._shards = [
+        self.shards = [
             Shard(config.of_shard(number), storage, process, transport)
             for number, storage in storages.items()
         ]
@@ -119,7 +129,7 @@ class _Node:
 
         self._door = Door(process.log, monotonic, brokers=_sources(config), tally=tally)
         self._clients = Clients(
-            services={shard.number: shard.services for shard in self._shards},
+            services={shard.number: shard.services for shard in self.shards},
             organisations=len(genesis.organisations),
             limits=limits,
             accounts=accounts,
@@ -130,7 +140,7 @@ class _Node:
             log=process.log,
         )
         self.life = Life(
-            shards=tuple(shard.life for shard in self._shards),
+            shards=tuple(shard.life for shard in self.shards),
             peers=self._peers,
             clients=accounts,
             clock=self._clock,
@@ -140,8 +150,8 @@ class _Node:
 
     async def run(self, stop: asyncio.Event) -> int | None:
         config, log = self._config, self._log
-        failures = [shard.driver.failure for shard in self._shards]
-        restarts = [shard.driver.restart for shard in self._shards]
+        failures = [shard.driver.failure for shard in self.shards]
+        restarts = [shard.driver.restart for shard in self.shards]
         shown = self._showing.current
         listener = listen(config.listen, shown.server, self._door, partial(self._serve, shown))
         self._showing.changed = partial(self._present, listener)
@@ -159,18 +169,18 @@ class _Node:
                     chain=config.genesis.chain.hex(),
                     shards=", ".join(map(str, config.shards)),
                 )
-                tasks += self._peers.start({shard.number: shard.members for shard in self._shards})
+                tasks += self._peers.start({shard.number: shard.members for shard in self.shards})
                 tasks.append(asyncio.create_task(self._watch_clock()))
-                tasks += [asyncio.create_task(shard.workers.run()) for shard in self._shards if shard.workers]
+                tasks += [asyncio.create_task(shard.workers.run()) for shard in self.shards if shard.workers]
                 full = asyncio.create_task(self._watch_room())
                 tasks += [full, asyncio.create_task(stop.wait())]
-                for shard in self._shards:
+                for shard in self.shards:
                     shard.driver.start()
                 ends = [tasks[-1], full, *failures, *restarts]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             log.info("stopping")
-            for shard in self._shards:
+            for shard in self.shards:
                 shard.driver.stop()
             try:
                 await listener.close()
@@ -178,9 +188,9 @@ class _Node:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             finally:  # or the storage would be closed under the disk thread
-                for shard in self._shards:
+                for shard in self.shards:
                     await shard.driver.until_ended()
-            for shard in self._shards:
+            for shard in self.shards:
                 shard.ledger.drop()
             log.info("stopped")
         whys = [why for failure in failures if failure.done() and (why := failure.exception()) is not None]
@@ -196,7 +206,7 @@ class _Node:
         self._peers.present(shown)
 
     def _switched(self) -> None:
-        for shard in self._shards:
+        for shard in self.shards:
             shard.ledger.switch()
 
     async def _serve(self, shown: Shown, stream: FrameStream, visit: Visit) -> None:
@@ -214,12 +224,12 @@ class _Node:
     async def _watch_room(self) -> None:
         """Until the disk of a shard is full. Whether it is still there is looked at here, too."""
         quiet, holding = Throttled(ROOM_QUIET_MS), self._process.telemetry.holding
-        while not (full := next((shard.room.full for shard in self._shards if shard.room.full), "")):
-            for shard in self._shards:
+        while not (full := next((shard.room.full for shard in self.shards if shard.room.full), "")):
+            for shard in self.shards:
                 if (why := shard.room.refusal) and quiet.count("disk_nearly_full", shard.number, monotonic()):
                     self._log.warning("disk_nearly_full", why=why)
             await asyncio.sleep(ROOM_SECONDS)
-            for shard in self._shards:
+            for shard in self.shards:
                 holding.run(DISK, "free space", shard.room.look)
                 shard.driver.look()
         self._log.critical("disk_full", why=full)
@@ -276,34 +286,12 @@ def _remove_own(path: Path, content: str) -> None:
             path.unlink()
 
 
-def _told_by_signal(config: Config, log: Log, now: WallClock, closing: ExitStack) -> tuple[Switches, Showing]:
-    """The faults and the certificate that the files ask for, and again whenever SIGHUP says that these have changed."""
-    switches = Switches(config.faults)
-    if config.faults:
-        log.warning("faults", faults=", ".join(config.faults))
-    loop = asyncio.get_running_loop()
-
-    def change() -> None:
-        _read_faults(config, switches, log)
-        showing.reload()
-
-    with suppress(ValueError, RuntimeError):  # signals are for the main thread
-        loop.add_signal_handler(signal.SIGHUP, change)
-        closing.callback(loop.remove_signal_handler, signal.SIGHUP)
-    # Read only now: whoever replaces the files and then tells us is either early enough or heard.
-    showing = Showing(config, log, now)
-    return switches, showing
-
-
-def _read_faults(config: Config, switches: Switches, log: Log) -> None:
-    try:
-        wanted = reload_faults(config)
-    except ConfigError as error:
-        log.warning("faults_refused", why=str(error))
-        return
-    if config.genesis.allow_faults:
-        switches.set(wanted)
-        log.warning("faults", faults=", ".join(wanted) or "none")
+def _as_the_files_say(config: Config, log: Log) -> Switches:
+    """The faults, read again: since the configuration was read they may have changed."""
+    switches = Switches(reload_faults(config))
+    if switches.faults:
+        log.warning("faults", faults=", ".join(switches.faults))
+    return switches
 
 
 def _stopped_by_signal(closing: ExitStack) -> asyncio.Event:

@@ -6,23 +6,20 @@ restoring never brings one back.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import parley
 from parley.ledger import layout
+from parley.node.admin.client import AdminError, NotListening, copied_store
 from parley.node.backup_file import (
     CHUNK,
-    DATA,
     FORMAT,
-    BackupError,
     Manifest,
     Progress,
     StoredFile,
@@ -33,13 +30,13 @@ from parley.node.backup_file import (
     unpack,
 )
 from parley.node.config import Config
-from parley.node.live_copy import copy_store
+from parley.node.copies import BackupError, opened, reading
 from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain
 from parley.replica.chain import Chain
-from parley.store.disk import open_store
-from parley.store.errors import StoreError
+from parley.store.disk import copy_unused, holds_store, open_store
+from parley.store.errors import StoreError, StoreInUse
 from parley.store.folders import sync_directory
 from parley.store.interface import Store
 
@@ -56,17 +53,19 @@ class Restored:
 
 
 def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Manifest:
-    """Write a backup of the broker's store as it is now, whether the broker runs or not. Raises `BackupError`."""
+    """Write a backup of the broker's store as it is now, whether the broker runs or not. Raises `BackupError`.
+
+    A broker that runs makes a copy of its store, which is read here.
+    """
     if path.exists():
         raise BackupError(f"{path} exists already and is not overwritten; choose another name.")
     try:
-        with _workshop(config) as folder:
-            copy_store(config.data, folder / DATA)
-            with _reading(folder / DATA) as store:
+        with _copied(config) as data:
+            with _reading(data) as store:
                 head = _head(config, store)
-            manifest = _described(config, folder / DATA, *head)
+            manifest = _described(config, data, *head)
             _require_room(path, manifest.bytes)
-            pack(path, folder / DATA, manifest, progress)
+            pack(path, data, manifest, progress)
     except OSError as error:
         raise BackupError(
             f"the backup {path} cannot be made: {error.filename or path}: {error.strerror}."
@@ -75,23 +74,31 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
 
 
 @contextmanager
-def _workshop(config: Config) -> Iterator[Path]:
-    """A folder beside the store, where its tables can be linked instead of copied; one backup at a time uses it."""
-    data = config.data.resolve()
-    folder = data.with_name(f".{data.name}.backup")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with ExitStack() as closing:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        closing.callback(os.close, descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BackupError(
-                f"another backup of {config.broker.name} is being made; let it finish."
-            ) from None
-        shutil.rmtree(folder / DATA, ignore_errors=True)  # of one that was interrupted
-        closing.callback(shutil.rmtree, folder)
-        yield folder
+def _copied(config: Config) -> Iterator[Path]:
+    """A copy of the store, made by the broker itself if it runs."""
+    try:
+        with copied_store(config.directory) as data, reading(data):
+            yield data
+    except NotListening:
+        with opened(config.data, config.broker.name) as workshop:
+            _copy_closed(config, workshop.data)
+            yield workshop.data
+    except AdminError as error:
+        raise BackupError(str(error)) from error
+
+
+def _copy_closed(config: Config, target: Path) -> None:
+    """Copy a store that no process has open, and keep it from being opened for these moments."""
+    if not holds_store(config.data):
+        raise BackupError(f"{config.data} holds no store; check the path.")
+    target.mkdir(mode=0o700)
+    try:
+        copy_unused(config.data, target)
+    except StoreInUse as error:
+        raise BackupError(
+            f"{config.broker.name} has just begun to start and cannot be asked yet, or its store is in use otherwise; try again in "
+            f"a moment. {error}"
+        ) from error
 
 
 def _head(config: Config, store: Store) -> tuple[int, bytes]:
@@ -120,7 +127,7 @@ def _head(config: Config, store: Store) -> tuple[int, bytes]:
 
 @contextmanager
 def _reading(data: Path) -> Iterator[Store]:
-    """A store that is not written to: its files may be the very files of another process."""
+    """A store that is not written to: its tables may be the very files of another process."""
     try:
         store = open_store(data, create=False, read_only=True)
     except StoreError as error:

@@ -14,11 +14,12 @@ from typing import IO, Annotated
 
 from msgspec import Meta, MsgspecError, Struct, json
 
+from parley.node.copies import DATA, BackupError
 from parley.store.disk import STORED
 from parley.store.folders import sync_directory
 
 FORMAT = "parley backup 1"
-MANIFEST, DATA = "manifest.json", "data"
+MANIFEST = "manifest.json"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files
 CHUNK = 1024 * 1024
 
@@ -31,10 +32,6 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 def nobody(_done: int, _all: int) -> None:
     """Who watches when nobody does."""
-
-
-class BackupError(Exception):
-    """A backup cannot be made, is not whole, or cannot be put back here; the message says why and what to do."""
 
 
 def is_stored(path: Path) -> bool:

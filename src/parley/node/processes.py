@@ -49,16 +49,6 @@ class LocalBroker:
         """Whether the process of this id is this broker, whatever its pid file says."""
         return str(self.config.resolve()) in _command_line(pid)
 
-    def ask_to_reload(self) -> int | None:
-        """Have the running process look at its files again; its id, None if there is none."""
-        pid = self.pid()
-        if pid is not None:
-            try:
-                os.kill(pid, signal.SIGHUP)
-            except ProcessLookupError:  # it has just ended
-                return None
-        return pid
-
     def start(self) -> subprocess.Popen[bytes]:
         """A process of its own session, so that it survives this command and its terminal.
 

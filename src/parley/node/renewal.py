@@ -15,6 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from parley.net.tls import Address, ConnectError, client_context, connect
+from parley.node.admin.client import NotListening, reload
 from parley.node.certificates import UNREADABLE, IssueError, load_key, new_key
 from parley.node.config import Config, ConfigError
 from parley.node.processes import LocalBroker
@@ -74,10 +75,14 @@ def install(config: Config, certificate: bytes, now: int) -> Shown:
 
 
 def tell(config: Config) -> int | None:
-    """Tell the broker to look at its files; the id of its process, None if it does not run on this machine."""
-    broker = LocalBroker(config.broker.name, config.broker.organisation, config.directory, "")
-    # Without an address it is starting, and reads them anyway.
-    return broker.ask_to_reload() if _address_file(config).exists() else broker.pid()
+    """Have the broker take its certificate from the files; the id of its process, None if it does not run on this machine.
+
+    Raises `AdminError` if it refuses, and says why.
+    """
+    try:
+        return reload(config.directory).pid
+    except NotListening:  # if it is starting it reads them anyway
+        return LocalBroker(config.broker.name, config.broker.organisation, config.directory, "").pid()
 
 
 async def confirm(config: Config, shown: Shown, seconds: float = CONFIRM_SECONDS) -> str:

@@ -78,18 +78,19 @@ class Showing:
         self.changed: Callable[[Shown], None] = lambda _: None
         self.authority_ends = expires(config.authority)
 
-    def reload(self) -> None:
-        """Take what is in the files from now on; if it is of no use, go on with what there is."""
+    def reload(self) -> str:
+        """Take what is in the files from now on. If it is of no use, go on with what there is, and return why."""
         try:
             found = load_shown(self._config, self._now())
         except ConfigError as error:
-            self._log.error("certificate_refused", why=str(error), until=date(self.current.ends))
-            return
-        if found.certificate == self.current.certificate:
-            return
-        self.current = found
-        self.changed(found)
-        self._log.info("certificate_renewed", until=date(found.ends))
+            until = date(self.current.ends)
+            self._log.error("certificate_refused", why=str(error), until=until)
+            return f"The certificate that is in use stays, until {until}: {error}."
+        if found.certificate != self.current.certificate:
+            self.current = found
+            self.changed(found)
+            self._log.info("certificate_renewed", until=date(found.ends))
+        return ""
 
     def expiry(self, now: int) -> str:
         """What to tell an operator whose certificate, or whose organisation's authority, ends soon."""

@@ -390,7 +390,7 @@ class _Given:
         if timeout is not None and timeout > MAX_TIMEOUT:
             raise BadOption(f"Option timeout is at most {MAX_TIMEOUT} seconds.")
         return Network(
-            brokers=brokers, shard=self.number("shard"), timeout=timeout or TIMEOUT_SECONDS, **found
+            brokers=brokers, shard=self.number("shard", least=0), timeout=timeout or TIMEOUT_SECONDS, **found
         )
 
     def topics(self) -> Topics:

@@ -11,17 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.node.faults.switches import FaultError, checked
-from parley.node.processes import LocalBroker
 
 KEY = "faults"
 
 _SOMETHING_ELSE = re.compile(r'\s*(\[+\s*[\w"]|[\w"\'.-]+\s*=)')  # a line that is no part of a list
-
-
-def switch(broker: LocalBroker, faults: Sequence[str]) -> bool:
-    """Set these faults of a broker of this machine, and no others; whether it runs, and so was told."""
-    write_faults(broker.config, faults)
-    return broker.ask_to_reload() is not None
 
 
 def read_faults(path: Path) -> tuple[str, ...]:
@@ -37,7 +30,10 @@ def read_faults(path: Path) -> tuple[str, ...]:
 
 def write_faults(path: Path, faults: Sequence[str]) -> None:
     """Replace the file as a whole, so that nobody reads half of it."""
-    text = with_faults(path.read_text(), faults)
+    before = path.read_text()
+    text = with_faults(before, faults)
+    if text == before:
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w") as file:
         file.write(text)

@@ -57,7 +57,7 @@ class Services:
     faults: Faults
     advisories: Advisories
     now: Clock  # since 1970, for what is dated
-    ticks: Clock  # one that nobody sets, for what lasts
+    ticks: Clock  # one that is never set, for what lasts
     tally: Tally = field(default_factory=Tally)
     shelf: Shelf = field(default_factory=Shelf)
     workers: Workers | None = None

@@ -35,7 +35,7 @@ class Held:
             raise Busy("questions", waiting=waiting)
 
     def busy_streams(self, ledger: Ledger, ticks: int) -> list[Stream]:
-        """Those that have news, or all, if they are many: the replica and everybody else wait for this look."""
+        """Those that have news, or all, if they are many: the replica and all others wait for this look."""
         streams = list(self.streams.values())
         if len(streams) > SHORT_LOOK or sum(stream.orders for stream in streams) > SHORT_LOOK:
             return streams

@@ -92,7 +92,7 @@ class Listing:
 def _knows_blocks(view: View, caller: Caller, question: ReadHeader) -> bool:
     """Whether the caller may know which block stands where (P22). docs/privacy.md says what it tells of others.
 
-    Everybody may know what time it is. Without it, a client whose clock is behind could not tell that a proven refusal is
+    Any client may know what time it is. Without it, a client whose clock is behind could not tell that a proven refusal is
     new, and would ask for ever.
     """
     if caller.administers is None:

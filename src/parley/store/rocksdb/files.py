@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from parley.store.errors import StoreError, StoreInUse
@@ -20,6 +22,23 @@ _BEGINNING = "CURRENT"  # the file by which RocksDB finds everything else
 def holds_store(path: Path) -> bool:
     """Whether there is a store in this directory, perhaps a damaged one."""
     return (path / _BEGINNING).exists()
+
+
+def copy_unused(path: Path, target: Path) -> None:
+    """Make `target`, an empty directory, a copy of a store that no process has open. Raises `StoreInUse`, `OSError`."""
+    with unused(path):
+        for file in path.iterdir():
+            if re.fullmatch(STORED, file.name) is not None:
+                _take(file, target / file.name)
+
+
+def _take(file: Path, target: Path) -> None:
+    """A table never changes, so it is linked where the disk allows that; other files may change afterwards."""
+    if file.suffix in (".sst", ".blob"):
+        with suppress(OSError):  # another file system, or one without links
+            target.hardlink_to(file)
+            return
+    shutil.copyfile(file, target)
 
 
 @contextmanager
