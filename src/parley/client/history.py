@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from parley.client.beliefs import VerifiedView, check_entries, record_of
 from parley.client.denials import Judge
 from parley.client.errors import UnknownPartition
-from parley.client.messages import Message, OnUndecryptable, Withholding, is_wanted
+from parley.client.messages import Message, OnUndecryptable, Withholding, wanted
 from parley.client.opening import opened
 from parley.client.quorum import QuorumClient, Request, pause
 from parley.client.topics import Topics
@@ -138,7 +138,7 @@ class History:
                     await asyncio.sleep(pause(early))
                 continue
             early = 0
-            shown = [one for one in page.messages if is_wanted(one, withheld, on_undecryptable)][:left]
+            shown = wanted(page.messages, withheld, on_undecryptable)[:left]
             for message in shown:
                 yield message
             start += len(page.messages)

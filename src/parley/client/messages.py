@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
@@ -32,8 +32,8 @@ __all__ = [
     "Receipt",
     "Receipts",
     "Withholding",
-    "is_wanted",
     "require_choices",
+    "wanted",
 ]
 
 T = TypeVar("T")
@@ -321,11 +321,12 @@ class Message(Struct, frozen=True, eq=False, gc=False):
         return (*place, origin.publisher, origin.height, origin.time, self.empty, self.digest)
 
 
-def is_wanted(message: Message, withheld: Withholding, on_undecryptable: OnUndecryptable) -> bool:
-    """Whether a reader that has made these choices is handed the message."""
-    if message.empty:
-        return withheld == "yield"
-    return on_undecryptable == "raise" or message.unopened is None
+def wanted(
+    messages: Iterable[Message], withheld: Withholding, on_undecryptable: OnUndecryptable
+) -> list[Message]:
+    """Those that a reader with these choices is handed."""
+    redacted, unopened = withheld == "yield", on_undecryptable == "raise"
+    return [one for one in messages if (redacted if one.empty else unopened or one.unopened is None)]
 
 
 def require_choices(withheld: str, on_undecryptable: str) -> None:

@@ -26,7 +26,7 @@ from parley.client.errors import (
 )
 from parley.client.feed import Feed, Over, Subject
 from parley.client.history import History
-from parley.client.messages import Message, OnUndecryptable, Withholding, is_wanted
+from parley.client.messages import Message, OnUndecryptable, Withholding, wanted
 from parley.client.opening import opened
 from parley.client.position import Position
 from parley.client.quorum import pause, swallow_result
@@ -312,9 +312,7 @@ class Subscription:
 
     def _hold(self, messages: Iterable[Message]) -> None:
         """Have them wait to be handed out. They are checked already, so that one that is not wanted can be left out."""
-        self._reading.waiting.extend(
-            message for message in messages if is_wanted(message, self._withheld, self._on_undecryptable)
-        )
+        self._reading.waiting.extend(wanted(messages, self._withheld, self._on_undecryptable))
 
     async def _go_on(self, feed: Feed, over: Over) -> None:
         """The order has ended, or a broker says so, or a renewal brought news."""

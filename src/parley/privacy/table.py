@@ -37,10 +37,7 @@ class TopicCodec:
     topic: Topic
     matching: MatchingCodec
     payload: PayloadCodec
-
-    @property
-    def overhead(self) -> int:
-        return self.matching.overhead + self.payload.overhead
+    overhead: int  # of both
 
     def seal(self, header: BatchHeader, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         sealed = self.payload.seal(self.topic, header, self.matching.seal(self.topic, header, messages))
@@ -66,7 +63,8 @@ class Codecs:
             raise UnknownSetting(topic.name, "matching", topic.matching)
         if topic.payload not in self.payload:
             raise UnknownSetting(topic.name, "payload", topic.payload)
-        return TopicCodec(topic, self.matching[topic.matching], self.payload[topic.payload])
+        matching, payload = self.matching[topic.matching], self.payload[topic.payload]
+        return TopicCodec(topic, matching, payload, matching.overhead + payload.overhead)
 
 
 def _by_name(dial: str, codecs: Iterable[C]) -> dict[str, C]:
