@@ -22,6 +22,7 @@ _PACKAGES = (
     "pynacl",
     "rich",
     "typer",
+    "aiohttp",
     "cryptography",
     "prometheus-client",
     "rocksdict",
