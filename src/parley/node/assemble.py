@@ -133,7 +133,7 @@ async def _live(
         telemetry.holding.run(START, "garbage collection", _set_apart)
         closing.callback(gc.unfreeze)  # or what this life leaves behind would never be freed
         with telemetry.showing(node.life):
-            async with admin.serving(0, Served(node.life.status, storage.store)):
+            async with admin.serving(0, Served(node.life.status, storage.store, config.data)):
                 return await node.run(stop)
 
 
