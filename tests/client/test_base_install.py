@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NODE_ONLY = ("cryptography", "prometheus_client", "rocksdict", "structlog", "uvloop")
+NODE_ONLY = ("aiohttp", "cryptography", "prometheus_client", "rocksdict", "structlog", "uvloop")
 
 WITHOUT = f"""
 import sys

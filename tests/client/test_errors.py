@@ -137,7 +137,7 @@ import parley.crypto.merkle
 assert not {"asyncio", "ssl", "parley.client"} & set(sys.modules), "a part loads the client"
 import parley
 parley.connect, parley.connect_blocking
-heavy = {"cryptography", "rocksdict", "structlog", "uvloop", "prometheus_client", "parley.node"}
+heavy = {"aiohttp", "cryptography", "rocksdict", "structlog", "uvloop", "prometheus_client", "parley.node"}
 heavy |= {"parley.mempool", "parley.sync"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """

@@ -215,7 +215,7 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(
             monkeypatch.setattr(store, "copy_to", partial(slowly, store.copy_to))
             async with AdminSocket(listening, actions.table, log):
                 assert (await ask(config.directory, "POST /backup")).status == 503
-                serving = actions.serving(0, Served(None, store))  # type: ignore[arg-type]
+                serving = actions.serving(0, Served(None, store, config.data))  # type: ignore[arg-type]
                 async with serving:
                     asking = asyncio.create_task(ask(config.directory, "POST /backup"))
                     await begun.wait()
@@ -230,7 +230,7 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(
                     assert not ending.done(), "the store would be closed under the thread"
                     goes_on.set()
                     await ending
-                    actions._shards[0] = Served(None, store)  # type: ignore[arg-type]
+                    actions._shards[0] = Served(None, store, config.data)  # type: ignore[arg-type]
             assert not workshop(network).exists()
         file.close()
 

@@ -91,7 +91,8 @@ async def _live(config: Config, process: Process, admin: Actions, stop: asyncio.
         with process.telemetry.showing(node.life):
             async with AsyncExitStack() as serving:
                 for shard in node.shards:
-                    served = Served(shard.life.status, shard.life.store)
+                    data = config.of_shard(shard.number).data
+                    served = Served(shard.life.status, shard.life.store, data)
                     await serving.enter_async_context(admin.serving(shard.number, served))
                 return await node.run(stop)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import MsgspecError, Struct, json, structs
@@ -62,6 +63,7 @@ class Served:
 
     status: StatusReport
     store: Store
+    data: Path  # where the store lies
 
 
 class Actions:
@@ -88,7 +90,7 @@ class Actions:
     @asynccontextmanager
     async def serving(self, number: int, served: Served) -> AsyncIterator[None]:
         """While this shard runs. Its store is not read any more on return and may be closed."""
-        await asyncio.to_thread(remove_left_over, self._config.of_shard(number).data)
+        await asyncio.to_thread(remove_left_over, served.data)
         self._shards[number] = served
         try:
             yield
@@ -107,7 +109,7 @@ class Actions:
                 HTTPStatus.CONFLICT, f"Another backup of {self._name} is being made; let it finish."
             )
         try:
-            with opened(self._config.of_shard(asked.shard).data, self._name) as workshop:
+            with opened(served.data, self._name) as workshop:
                 await self._copy(asked.shard, served.store, workshop)
                 workshop.share()
                 await asked.say(Copied(str(workshop.data)))

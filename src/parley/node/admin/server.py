@@ -190,10 +190,8 @@ def _shard(request: web.BaseRequest) -> int:
 async def _body(request: web.BaseRequest) -> bytes:
     from aiohttp import web  # noqa: PLC0415
 
-    too_large = Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A question has at most {MAX_BODY} bytes.")
-    if (request.content_length or 0) > MAX_BODY:
-        raise too_large
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise too_large from None
+        why = f"A question has at most {MAX_BODY} bytes."
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why) from None
