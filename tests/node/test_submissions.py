@@ -156,10 +156,12 @@ def test_an_operation_is_charged_by_what_it_will_touch_and_a_publication_is_not(
     for partitions in (64, 1):
         stage.topic = replace(stage.topic, partitions=partitions)
         stage.submissions.submit(
-            Submit(9 + partitions, stage.control(Subscribe("wards", f"a = {partitions}")))
+            Submit(
+                9 + partitions, stage.control(Subscribe("wards", f"a = {partitions}", stage.topic.created))
+            )
         )
     stage.ready = False  # nothing to judge by
-    stage.submissions.submit(Submit(8, stage.control(Subscribe("wards", "a = 9"))))
+    stage.submissions.submit(Submit(8, stage.control(Subscribe("wards", "a = 9", stage.topic.created))))
     assert stage.charged == [OPERATION + 64, OPERATION + 1, OPERATION]
 
 

@@ -28,7 +28,9 @@ TOPIC, ENTRY, SEARCHED = "wards", "alpha-1", "beta-1"
 def wrong(author: RawClient) -> bytes:
     """A batch of one byte, the eighth of a session that has no other."""
     chain, key = author.trust.genesis.chain, author.identity.credential.key
-    header = BatchHeader(FORMAT, chain, 0, PUBLISH, TOPIC, (0, 0), 0, key, os.urandom(16), 7, 1, 50_000)
+    header = BatchHeader(
+        FORMAT, chain, 0, PUBLISH, TOPIC, author.topic_id(TOPIC), 0, key, os.urandom(16), 7, 1, 50_000
+    )
     return sign_batch(header, (message(b"x"),), author.identity.key())[1]
 
 
