@@ -121,6 +121,7 @@ class Actions:
 
     async def _copy(self, shard: int, store: Store, workshop: Workshop) -> None:
         """In a thread. If the client goes meanwhile, this ends when the thread has."""
+        store.hand_on()  # what was written last is in the copy, too
         copying = asyncio.ensure_future(asyncio.to_thread(store.copy_to, workshop.data))
         self._copying[shard] = copying
         copying.add_done_callback(lambda _: self._copying.pop(shard))
