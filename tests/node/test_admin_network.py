@@ -71,6 +71,7 @@ def test_a_broker_is_backed_up_while_the_ledger_grows_and_comes_back_from_that(t
 
     async def story(network: LocalNetwork) -> None:
         network.start()
+        await up(network)
         config = load(network.config("delta-1"))
         identity = identity_path(network.directory, "alpha", "admin")
         async with parley.connect(directory=network.directory, identity=identity, timeout=SECONDS) as admin:
@@ -81,7 +82,7 @@ def test_a_broker_is_backed_up_while_the_ledger_grows_and_comes_back_from_that(t
             found: list[Manifest] = []
             async with client(network, "delta-1", "alpha", "admin") as asked:
                 for file in files:
-                    while found and (await asked.status()).height <= found[-1].height:
+                    while found and (await asked.status()).height <= found[-1].height:  # noqa: ASYNC110 - it is asked
                         await asyncio.sleep(0.05)
                     found.append(await asyncio.to_thread(make_backup, config, file))
             enough.set()
