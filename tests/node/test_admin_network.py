@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -61,25 +62,29 @@ async def gone(path: Path) -> None:
 
 
 def test_a_broker_is_backed_up_while_the_ledger_grows_and_comes_back_from_that(tmp_path: Path) -> None:
-    async def grows(admin: parley.Client, enough: asyncio.Event) -> int:
-        count = 0
-        while not enough.is_set():
-            await admin.create_topic(f"topic-{count}")
-            count += 1
-        return count
+    async def grow(admin: parley.Client) -> None:
+        for number in count():
+            await admin.create_topic(f"topic-{number}")
+
+    async def higher(network: LocalNetwork, than: int) -> None:
+        async with client(network, "delta-1", "alpha", "admin") as asked:
+            while (await asked.status()).height <= than:
+                pass
 
     async def story(network: LocalNetwork) -> None:
         network.start()
         config = load(network.config("delta-1"))
         identity = identity_path(network.directory, "alpha", "admin")
         async with parley.connect(directory=network.directory, identity=identity, timeout=SECONDS) as admin:
-            enough = asyncio.Event()
-            growing = asyncio.create_task(grows(admin, enough))
+            growing = asyncio.create_task(grow(admin))
             await (await reach(network, "delta-1")).wait_closed()
-            files = [tmp_path / f"{number}.tar" for number in range(3)]
-            found = [await asyncio.to_thread(make_backup, config, file) for file in files]
-            enough.set()
-            assert await growing > 3
+            found = [await asyncio.to_thread(make_backup, config, tmp_path / "0.tar")]
+            for number in (1, 2):
+                await higher(network, found[-1].height)
+                found.append(await asyncio.to_thread(make_backup, config, tmp_path / f"{number}.tar"))
+            assert not growing.done()
+            growing.cancel()
+            await asyncio.wait([growing])
             assert found[0].height < found[1].height < found[2].height
             assert not (config.directory / ".data.backup").exists()
             assert stat.S_IMODE((config.directory / SOCKET).stat().st_mode) == 0o600
