@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ from parley.node.admin.client import AdminError, copied_store
 from parley.node.admin.place import SOCKET, bound
 from parley.node.admin.server import AdminSocket
 from parley.node.backup import make_backup, restore_backup
-from parley.node.backup_file import Manifest, verify_backup
+from parley.node.backup_file import verify_backup
 from parley.node.config import Config, load
 from parley.node.copies import BackupError
 from parley.node.faults.switches import Switches
@@ -62,31 +63,30 @@ async def gone(path: Path) -> None:
 
 
 def test_a_broker_is_backed_up_while_the_ledger_grows_and_comes_back_from_that(tmp_path: Path) -> None:
-    async def grows(admin: parley.Client, enough: asyncio.Event) -> int:
-        count = 0
-        while not enough.is_set():
-            await admin.create_topic(f"topic-{count}")
-            count += 1
-        return count
+    async def grow(admin: parley.Client) -> None:
+        for number in count():
+            await admin.create_topic(f"topic-{number}")
+
+    async def higher(network: LocalNetwork, than: int) -> None:
+        async with client(network, "delta-1", "alpha", "admin") as asked:
+            while (await asked.status()).height <= than:
+                pass
 
     async def story(network: LocalNetwork) -> None:
         network.start()
-        await up(network)
+        for name in network.names:
+            await (await reach(network, name)).wait_closed()
         config = load(network.config("delta-1"))
         identity = identity_path(network.directory, "alpha", "admin")
         async with parley.connect(directory=network.directory, identity=identity, timeout=SECONDS) as admin:
-            enough = asyncio.Event()
-            growing = asyncio.create_task(grows(admin, enough))
-            await (await reach(network, "delta-1")).wait_closed()
-            files = [tmp_path / f"{number}.tar" for number in range(3)]
-            found: list[Manifest] = []
-            async with client(network, "delta-1", "alpha", "admin") as asked:
-                for file in files:
-                    while found and (await asked.status()).height <= found[-1].height:  # noqa: ASYNC110 - it is asked
-                        await asyncio.sleep(0.05)
-                    found.append(await asyncio.to_thread(make_backup, config, file))
-            enough.set()
-            assert await growing > 0
+            growing = asyncio.create_task(grow(admin))
+            found = [await asyncio.to_thread(make_backup, config, tmp_path / "0.tar")]
+            for number in (1, 2):
+                await higher(network, found[-1].height)
+                found.append(await asyncio.to_thread(make_backup, config, tmp_path / f"{number}.tar"))
+            assert not growing.done()
+            growing.cancel()
+            await asyncio.wait([growing])
             assert found[0].height < found[1].height < found[2].height
             assert not (config.directory / ".data.backup").exists()
             assert stat.S_IMODE((config.directory / SOCKET).stat().st_mode) == 0o600
