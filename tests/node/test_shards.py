@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
@@ -28,7 +30,9 @@ from parley.net.frames import FrameStream
 from parley.net.messages import VERSION, Envelope, PeerHello, encode
 from parley.net.tls import Address, peer_context, tls_name
 from parley.net.tls import connect as dial
-from parley.node.config import load
+from parley.node.backup import make_backup, restore_backup
+from parley.node.config import ConfigError, load
+from parley.node.copies import BackupError
 from parley.replica import wire
 from parley.store.disk import open_store
 
@@ -169,6 +173,31 @@ def test_both_shards_go_on_after_a_restart_and_both_stores_are_sound(network: Lo
 
     for shard in BOTH:
         asyncio.run(story(shard))
+
+
+def test_a_backup_is_of_one_shard_and_restored_there_only(network: LocalNetwork, tmp_path: Path) -> None:
+    """Of a broker that runs and of one that does not."""
+    config = load(network.config("gamma-1"))
+    with pytest.raises(ConfigError, match="a member of the shards 0, 1; name one of them"):
+        config.chosen(None)
+    running = make_backup(config.chosen(1), tmp_path / "running.tar")
+    network.stop("gamma-1")
+    stopped = {shard: make_backup(config.chosen(shard), tmp_path / f"{shard}.tar") for shard in BOTH}
+    assert (running.shard, stopped[0].shard, stopped[1].shard) == (1, 0, 1)
+    assert running.height <= stopped[1].height
+    second = config.of_shard(1)
+    shutil.rmtree(second.data)
+    with pytest.raises(BackupError, match="a backup of shard 0, not of shard 1"):
+        restore_backup(second, tmp_path / "0.tar")
+    assert restore_backup(second, tmp_path / "running.tar").manifest == running
+    network.start("gamma-1")
+    asyncio.run(up(network, "gamma-1"))
+
+    async def story() -> None:
+        async with speaking(network, "alice", 1) as alice:
+            await alice.publish("news", "after the restoration")
+
+    asyncio.run(story())
 
 
 def audited(network: LocalNetwork, name: str, shard: int) -> Verdict:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.cli import output
-from parley.cli.contexts import ContextName, Directory
+from parley.cli.contexts import ContextName, Directory, ShardNumber
 from parley.cli.local_folder import provisioning, require_node_extra
 from parley.cli.recover import BrokerName, broker_config
 from parley.consensus.errors import SafetyRecordError
@@ -34,6 +34,7 @@ def backup(
             metavar="FILE", exists=True, dir_okay=False, help="Check a backup instead: is it whole?"
         ),
     ] = None,
+    shard: ShardNumber = None,
     directory: Directory = None,
     context: ContextName = None,
     json: output.Json = False,
@@ -58,7 +59,7 @@ def backup(
             )
         elif to is not None:
             _require_new(to)
-            config = configuration.load(broker_config(broker, directory, context))
+            config = configuration.load(broker_config(broker, directory, context)).chosen(shard)
             with output.reaching("Writing the backup") as reached:
                 manifest = make_backup(config, to, reached)
             output.emit(_result(to, manifest), _told(to, manifest), as_json=json)
@@ -71,6 +72,7 @@ def restore(
     ],
     broker: BrokerName = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    shard: ShardNumber = None,
     directory: Directory = None,
     context: ContextName = None,
     json: output.Json = False,
@@ -84,7 +86,7 @@ def restore(
     from parley.node import config as configuration  # noqa: PLC0415
 
     with _stopping_with_a_sentence():
-        config = configuration.load(broker_config(broker, directory, context))
+        config = configuration.load(broker_config(broker, directory, context)).chosen(shard)
         manifest, record_lost = backups.check_restorable(config, file)
         output.note(_explained(config, manifest, record_lost=record_lost))
         if not yes:

@@ -36,6 +36,7 @@ def recover(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    shard: contexts.ShardNumber = None,
     directory: contexts.Directory = None,
     context: contexts.ContextName = None,
     json: output.Json = False,
@@ -49,7 +50,7 @@ def recover(
     from parley.node import recovery  # noqa: PLC0415
 
     with provisioning(SafetyRecordError, StoreError):
-        config = configuration.load(broker_config(broker, directory, context))
+        config = configuration.load(broker_config(broker, directory, context)).chosen(shard)
         loss = recovery.examine(config, stale_record=stale_record)
         if loss:
             output.note(_explained(config, loss))

@@ -77,7 +77,7 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
 def _copied(config: Config) -> Iterator[Path]:
     """A copy of the store, made by the broker itself if it runs."""
     try:
-        with copied_store(config.directory) as data, reading(data):
+        with copied_store(config.directory, config.shard) as data, reading(data):
             yield data
     except NotListening:
         with opened(config.data, config.broker.name) as workshop:
@@ -120,8 +120,8 @@ def _head(config: Config, store: Store) -> tuple[int, bytes]:
             f"the store of {name} lacks its {'first' if first is None else 'last'} block, so it is damaged; the broker mends it "
             f"while it runs, or run `parley node recover`."
         )
-    if first.header.chain != config.genesis.chain:
-        raise BackupError(f"the store of {name} belongs to another network than {config.path}.")
+    if (first.header.chain, first.header.shard) != (config.genesis.chain, config.shard):
+        raise BackupError(f"the store of {name} belongs to another network or shard than {config.data}.")
     return height, last.id
 
 
@@ -142,6 +142,7 @@ def _described(config: Config, data: Path, height: int, block: bytes) -> Manifes
         version=parley.__version__,
         network=config.genesis.network,
         chain=config.genesis.chain.hex(),
+        shard=config.shard,
         broker=config.broker.name,
         height=height,
         block=block.hex(),
@@ -179,6 +180,8 @@ def check_restorable(config: Config, path: Path) -> tuple[Manifest, bool]:
         raise BackupError(
             f"{path} is of another network: {manifest.network}, {manifest.chain}, and not {chain_id}."
         )
+    if manifest.shard != config.shard:
+        raise BackupError(f"{path} is a backup of shard {manifest.shard}, not of shard {config.shard}.")
     if manifest.broker != name:
         raise BackupError(f"{path} is a backup of {manifest.broker}, not of {name}; use one of its own.")
     if holds_something(config.data):

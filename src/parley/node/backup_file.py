@@ -18,7 +18,7 @@ from parley.node.copies import DATA, BackupError
 from parley.store.disk import STORED
 from parley.store.folders import sync_directory
 
-FORMAT = "parley backup 1"
+FORMAT = "parley backup 2"
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 64 * 1024 * 1024  # bytes: some 400 000 files
 CHUNK = 1024 * 1024
@@ -52,6 +52,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     version: str
     network: str
     chain: Hex
+    shard: Annotated[int, Meta(ge=0)]
     broker: str
     height: Annotated[int, Meta(ge=0)]
     block: Hex

@@ -223,9 +223,10 @@ def served_another(mark: Path, chain: bytes) -> bool:
 def recovery_command(config: Config) -> str:
     """The way back of this very broker, to be copied."""
     folder, name = config.directory, config.broker.name
+    shard = f" --shard {config.shard}" if len(config.shards) > 1 else ""
     if config.path.name == "broker.toml" and (folder.parent.name, folder.name) == ("brokers", name):
-        return f"parley node recover {name} --dir {shlex.quote(str(folder.parent.parent))}"
-    return f"parley node recover {shlex.quote(str(config.path))}"
+        return f"parley node recover {name} --dir {shlex.quote(str(folder.parent.parent))}{shard}"
+    return f"parley node recover {shlex.quote(str(config.path))}{shard}"
 
 
 def _mark(config: Config) -> Path:
