@@ -324,7 +324,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 def wanted(
     messages: Iterable[Message], withheld: Withholding, on_undecryptable: OnUndecryptable
 ) -> list[Message]:
-    """Those that a reader with these choices is handed."""
+    """The messages that a reader with these choices gets."""
     redacted, unopened = withheld == "yield", on_undecryptable == "raise"
     return [one for one in messages if (redacted if one.empty else unopened or one.unopened is None)]
 

@@ -69,12 +69,6 @@ class Links(Protocol):
         """Count what the replica has refused of a member's messages."""
 
 
-class Receive(Protocol):
-    """Takes what another broker has sent, as soon as the replica can."""
-
-    async def __call__(self, sender: int, /, *messages: bytes) -> None: ...
-
-
 class _Kinds:
     """The kinds of some messages, for people: they are looked at only if somebody asks."""
 

@@ -67,7 +67,7 @@ class MemoryStore:
         return other
 
     def _place(self, key: bytes) -> int:
-        """Of the piece that the key belongs to."""
+        """The index of the piece that the key belongs to."""
         return bisect_right(self._firsts, key)
 
     def _add(self, key: bytes) -> None:
