@@ -258,8 +258,8 @@ class Liars:
             ("too-early", "an operation that is valid for too long", height + 100_001),
         ):
             yield what, about, self.operated(honest, signed={"not_after": last}), "height"
-        other = self.operated(honest, signed={"shard": 1})
-        yield "operation-shard-signed", "an operation that was signed for another ledger", other, "ledger"
+        made = self.operated(honest, signed={"shard": 1})
+        yield "operation-shard-signed", "an operation that was signed for another ledger", made, "ledger"
 
     def match(self) -> bytes:
         """A leaf of the network that is no receipt."""
