@@ -48,6 +48,10 @@ R = TypeVar("R", bound=Struct)
 _created: dict[tuple[bytes, str], Position] = {}
 
 
+def id_of(chain: bytes, topic: str) -> Position:
+    return _created.get((chain, topic), NO_TOPIC)
+
+
 class RawClient:
     """One connection of one identity to one broker."""
 
@@ -126,7 +130,7 @@ class RawClient:
         return batch
 
     def topic_id(self, topic: str) -> Position:
-        return _created.get((self.trust.genesis.chain, topic), NO_TOPIC)
+        return id_of(self.trust.genesis.chain, topic)
 
     async def submit(self, batch: tuple[bytes, bytes]) -> BatchReceipt:
         """The batch's receipt, checked against the genesis file and nothing else."""

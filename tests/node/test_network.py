@@ -318,7 +318,7 @@ def test_a_stream_proves_to_a_reader_that_leaves_that_it_does_not_subscribe_any_
             start = await subscribe(reader, "news", "z = 1")
             stream = open_stream(reader, "news", start, credit=10)
             await reader.receive(net.Head)
-            _, body = reader.control(Unsubscribe("news", "z = 1"))
+            _, body = reader.control(Unsubscribe("news", "z = 1", reader.topic_id("news")))
             reader.send(net.Submit(99, body))
             own = SUBSCRIPTIONS.key("news", parse_constraint("z = 1").id, reader.identity.credential.key)
             while True:

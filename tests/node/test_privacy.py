@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from tests.node.guessing import Guesses
 from tests.node.network import LocalNetwork
-from tests.node.raw_client import RawClient, authenticated, client, message, reach, registration
+from tests.node.raw_client import RawClient, authenticated, client, id_of, message, reach, registration
 
 from parley.application.operations import Operation
 from parley.application.tables import encode_value
@@ -135,7 +135,7 @@ async def furnish(network: LocalNetwork) -> Scene:
         await former.subscribe(TOPIC, INTEREST)
         await leaver.subscribe(TOPIC, INTEREST)
         await reader.subscribe(TOPIC, "a = 1")
-        assert (await former.operate(Unsubscribe(TOPIC, INTEREST))).outcome == Done()
+        assert (await former.operate(Unsubscribe(TOPIC, INTEREST, former.topic_id(TOPIC)))).outcome == Done()
         assert (await admin.operate(RevokeClient("former"))).outcome == Done()
         await writer.submit(writer.publication(TOPIC, *(message(b"", a=1) for _ in range(OTHERS))))
         for first in range(0, MATCHED, 800):
@@ -187,6 +187,10 @@ def open_streams(scene: Scene, asker: RawClient, guess: str) -> list[net.Questio
     ]
 
 
+def _id(scene: Scene) -> Position:
+    return id_of(scene.network.genesis.chain, TOPIC)
+
+
 Example = Callable[[Scene, str], Operation]  # that changes nothing for the questions that follow
 OPERATIONS: dict[type[Operation], Example] = {
     RegisterClient: lambda scene, _: registration(scene.dora, role="dora"),
@@ -197,9 +201,9 @@ OPERATIONS: dict[type[Operation], Example] = {
     CreateTopic: lambda _, __: CreateTopic(TOPIC, 1, Policy(), "", ""),
     AlterTopic: lambda _, __: AlterTopic(TOPIC, None, None, None, None),
     DeleteTopic: lambda _, __: DeleteTopic(CLOSING),
-    Subscribe: lambda _, __: Subscribe(TOPIC, "b = 2"),
-    Unsubscribe: lambda _, guess: Unsubscribe(TOPIC, guess),
-    CommitStage: lambda _, __: CommitStage(TOPIC, bytes(16), 0, (bytes(32),)),
+    Subscribe: lambda scene, _: Subscribe(TOPIC, "b = 2", _id(scene)),
+    Unsubscribe: lambda scene, guess: Unsubscribe(TOPIC, guess, _id(scene)),
+    CommitStage: lambda scene, _: CommitStage(TOPIC, bytes(16), 0, (bytes(32),), topic_id=_id(scene)),
     Advertise: lambda _, __: Advertise(TOPIC, ""),
 }
 
@@ -209,7 +213,7 @@ def submit(scene: Scene, asker: RawClient, guess: str) -> list[net.Question]:
     operations = [asker.control(example(scene, guess)) for example in OPERATIONS.values()]
     batches = {kind: asker.batch(kind, TOPIC, 0, (needle(),)) for kind in DATA_SHARD.batch_kinds}
     staged, _ = batches[STAGED]
-    commit = asker.control(CommitStage(TOPIC, asker._session, 0, (staged,)))
+    commit = asker.control(CommitStage(TOPIC, asker._session, 0, (staged,), topic_id=_id(scene)))
     return [net.Submit(asker.new_id(), body) for _, body in (*operations, *batches.values(), commit)]
 
 
@@ -511,6 +515,8 @@ def test_who_guesses_a_constraint_and_subscribes_with_it_joins_its_order(scene: 
             joined = (await guesser.operate(Subscribe(TOPIC, INTEREST, guesser.topic_id(TOPIC)))).outcome
             assert isinstance(joined, Subscribed)
             assert joined.partitions[0].incarnation == scene.incarnation
-            assert (await guesser.operate(Unsubscribe(TOPIC, INTEREST))).outcome == Done()
+            assert (
+                await guesser.operate(Unsubscribe(TOPIC, INTEREST, guesser.topic_id(TOPIC)))
+            ).outcome == Done()
 
     asyncio.run(story())
