@@ -242,7 +242,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def tags(self) -> Mapping[str, Value]:
-        """Of an `unopened` message those that stand in the clear."""
+        """The tags; of an `unopened` message those that stand in the clear."""
         if isinstance(self._content, Withheld):
             raise self._redacted(self._content)
         return dict(self._header.tags)

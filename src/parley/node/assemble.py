@@ -223,7 +223,7 @@ class _Node:
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
     async def _watch_room(self) -> None:
-        """Until the disk of a shard is full. Whether it is still there is looked at here, too."""
+        """Return when the disk of a shard is full. Raises `DisplacedError` when a folder is not there any more."""
         quiet, holding = Throttled(ROOM_QUIET_MS), self._process.telemetry.holding
         while not (full := next((shard.room.full for shard in self.shards if shard.room.full), "")):
             for shard in self.shards:

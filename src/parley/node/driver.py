@@ -97,7 +97,7 @@ class Driver:
         tally: Tally | None = None,
         holding: Holding | None = None,
     ) -> None:
-        """`names` are those of all members. What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
+        """`names` are those of all members. `archive` gets the receipts of blocks that were just executed, which then need not be read back."""
         self.replica = replica  # others may read it, but not drive it
         self._storage = storage
         self._feed = feed

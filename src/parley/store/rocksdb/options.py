@@ -69,7 +69,7 @@ def options_of(cache_bytes: int) -> Options:
 
 
 def _scanning() -> ReadOptions:
-    """For scans, which look at much and seldom twice: they must not drive out of the cache what is asked for often."""
+    """The options of scans. They leave the cache to entries that are asked for often."""
     options = ReadOptions()
     options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub leaves the argument out
     return options
