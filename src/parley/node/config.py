@@ -2,115 +2,51 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-
-from msgspec import Meta, Struct, ValidationError, convert, inspect, structs
+from typing import TypeVar
 
 from parley.consensus.committee import Committee, all_brokers, committees_of
-from parley.consensus.machine import SHORTEST_TIMEOUT
 from parley.crypto import ed25519
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError, ContextError, load_certificate, tls_name
+from parley.node.broker_file import (
+    BrokerFile,
+    ConfigError,
+    Limits,
+    LogSettings,
+    Metrics,
+    Ordering,
+    Storage,
+    Workers,
+    converted,
+    one_of,
+    quoted,
+    read_toml,
+    unknown,
+)
 from parley.node.faults.settings import read_faults
 from parley.node.faults.switches import FaultError, checked
 from parley.node.keys import check_tls_key, read_key
 from parley.node.secrets import SecretError
 
-MAX_FILE = 64 * 1024
-MAX_SHOWN = 60  # characters of a wrong value
-MAX_INTERVAL_MS = SHORTEST_TIMEOUT // 5
+__all__ = [
+    "BrokerFile",
+    "Config",
+    "ConfigError",
+    "Limits",
+    "LogPlace",
+    "load",
+    "log_place",
+    "path_of",
+    "reload_faults",
+]
+
 LOOPBACK = "127.0.0.1"
 
-S = TypeVar("S", bound=Struct)
 T = TypeVar("T")
-
-Count = Annotated[int, Meta(ge=1, le=100_000)]
-Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
-Bytes = Annotated[int, Meta(ge=64 * 1024, le=2**40)]
-Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used. `key` is empty if the file as a whole is wrong."""
-
-    def __init__(self, path: Path, key: str, problem: str) -> None:
-        super().__init__(f"{path.name}: {key}: {problem}" if key else f"{path}: {problem}")
-        self.key = key
-        self.problem = problem
-
-
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What strangers and clients may use of this broker. Rates hold for a client and for an address alike."""
-
-    connections: Count = 2_000  # of clients; those of brokers are counted apart
-    connections_per_address: Count = 256
-    connections_per_client: Count = 32
-    requests_per_second: Rate = 5_000
-    bytes_per_second: Bytes = 128 * 1024 * 1024
-    questions_in_flight: Count = 1_024  # of one connection
-    unread_bytes: Bytes = 1024 * 1024  # that a connection may leave unread before it gets no more
-    unread_seconds: Annotated[int, Meta(ge=1, le=3_600)] = 30  # after which it is ended then
-
-
-class Storage(Struct, frozen=True, forbid_unknown_fields=True):
-    cache_bytes: Annotated[int, Meta(ge=1024 * 1024, le=2**40)] = 64 * 1024 * 1024
-    max_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 0  # that the data directory may take; 0: all there is
-
-
-class Ordering(Struct, frozen=True, forbid_unknown_fields=True):
-    """How this broker leads. The size of a block is in the genesis file, that of a batch is its publisher's choice."""
-
-    # Between blocks with batches, under load. With the longest execution of a block it is less than the shortest wait for
-    # a leader, or it would cost views (P29).
-    block_interval_ms: Annotated[int, Meta(ge=0, le=MAX_INTERVAL_MS)] = 38
-
-
-class Workers(Struct, frozen=True, forbid_unknown_fields=True):
-    """Processes besides the broker's own, for machines with cores to spare."""
-
-    verify: Annotated[int, Meta(ge=0, le=32)] = 0  # that check batches; 0: the broker does that itself
-
-
-class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`listen` empty: nowhere. A port alone is one of the loopback interface; another has to be named."""
-
-    listen: Annotated[str, Meta(max_length=4096)] = ""
-    topics: bool = False  # whether their names are told, and not only hashes
-
-
-class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`file` empty: standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["json", "text"] = "json"
-    file: Annotated[str, Meta(max_length=4096)] = ""
-
-
-class BrokerFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """broker.toml as it is written."""
-
-    genesis: Text
-    broker: Text
-    listen: Text
-    consensus_key: Text
-    certificate: Text
-    certificate_key: Text
-    data: Text
-    safety: Text
-    faults: tuple[Text, ...] = ()
-    peers: dict[str, Text] = {}
-    limits: Limits = Limits()
-    storage: Storage = Storage()
-    ordering: Ordering = Ordering()
-    workers: Workers = Workers()
-    log: LogSettings = LogSettings()
-    metrics: Metrics = Metrics()
 
 
 @dataclass(frozen=True)
@@ -241,16 +177,16 @@ def load(path: Path, *, renewing: bool = False) -> Config:
 
     `renewing`: the certificate and its key are not looked at, because they are about to be replaced.
     """
-    return _Loader(path, _convert(path, "", BrokerFile, _read_toml(path))).config(renewing=renewing)
+    return _Loader(path, converted(path, "", BrokerFile, read_toml(path))).config(renewing=renewing)
 
 
 def log_place(path: Path) -> LogPlace:
     """Where the log goes of a broker whose configuration cannot be used, as far as that can be read. Raises `ConfigError`."""
-    table = _read_toml(path)
+    table = read_toml(path)
     log = table.get("log")
-    settings = _convert(path, "log.", LogSettings, log if isinstance(log, dict) else {})
+    settings = converted(path, "log.", LogSettings, log if isinstance(log, dict) else {})
     if "\0" in settings.file:
-        raise ConfigError(path, "log.file", f"expected a path, got {_shown(settings.file)}")
+        raise ConfigError(path, "log.file", f"expected a path, got {quoted(settings.file)}")
     file = path.parent / settings.file if settings.file else None
     return LogPlace(path, str(table.get("broker", path.parent.name)), settings, file)
 
@@ -321,14 +257,14 @@ class _Loader:
     def _find_place(self, genesis: Genesis) -> int:
         names = [broker.name for broker in all_brokers(genesis)]
         if self._file.broker not in names:
-            raise self._wrong("broker", f"expected {_one_of(names)}, got {_shown(self._file.broker)}")
+            raise self._wrong("broker", f"expected {one_of(names)}, got {quoted(self._file.broker)}")
         return names.index(self._file.broker)
 
     def _addresses(self, genesis: Genesis) -> tuple[Address, ...]:
         names, peers = [broker.name for broker in all_brokers(genesis)], self._file.peers
         for name in peers:
             if name not in names:
-                raise self._wrong("peers", _unknown(name, names))
+                raise self._wrong("peers", unknown(name, names))
         return tuple(
             self._checked(
                 f"peers.{broker.name}" if broker.name in peers else "genesis",
@@ -351,7 +287,7 @@ class _Loader:
 
     def _resolved(self, key: str, text: str) -> Path:
         if "\0" in text:
-            raise self._wrong(key, f"expected a path, got {_shown(text)}")
+            raise self._wrong(key, f"expected a path, got {quoted(text)}")
         return self._path.parent / text
 
     def _checked(self, key: str, action: Callable[[], T]) -> T:
@@ -366,81 +302,6 @@ class _Loader:
 
     def _wrong(self, key: str, problem: str) -> ConfigError:
         return ConfigError(self._path, key, problem)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigError(path, "", f"cannot be read: {error.strerror}") from error
-    if len(data) > MAX_FILE:
-        raise ConfigError(path, "", f"is larger than {MAX_FILE} bytes, so it is no configuration")
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise ConfigError(path, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(path, "", f"is not TOML: {error}") from error
-
-
-def _convert(path: Path, where: str, kind: type[S], table: dict[str, Any]) -> S:
-    """Field by field, so that each error can name its key, what is allowed and what was found."""
-    fields = {field.name: field for field in structs.fields(kind)}
-    for name in table:
-        if name not in fields:
-            raise ConfigError(path, where.removesuffix("."), _unknown(name, list(fields)))
-    values: dict[str, object] = {}
-    for name, field in fields.items():
-        key = where + name
-        if name not in table:
-            if field.required:
-                raise ConfigError(path, key, f"is missing; expected {_expected(field.type)}")
-        elif (
-            isinstance(table[name], dict) and isinstance(field.type, type) and issubclass(field.type, Struct)
-        ):
-            values[name] = _convert(path, f"{key}.", field.type, table[name])
-        else:
-            try:
-                values[name] = convert(table[name], field.type)
-            except ValidationError:
-                raise ConfigError(
-                    path, key, f"expected {_expected(field.type)}, got {_shown(table[name])}"
-                ) from None
-    return kind(**values)
-
-
-def _expected(kind: object) -> str:
-    match inspect.type_info(kind):
-        case inspect.IntType(ge=low, le=high):
-            return f"an integer between {low} and {high}"
-        case inspect.StrType():
-            return "a text that is not empty"
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.LiteralType(values=values):
-            return _one_of([str(value) for value in values])
-        case inspect.VarTupleType():
-            return "a list of texts"
-        case inspect.DictType():
-            return 'a table of broker = "host:port"'
-        case _:
-            return "a table"
-
-
-def _one_of(names: list[str]) -> str:
-    return "one of " + ", ".join(repr(name) for name in names)
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    near = get_close_matches(name[:MAX_SHOWN], names, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"expected {_one_of(names)}"
-    return f"there is no {_shown(name)}; {advice}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
 
 
 def _watched(text: str) -> Address | None:
