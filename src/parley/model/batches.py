@@ -199,7 +199,7 @@ def open_batch(data: bytes, chain: bytes, shard: int | None) -> tuple[bytes, Bat
     """Every check that needs no state: what passes may be stored (P4). Raises `Refused`.
 
     `shard` is the ledger that is asked; None: the caller compares it itself. What costs more than a signature comes after
-    it, so that only the publisher can make anybody do it.
+    it, so that only the publisher can cause it.
     """
     if len(data) > MAX_BATCH_BYTES:
         raise Oversized("batch", size=len(data), limit=MAX_BATCH_BYTES)
