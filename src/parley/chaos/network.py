@@ -180,7 +180,7 @@ class Network:
             await self._tell(name)
 
     async def _tell(self, name: str) -> None:
-        """Have a broker read its file again. One that has just begun to start reads it anyway, and so does the next process."""
+        """Have a broker read its file again. A broker that does not listen yet reads it at its start."""
         process = self._processes.get(name)
         try:
             await asyncio.to_thread(reload, self.brokers[name].folder)

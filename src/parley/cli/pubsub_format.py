@@ -25,7 +25,7 @@ Render = Callable[[Message], bytes]
 
 
 def as_json(message: Message) -> bytes:
-    """The keys of DESIGN 9 and some more, as one line; a message whose content cannot be read has them, too, without it."""
+    """A message as one line of JSON. If its content cannot be read, all keys are there, those of the content empty."""
     content = _NO_CONTENT if message.empty or message.unopened else _content(message)
     why = {"unopened": message.unopened} if message.unopened else {}
     return json_line(

@@ -83,7 +83,7 @@ class Rows:
         return [self.evidence.receipt.partition] * len(self.offsets)
 
     def proof(self, at: int) -> PublicationProof:
-        """Of the row's publication, for a third party: of what was published, sealed if it was."""
+        """The proof of the row's publication for a third party. It shows the message as it was published, sealed or not."""
         headers, payloads = self.sealed or (self.headers, self.payloads)
         message = Message(self.salts[at], headers[at], self.rules[at], payloads[at])
         return self.evidence.proof(self.offsets[at] - self.first, message)
@@ -146,7 +146,7 @@ class Columns:
 
 
 async def opened_page(codec: TopicCodec, page: ColumnPage) -> ColumnPage:
-    """The same page with what its rows say. They are verified."""
+    """The page with its rows opened. They are verified."""
     opened = [await _opened_rows(codec, rows) for rows in page.batches]
     headers = {data: header for _, new in opened for data, header in new.items()}
     return ColumnPage(
@@ -155,7 +155,7 @@ async def opened_page(codec: TopicCodec, page: ColumnPage) -> ColumnPage:
 
 
 async def _opened_rows(codec: TopicCodec, rows: Rows) -> tuple[Rows, dict[bytes, MessageHeader]]:
-    """With what the headers say that were sealed."""
+    """The rows, opened, and by their bytes the headers that were sealed."""
     found = await codec.open(rows)
     if found is rows:
         return rows, {}

@@ -103,7 +103,7 @@ class Composer:
 
 
 def size_of(message: Message, overhead: int = 0) -> int:
-    """What it adds to a batch, at most, if sealing adds `overhead` to it."""
+    """The bytes that a message adds to a batch, at most, if sealing adds `overhead` to them."""
     return OVERHEAD + overhead + len(message.header) + len(message.rule.encode()) + len(message.payload)
 
 

@@ -242,7 +242,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def tags(self) -> Mapping[str, Value]:
-        """Of an `unopened` message those that stand in the clear."""
+        """The tags; of an `unopened` message those that stand in the clear."""
         if isinstance(self._content, Withheld):
             raise self._redacted(self._content)
         return dict(self._header.tags)
@@ -324,7 +324,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 def wanted(
     messages: Iterable[Message], withheld: Withholding, on_undecryptable: OnUndecryptable
 ) -> list[Message]:
-    """Those that a reader with these choices is handed."""
+    """The messages that a reader with these choices gets."""
     redacted, unopened = withheld == "yield", on_undecryptable == "raise"
     return [one for one in messages if (redacted if one.empty else unopened or one.unopened is None)]
 

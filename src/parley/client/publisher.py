@@ -37,7 +37,7 @@ class Publishing:
 
 @dataclass(eq=False, repr=False)
 class _Batch:
-    """Messages that go together, composed for this topic. `done` is there once they were sent."""
+    """Messages for one batch, composed for this topic. `done` is there once they were sent."""
 
     topic: KnownTopic
     messages: list[Message] = field(default_factory=list)

@@ -42,7 +42,7 @@ class ReadingState:
         return self._newest[1]
 
     def begin(self, starts: Iterable[PartitionStart], offsets: Mapping[int, int]) -> None:
-        """At the orders' present ends, after what lies between them and these offsets."""
+        """Begin at the present ends of the orders. What lies between them and these offsets comes first."""
         self.places |= {start.partition: _place(start) for start in starts}
         for partition, offset in offsets.items():
             self._bridge(partition, offset, self.places[partition].next_offset)

@@ -311,7 +311,7 @@ class Subscription:
         self._hold(found)
 
     def _hold(self, messages: Iterable[Message]) -> None:
-        """Have them wait to be handed out. They are checked already, so that one that is not wanted can be left out."""
+        """Queue messages for the reader, without those that it does not want. They are checked already."""
         self._reading.waiting.extend(wanted(messages, self._withheld, self._on_undecryptable))
 
     async def _go_on(self, feed: Feed, over: Over) -> None:

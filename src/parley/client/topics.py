@@ -138,7 +138,7 @@ def _remembered(known: Mapping[str, tuple[TopicRecord, float]], name: str) -> To
 
 
 def _remember(known: dict[str, tuple[TopicRecord, float]], name: str, record: TopicRecord) -> None:
-    """Unless the topic was deleted: it may be created again at any time."""
+    """Keep a record for a while, but not that of a deleted topic, which may be created again at any time."""
     known.pop(name, None)
     if record.deleted:
         return
@@ -162,7 +162,7 @@ async def _shown(name: str, entry: Entry) -> TopicRecord:
 
 
 def chosen_codecs(given: Codecs | None = None) -> Codecs:
-    """Those that are given, or that the environment names, or else those of Parley. Raises `ContextError`."""
+    """The codecs that are given, or that the environment names, or else those of Parley. Raises `ContextError`."""
     named = os.environ.get(VARIABLE, "")
     if given is not None or not named:
         return Codecs() if given is None else given

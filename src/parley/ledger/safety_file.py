@@ -19,6 +19,7 @@ from typing import Self
 
 from parley.consensus.errors import SafetyRecordError
 from parley.consensus.record import COPIES, MAX_RECORD, SLOTS
+from parley.store.folders import sync_directory
 
 SIZE = SLOTS * COPIES * MAX_RECORD
 
@@ -174,12 +175,3 @@ def _create(path: Path, content: bytes) -> None:
     finally:
         Path(name).unlink()
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Force the names in a directory to disk: what was made or renamed in it is there on return."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

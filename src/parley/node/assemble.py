@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> int:
             closing.callback(log_file.close)
         now = WallClock()
         require_descriptors(config)
-        # First the socket, then the files: a change of them is either read now or told there.
+        # The socket is made before the files are read: a later change of them comes as a reload.
         admin_socket = closing.enter_context(bound(config.directory))
         switches, showing = _as_the_files_say(config, log), Showing(config, log, now)
         admin = Actions(config, switches, showing, log)
@@ -180,20 +180,7 @@ class _Node:
                 ends = [tasks[-1], full, *failures, *restarts]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            log.info("stopping")
-            for shard in self.shards:
-                shard.driver.stop()
-            try:
-                await listener.close()
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            finally:  # or the storage would be closed under the disk thread
-                for shard in self.shards:
-                    await shard.driver.until_ended()
-            for shard in self.shards:
-                shard.ledger.drop()
-            log.info("stopped")
+            await self._end(listener, tasks)
         whys = [why for failure in failures if failure.done() and (why := failure.exception()) is not None]
         for why in whys:
             if isinstance(why, DisplacedError):
@@ -201,6 +188,22 @@ class _Node:
         if whys or not full.cancelled():
             return 1
         return None if is_to_follow() else 0
+
+    async def _end(self, listener: Listener, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        self._log.info("stopping")
+        for shard in self.shards:
+            shard.driver.stop()
+        try:
+            await listener.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # or the storage would be closed under the disk thread
+            for shard in self.shards:
+                await shard.driver.until_ended()
+        for shard in self.shards:
+            shard.ledger.drop()
+        self._log.info("stopped")
 
     def _present(self, listener: Listener, shown: Shown) -> None:
         listener.present(shown.server, partial(self._serve, shown))
@@ -223,7 +226,7 @@ class _Node:
             self._log.error("connection_failed", source=stream.source, why=str(error), exc_info=error)
 
     async def _watch_room(self) -> None:
-        """Until the disk of a shard is full. Whether it is still there is looked at here, too."""
+        """Return when the disk of a shard is full. Meanwhile the drivers also look whether their files are still in place."""
         quiet, holding = Throttled(ROOM_QUIET_MS), self._process.telemetry.holding
         while not (full := next((shard.room.full for shard in self.shards if shard.room.full), "")):
             for shard in self.shards:

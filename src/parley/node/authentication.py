@@ -54,7 +54,9 @@ class Authenticator:
     seconds: float = AUTHENTICATION_SECONDS
 
     async def welcome(self, stream: FrameStream, now: int) -> tuple[Caller, int]:
-        """Who is there, and for which shard. Raises `Refused` if that is not shown in time, `FrameError` if the connection is of no use."""
+        """The client that has connected, and the shard that it asks for. Raises `Refused` if it does not prove in time who it is,
+        `FrameError` if the connection is of no use.
+        """
         chain = self.genesis.chain
         nonce = os.urandom(NONCE_SIZE)
         stream.write(encode(Challenge(VERSION, chain, nonce)))

@@ -179,7 +179,7 @@ class Config:
         return replace(self, shard=shard)
 
     def chosen(self, shard: int | None) -> Config:
-        """The same for the shard that a person named; None: for its only one. Raises `ConfigError`."""
+        """The configuration of the shard that a command names; None: of the only one. Raises `ConfigError`."""
         if shard is None and len(self.shards) == 1:
             return self
         if shard not in self.shards:
@@ -232,7 +232,7 @@ class Config:
 
 
 def path_of(first: Path, shard: int) -> Path:
-    """Where a shard has what shard 0 has under the path that the configuration names: beside it, with its number."""
+    """The path of a shard's file: the configured one for shard 0, with `-` and the number for the others."""
     return first if shard == 0 else first.with_name(f"{first.name}-{shard}")
 
 

@@ -1,7 +1,7 @@
 """The folder beside a store in which a backup has its copy of it, and who may use that folder: one backup at a time.
 
-The process that makes the copy has the folder's lock for itself, and shares it with the one that reads the copy. The last of the
-two removes the folder. If they were killed, the next backup or the next start of the broker does.
+The process that makes the copy has an exclusive lock on the folder, and then shares it with the process that reads the copy. The last
+of the two removes the folder. If they were killed, the next backup or the next start of the broker does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BackupError(Exception):
 
 
 class Workshop:
-    """Made by `opened`, with the lock, or by `reading`, with a share of it."""
+    """The folder of one backup, by an open descriptor that can lock it."""
 
     def __init__(self, folder: Path, descriptor: int) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Workshop:
 
     @property
     def data(self) -> Path:
-        """Where the copy is."""
+        """The path of the copy."""
         return self._folder / DATA
 
     def share(self) -> None:
@@ -73,7 +73,7 @@ def opened(data: Path, broker: str) -> Iterator[Workshop]:
 
 @contextmanager
 def reading(copy: Path) -> Iterator[None]:
-    """Keep a copy that a broker has made until it was read, whatever becomes of the broker. Then it is removed."""
+    """A context in which a copy that a broker has made stays, even if the broker ends. At its end the copy is removed."""
     descriptor = os.open(copy.parent, _FOLDER)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

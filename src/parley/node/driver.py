@@ -69,12 +69,6 @@ class Links(Protocol):
         """Count what the replica has refused of a member's messages."""
 
 
-class Receive(Protocol):
-    """Takes what another broker has sent, as soon as the replica can."""
-
-    async def __call__(self, sender: int, /, *messages: bytes) -> None: ...
-
-
 class _Kinds:
     """The kinds of some messages, for people: they are looked at only if somebody asks."""
 
@@ -103,7 +97,7 @@ class Driver:
         tally: Tally | None = None,
         holding: Holding | None = None,
     ) -> None:
-        """`names` are those of all members. What `archive` is handed need not be read back: the receipts of blocks that were just executed."""
+        """`names` are those of all members. `archive` gets the receipts of blocks that were just executed, which then need not be read back."""
         self.replica = replica  # others may read it, but not drive it
         self._storage = storage
         self._feed = feed

@@ -44,25 +44,25 @@ def response(status: HTTPStatus, body: bytes, content_type: str, **headers: str)
 
 
 def refusal(status: HTTPStatus) -> web.Response:
-    """The bare status as a text."""
+    """An answer that shows only its status, as a text."""
     allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
     return response(status, f"{status.phrase}\n".encode(), TEXT, **allow)
 
 
 def stream(content_type: str) -> web.StreamResponse:
-    """An answer in parts that are not known yet."""
+    """An answer whose parts are written one after the other."""
     found = web.StreamResponse(headers={"Content-Type": content_type, **_HEADERS})
     found.force_close()
     return found
 
 
 def take_time(request: web.BaseRequest) -> None:
-    """Let this connection last until its handler ends, or its client."""
+    """Lift the time limit of this connection: it lasts until its handler ends, or the client closes it."""
     _connection(request).take_time()
 
 
 class _Refusal(web.Response):
-    """What the client still sends is read for a moment, or it would miss this."""
+    """An answer with an error. What the client still sends is read for a moment, or it would miss the answer."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         self._connection = _connection(request)
@@ -74,7 +74,7 @@ class _Refusal(web.Response):
 
 
 class HttpServer:
-    """Serves from `start` to `close`. The client that has been connected for longest makes room for a new one."""
+    """A server that runs from `start` to `close`. When all places are taken, the oldest connection is closed for a new one."""
 
     def __init__(
         self, handle: Handle, log: Log, *, seconds: float, max_connections: int, max_body: int = 0
@@ -111,14 +111,14 @@ class HttpServer:
             await asyncio.wait(waiting)
 
     def opened(self, connection: _Connection) -> None:
-        # An honest one takes milliseconds: one that has been there for longest is likely to only hold a place.
+        # An honest client takes milliseconds, so the oldest connection most likely only holds its place.
         if len(self._connections) >= self._max_connections:
             self._connections.pop(next(iter(self._connections))).abort()
         self._connections[connection.end] = connection
         connection.end.add_done_callback(self._forget)
 
     def lasts(self, connection: _Connection) -> None:
-        """Its place is free for another one, and it is not ended for one."""
+        """Free the place of a connection, which is not closed for a new one any more."""
         self._connections.pop(connection.end, None)
         self._lasting[connection.end] = connection
 
@@ -161,7 +161,7 @@ class _Connection(web.RequestHandler):
             self._socket.abort()
 
     def take_time(self) -> None:
-        """From now on this connection lasts until its handler ends, or its client."""
+        """Lift the time limit: from now on this connection lasts until its handler ends, or the client closes it."""
         self._deadline.cancel()
         self._server.lasts(self)
 
@@ -200,7 +200,7 @@ class _Connection(web.RequestHandler):
             self._go_on(rest)
 
     def _go_on(self, data: bytes) -> None:
-        """With a body, as long as that may be, or with what is not wanted any more."""
+        """Take what follows the head: a body up to its limit, or, after an answer with an error, what is dropped."""
         if self._lingering:
             self._left -= len(data)
             if self._left < 0:

@@ -17,7 +17,7 @@ from parley.node.workers import Workers, announced
 
 
 class Hearer(Protocol):
-    """A replica's driver, or what stands before it: takes what members have sent."""
+    """Takes what members have sent: a replica's driver, or the faults in front of it."""
 
     async def receive(self, sender: int, /, *messages: bytes) -> None: ...
 
@@ -58,7 +58,7 @@ class Members:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     async def receive(self, broker: int, envelopes: Sequence[Envelope]) -> None:
-        """Take what a broker has sent to this shard; only members have something to say here."""
+        """Take what a broker has sent to this shard. It is refused if the broker is no member."""
         messages = [envelope.message for envelope in envelopes if self._is_meant(broker, envelope)]
         if not messages or self._hearer is None:
             return
@@ -76,7 +76,7 @@ class Members:
         return False
 
     def changed(self, broker: int, *, up: bool) -> None:
-        """There is a connection to a broker now, or there no longer is."""
+        """Note that there is a connection to a broker now, or no longer."""
         if self._hearer is not None and broker in self._indices:
             self._hearer.peer_changed(self._indices[broker], up=up)
 
@@ -95,5 +95,5 @@ class Members:
         return self._peers.is_slow(self._places[member])
 
     def round_trip_ms(self, member: int) -> int | None:
-        """How long an answer takes; None: it is down."""
+        """How long an answer of a member takes; None: it is down."""
         return self._peers.round_trip_ms(self._places[member])

@@ -1,4 +1,4 @@
-"""What one client is sent: it pays for it, and gets nothing more while it leaves too much unread."""
+"""Sends answers to one client, charges it for them, and waits while it leaves too much unread."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Outlet:
         self.charge(len(data) + work)
 
     def charge(self, cost: int) -> None:
-        """What an answer took is paid for before the next one is begun."""
+        """Charge what an answer took, before the next one is begun."""
         self._account.bytes.charge(cost, self._services.ticks())
 
     async def ready(self) -> None:
@@ -89,7 +89,7 @@ class Outlet:
             return
         try:
             async with asyncio.timeout(self._limits.unread_seconds):
-                while not unsent.allows(account):  # noqa: ASYNC110 - who has read what, only a look tells
+                while not unsent.allows(account):  # noqa: ASYNC110 - no event says what was read
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
             self._clients.slow(self._caller)

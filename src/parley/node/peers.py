@@ -286,7 +286,7 @@ class Peers:
         self._clock.heard(index, hello.time, self._now())
 
     async def _take(self, index: int, incoming: Incoming, group: list[bytes]) -> bool:
-        """Hand messages to the shards that they name; whether there may be more on this connection."""
+        """Hand messages to the shards that they name, and return whether to go on with this connection."""
         for shard, envelopes in groupby(self._opened(index, group), key=lambda one: one.shard):
             await self._inboxes[shard].receive(index, list(envelopes))
         await asyncio.sleep(0)

@@ -81,7 +81,7 @@ def _mib(size: int) -> str:
 
 
 def bytes_in(path: Path) -> int:
-    """Of all files in a folder, each once under however many names: a copy that is being made shares files with the store."""
+    """The bytes of all files in a folder. A file with several names counts once: a copy that is being made shares files with the store."""
     found, linked = 0, dict[tuple[int, int], int]()
     for file in _files(path):
         if file.st_nlink > 1:

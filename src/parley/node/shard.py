@@ -48,7 +48,7 @@ class Process:
     switches: Switches
     showing: Showing
     telemetry: Telemetry
-    # What one life of a replica found and another has mended, by shard.
+    # The damage that replicas found in their stores, by shard: a later replica may have to say that it is repaired.
     found: dict[int, deque[Found]] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ class Transport:
 
 
 class Shard:
-    """Constructed bottom up: ledger, consensus, brokers, clients. `config` is that of the shard."""
+    """One shard of a broker, constructed bottom up: ledger, consensus, brokers, clients. `config` is that of the shard."""
 
     def __init__(self, config: Config, storage: Storage, process: Process, transport: Transport) -> None:
         genesis, log, now = config.genesis, _named(process.log, config), process.now

@@ -79,7 +79,7 @@ class Showing:
         self.authority_ends = expires(config.authority)
 
     def reload(self) -> str:
-        """Take what is in the files from now on. If it is of no use, go on with what there is, and return why."""
+        """Show the certificate that is in the files now. If it is of no use, keep the old one and return why."""
         try:
             found = load_shown(self._config, self._now())
         except ConfigError as error:

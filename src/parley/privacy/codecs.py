@@ -75,7 +75,7 @@ class Codec(Protocol):
     async def open(self, topic: Topic, sealed: Columns) -> Columns:
         """What the messages say, in the same order; what cannot be opened is `Unopened` and holds up no other.
 
-        Whatever the payloads and headers hold, it does not fail: anybody may publish anything. It fails with a
+        Whatever the payloads and headers hold, it does not fail: a publisher may seal any bytes. It fails with a
         `ParleyError` if what it needs of the network does not come; then it is asked again.
         """
 

@@ -50,7 +50,7 @@ class Executing(Protocol):
 
     @property
     def history(self) -> MountainRange:
-        """Of the executed blocks."""
+        """The history of the executed blocks."""
 
 
 @dataclass(frozen=True)

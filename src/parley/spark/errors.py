@@ -92,7 +92,7 @@ class TopicGone(ParleySparkError):
 
 
 class TopicReplaced(ParleySparkError):
-    """A topic was deleted and made again: what a checkpoint or a job means is the one before, and its messages are gone."""
+    """A topic was deleted and made again. A checkpoint or a job is of the earlier one, whose messages are gone."""
 
     condition = "PARLEY_TOPIC_REPLACED"
 

@@ -272,7 +272,7 @@ class Planner:
             self._proven = {_block_of(place) for place in recorded.places.values()}
 
     def _require_same_topics(self, recorded: Offsets, sight: Sight) -> None:
-        """That the topics of a checkpoint are those that have the names now: another one's offsets would follow on theirs."""
+        """Raises `TopicReplaced` if a topic of the checkpoint was made again: the new one's offsets follow on those of the old."""
         for topic, topic_id in sorted(recorded.topics().items()):
             now = sight.ids.get(topic, topic_id)  # one that is gone is looked for elsewhere
             if now != topic_id:

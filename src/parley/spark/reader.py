@@ -127,7 +127,7 @@ class _Selection:
         ]
 
     def _tell_unopened(self, rows: Rows) -> None:
-        """They have no row, and hold up no other."""
+        """Log messages that cannot be opened, or fail. They have no row, and hold up no other."""
         where = f"partition {self._piece.partition} of {self._piece.topic}"
         for offset, reason in rows.unopened:
             if offset < self._piece.end and self._fail_on_undecryptable:

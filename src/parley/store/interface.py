@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, Self
 
 
 class Lookup(Protocol):
-    """Entries by key, where a dictionary does, too."""
+    """Entries by key. A dictionary is one, too."""
 
     def get(self, key: bytes, /) -> bytes | None: ...
 
@@ -59,11 +59,11 @@ class Store(StoreReader, Protocol):
         """
 
     def metrics(self) -> Iterator[tuple[str, int]]:
-        """Numbers to watch, by the names of `METRICS` in `parley.store.disk`; those that cannot be told are left out."""
+        """Numbers to watch, by the names of `METRICS` in `parley.store.disk`; those that are not known now are left out."""
 
     @property
     def lock(self) -> Path:
-        """The file that is there, one and the same, for as long as the store is open. It must not be opened."""
+        """A file that stays the same for as long as the store is open. It must not be opened."""
 
     def close(self) -> None:
         """Everything written is kept; frozen views end."""

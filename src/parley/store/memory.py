@@ -40,7 +40,7 @@ class MemoryStore:
         return iter(found)
 
     def write(self, entries: Iterable[tuple[bytes, bytes | None]], *, sync: bool = True) -> None:  # noqa: ARG002
-        """In order; a value of None deletes. There is nothing to `sync`."""
+        """Write entries in their order; a value of None deletes. There is nothing to `sync`."""
         for key, value in entries:
             if value is None:
                 if self._values.pop(key, None) is not None:
@@ -67,7 +67,7 @@ class MemoryStore:
         return other
 
     def _place(self, key: bytes) -> int:
-        """Of the piece that the key belongs to."""
+        """The index of the piece that the key belongs to."""
         return bisect_right(self._firsts, key)
 
     def _add(self, key: bytes) -> None:

@@ -157,7 +157,7 @@ def _parts(state: State, digest: bytes, record: StagedRecord) -> Iterator[Conten
 
 
 def writer_of(record: StagedRecord) -> Writer:
-    """The key of its writer among those that have committed."""
+    """The key of the record's writer in the table of writers that have committed."""
     return record.topic, record.topic_id, record.publisher, record.writer
 
 

@@ -1,4 +1,4 @@
-"""What an operator may have a broker do while it runs: a table of actions, made from the parts of the node."""
+"""The actions of the admin socket: what a running broker does for its operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 @dataclass(frozen=True)
 class Asked:
-    """One question. The handler answers with what it returns, or with what it says meanwhile and nothing more."""
+    """One question. Its handler returns the answer, or sends it with `say` and goes on until the client closes the connection."""
 
     shard: int
     body: bytes
@@ -63,7 +63,7 @@ class Served:
 
     status: StatusReport
     store: Store
-    data: Path  # where the store lies
+    data: Path  # the folder of the store
 
 
 class Actions:
@@ -89,7 +89,7 @@ class Actions:
 
     @asynccontextmanager
     async def serving(self, number: int, served: Served) -> AsyncIterator[None]:
-        """While this shard runs. Its store is not read any more on return and may be closed."""
+        """A context in which actions serve this shard. At its end the store is not read any more and may be closed."""
         await asyncio.to_thread(remove_left_over, served.data)
         self._shards[number] = served
         try:
@@ -102,7 +102,7 @@ class Actions:
     # -- actions --------------------------------------------------------------------------------------------------------
 
     async def _backup(self, asked: Asked) -> None:
-        """Copy the store, tell where the copy is, and remove it when the client has gone."""
+        """Copy the store, say where the copy is, and remove it when the client has gone."""
         served = self._served(asked.shard)
         if asked.shard in self._copying:
             raise Refused(
@@ -120,7 +120,7 @@ class Actions:
             raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}") from error
 
     async def _copy(self, shard: int, store: Store, workshop: Workshop) -> None:
-        """In a thread. If the client goes meanwhile, this ends when the thread has."""
+        """Copy the store in a thread. If the client goes meanwhile, this still waits for the end of the thread."""
         store.hand_on()  # what was written last is in the copy, too
         copying = asyncio.ensure_future(asyncio.to_thread(store.copy_to, workshop.data))
         self._copying[shard] = copying
@@ -154,7 +154,7 @@ class Actions:
         return Faults(self._config.genesis.allow_faults, self._switches.faults)
 
     async def _set_faults(self, asked: Asked) -> Faults:
-        """Switch them, and write them to the file for the next start."""
+        """Show the faults that the question names, and write them to the configuration for the next start."""
         try:
             wanted = checked(asked.read(SetFaults).faults)
             if wanted and not self._config.genesis.allow_faults:

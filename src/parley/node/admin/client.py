@@ -52,9 +52,11 @@ def set_faults(folder: Path, faults: tuple[str, ...]) -> Faults:
 
 
 def switch_faults(broker: LocalBroker, faults: Sequence[str]) -> bool:
-    """Set these faults of a broker of this machine, and no others; whether it runs. Raises `FaultError` or `AdminError`."""
+    """Set the faults of a broker of this machine, and return whether it runs. Raises `FaultError` or `AdminError`."""
     wanted = checked(faults)
-    for _ in range(2):  # one that has begun to listen meanwhile may have read the file before it was written
+    for _ in range(
+        2
+    ):  # a broker that has begun to listen meanwhile may have read the file before it was written
         try:
             set_faults(broker.folder, wanted)
         except NotListening:
@@ -80,7 +82,7 @@ def _ask(folder: Path, method: str, name: str, type_: type[S], body: Struct | No
 def _asked(
     folder: Path, method: str, name: str, body: Struct | None, seconds: float | None
 ) -> Iterator[http.client.HTTPResponse]:
-    """Raises `NotListening` or `AdminError`."""
+    """The answer to one question. Raises `NotListening` or `AdminError`."""
     with _dialled(folder, seconds) as connection:
         question = http.client.HTTPConnection("localhost")
         question.sock = connection

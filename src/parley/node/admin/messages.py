@@ -1,4 +1,4 @@
-"""What is said over the admin socket: JSON, of which a client may rely on the fields below."""
+"""The messages of the admin socket, in JSON. Clients may rely on these fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reloaded(Struct, frozen=True):
 
 
 class Copied(Struct, frozen=True):
-    """A copy of a store, which stays until the connection ends or the one who reads it lets go of its folder's lock."""
+    """A copy of a store. It stays until the connection ends, and after that as long as a reader locks its folder."""
 
     data: str
 

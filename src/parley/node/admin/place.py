@@ -28,7 +28,7 @@ class PlaceError(Exception):
 def bound(folder: Path) -> Iterator[socket.socket]:
     """A socket that listens in a broker's folder, for as long as this lasts. Raises `PlaceError`.
 
-    A lock on the folder says that its broker lives, so that a socket without it is stale and is replaced.
+    A lock on the folder says that its broker runs. A socket in a folder without this lock is stale and is replaced.
     """
     with ExitStack() as closing:
         try:
@@ -65,7 +65,7 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 def dial(folder: Path, seconds: float | None) -> socket.socket:
-    """A connection to the broker of this folder. Raises `OSError` if none listens, `PlaceError` if that may be a stranger."""
+    """A connection to the broker of this folder. Raises `OSError` if none listens, `PlaceError` if another user may have made the socket."""
     path = folder / SOCKET
     found, owner = path.lstat(), folder.stat().st_uid
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (owner, os.geteuid()):
@@ -96,7 +96,7 @@ def _lock(folder: Path, closing: ExitStack) -> None:
 
 
 def _bind(folder: Path, listening: socket.socket) -> os.stat_result:
-    """Bind where only the owner may look, and move the socket to its place when nobody else may use it."""
+    """Bind in a folder that only the owner may enter, set the socket's mode, and move it to its place."""
     new = folder / _NEW
     shutil.rmtree(new, ignore_errors=True)  # of a process that was killed meanwhile
     new.mkdir(mode=0o700)
@@ -112,7 +112,7 @@ def _bind(folder: Path, listening: socket.socket) -> os.stat_result:
 
 
 def _remove_own(path: Path, own: os.stat_result) -> None:
-    """Unless another lies there, as where the folder was replaced."""
+    """Remove this socket, but not another one that is there because the folder was replaced."""
     with suppress(OSError):
         if os.path.samestat(path.lstat(), own):
             path.unlink()

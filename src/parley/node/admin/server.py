@@ -1,6 +1,6 @@
 """The broker's end of the admin socket: HTTP/1.1 on aiohttp, a JSON object for each answer.
 
-Who may connect to the socket may do all that stands in the table of actions. Aiohttp is imported when the first client comes.
+A client that may connect may use every action of the table. Aiohttp is imported when the first client comes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class AdminSocket:
-    """As an asynchronous context it serves a socket that listens, with a table of actions."""
+    """An asynchronous context that serves a listening socket with a table of actions."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class AdminSocket:
             await self._http.close()
 
     def _start(self) -> None:
-        """A first client waits."""
+        """Start the server, because a first client waits."""
         asyncio.get_running_loop().remove_reader(self._listening)
         self._started = asyncio.create_task(self._serve())
 
@@ -126,7 +126,7 @@ class AdminSocket:
 
 
 class _Answer:
-    """One JSON object, or several in a stream, a line for each, if the action said something meanwhile."""
+    """What one question gets: a JSON object, or a stream with an object in each line if the action calls `say`."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
@@ -170,7 +170,7 @@ def _peer(request: web.BaseRequest) -> tuple[int | None, int | None]:
 
 
 def _require_owner(uid: int | None) -> None:
-    """The rights of the socket keep others out; this holds if they were changed."""
+    """Raises `Refused` for other users. The rights of the socket keep them out, too, unless they were changed."""
     if uid not in (None, 0, os.geteuid()):
         raise Refused(
             HTTPStatus.FORBIDDEN,

@@ -64,14 +64,16 @@ class Services:
     holding: Holding = field(default_factory=Holding)
 
     def newest_view(self) -> View | None:
-        """None: this broker has nothing to show now."""
+        """The newest view of the ledger; None: this broker has nothing to show now."""
         try:
             return self.ledger.view()
         except Refused:
             return None
 
     def fresh_view(self) -> View:
-        """A broker that is cut off must not serve readers who may have lost their rights since (P18)."""
+        """The newest view. Raises `NotReady` if it is old: readers may have lost their rights since, and a broker that is cut off
+        would not know (P18).
+        """
         view = self.ledger.view()
         if (age := self.now() - view.time) > self.freshness:
             raise NotReady("not_fresh", age=age, limit=self.freshness)
@@ -88,7 +90,7 @@ class Asking:
     held: Held | None = None
 
     def holding(self) -> Held:
-        """Raises `Invalid` if there is no connection on which an answer could come later."""
+        """What the connection holds open. Raises `Invalid` if there is none on which an answer could come later."""
         if self.held is None:
             raise Invalid("no_connection")
         return self.held

@@ -87,7 +87,7 @@ def _evidence(_asking: Asking, view: View, question: ReadEvidence, _: None) -> E
 
 
 def _bodies(archive: Archive, digests: tuple[bytes, ...], room: int) -> list[Body] | None:
-    """None: they are more than there is room for."""
+    """The bodies with these digests; None: there is no room for all of them."""
     found: list[Body] = []
     for digest in digests:
         body = archive.raw_batch(digest)

@@ -1,4 +1,4 @@
-"""What one connection holds open: what it has asked that was not answered yet, and streams."""
+"""What one connection holds open: questions that are not answered yet, and streams."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from parley.node.view import Ledger
 if TYPE_CHECKING:
     from parley.node.services.fetching import Poll
 
-SHORT_LOOK = 32  # orders that are looked at for news before anybody else has a turn
+SHORT_LOOK = 32  # orders that may be looked at for news in one turn of the loop
 
 
 class Held:
-    """All of it together has `places` places. `wake` is set when some of it may have become ready."""
+    """What one connection holds open, at most `places` in all. `wake` is set when some of it may have become ready."""
 
     def __init__(self, submissions: Submissions, places: int, wake: asyncio.Event) -> None:
         self.submissions = submissions
@@ -35,7 +35,7 @@ class Held:
             raise Busy("questions", waiting=waiting)
 
     def busy_streams(self, ledger: Ledger, ticks: int) -> list[Stream]:
-        """Those that have news, or all, if they are many: the replica and all others wait for this look."""
+        """The streams that have news; all of them if they are many, because this look holds the loop."""
         streams = list(self.streams.values())
         if len(streams) > SHORT_LOOK or sum(stream.orders for stream in streams) > SHORT_LOOK:
             return streams

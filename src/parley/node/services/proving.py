@@ -92,8 +92,8 @@ class Listing:
 def _knows_blocks(view: View, caller: Caller, question: ReadHeader) -> bool:
     """Whether the caller may know which block stands where (P22). docs/privacy.md says what it tells of others.
 
-    Any client may know what time it is. Without it, a client whose clock is behind could not tell that a proven refusal is
-    new, and would ask for ever.
+    Any client may know what time it is. Without it, a client whose clock is behind could not see that a proven refusal is
+    new, and would not stop asking.
     """
     if caller.administers is None:
         try:
@@ -117,7 +117,7 @@ def _header(asking: Asking, view: View, question: ReadHeader, knows_blocks: bool
 
 
 def _is_old(question: ReadHeader) -> bool:
-    """The newest header is here, and tells what time it is."""
+    """Whether a header of the past is asked for. The newest one is always here."""
     return question.height > 0
 
 

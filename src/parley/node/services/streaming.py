@@ -40,7 +40,7 @@ def _close(asking: Asking, question: CloseStream) -> None:
 
 
 def _work(answer: Delivery | Head) -> int:
-    """Of an answer that was decoded and encoded again; streams count what those took that they prepare themselves."""
+    """What it took to build an answer that was decoded and encoded again. For the others, streams count it."""
     if isinstance(answer, Head):
         return KEY_WORK * len(answer.entries)
     return shown_work(one for block in answer.blocks for one in block.contents)

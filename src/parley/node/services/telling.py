@@ -1,4 +1,4 @@
-"""How the broker is, and where its readers say they stand."""
+"""Questions about the broker itself: its status, and how far its readers say that they are."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _of_broker(life: Life) -> Iterator[Reading]:
 
 
 def added(one: Value, other: Value) -> Value:
-    """What two shards have together."""
+    """The sum of one number of two shards."""
     assert not isinstance(one, Durations), "durations are told for each shard"
     assert not isinstance(other, Durations), "durations are told for each shard"
     return one + other

@@ -42,7 +42,7 @@ class Life:
 
     @property
     def labelled(self) -> Iterator[tuple[str, ShardLife]]:
-        """The shards with what begins a line about each; nothing if there is only one."""
+        """The shards, each with the words that begin a line about it; empty words if there is only one."""
         several = len(self.shards) > 1
         return ((f"Shard {one.status.config.shard}: " if several else "", one) for one in self.shards)
 

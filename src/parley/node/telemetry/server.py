@@ -19,7 +19,7 @@ from parley.net.listener import ListenError
 from parley.net.tls import Address
 from parley.node.logs import Log
 
-if TYPE_CHECKING:  # a broker whose pages nobody asks for does without it
+if TYPE_CHECKING:  # imported with the first request
     from aiohttp import web
 
 MAX_CONNECTIONS = 32

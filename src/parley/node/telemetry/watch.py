@@ -32,7 +32,7 @@ class Watch:
         self._changed = ticks()  # when the log said so
         self._clear_since: int | None = None  # since when there are no obstacles
         self._obstacles = Throttled(QUIET_MS)
-        # The shards that stand still, as the log says: since when, and what it has said of that.
+        # The shards of which the log says that they stand still: since when, and how often it may say so again.
         self._stalled: dict[int, tuple[int, Throttled]] = {}
 
     async def run(self, life: Callable[[], Life | None]) -> None:

@@ -78,7 +78,7 @@ class Post:
                 self._settle(receipt, event.block.height)
 
     def topic_id(self, topic: str) -> Position:
-        """Of a topic, as far as its receipt was seen."""
+        """The id of a topic; (0, 0) until its receipt was seen."""
         return self._topics.get(topic, NO_TOPIC)
 
     def created(self, topic: str, settle: Settle, receipt: BatchReceipt) -> None:

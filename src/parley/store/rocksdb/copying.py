@@ -15,7 +15,7 @@ from rocksdict import Checkpoint, Rdict
 from parley.store.errors import StoreError
 from parley.store.folders import move_folder
 
-_COPYING = "copying"  # in the directory of the store, where only its owner looks
+_COPYING = "copying"  # in the directory of the store, for its owner only
 
 
 def copy_files(db: Rdict, store: Path, path: Path) -> None:

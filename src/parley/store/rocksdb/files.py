@@ -13,7 +13,7 @@ from pathlib import Path
 from parley.store.errors import StoreError, StoreInUse
 from parley.store.folders import sync_directory
 
-# All that RocksDB needs. What else lies there, perhaps a safety record or a key, is none of its business.
+# The files of RocksDB. Others in the folder, perhaps a safety record or a key, are no part of the store.
 STORED = r"CURRENT|IDENTITY|rocksdict-config\.json|(MANIFEST|OPTIONS)-[0-9]{1,20}|[0-9]{1,20}\.(sst|blob|log)"
 LOCK = "LOCK"  # made once and never replaced, unlike CURRENT
 _BEGINNING = "CURRENT"  # the file by which RocksDB finds everything else
@@ -33,7 +33,7 @@ def copy_unused(path: Path, target: Path) -> None:
 
 
 def _take(file: Path, target: Path) -> None:
-    """A table never changes, so it is linked where the disk allows that; other files may change afterwards."""
+    """Link a table, which never changes, where the disk allows that; copy other files."""
     if file.suffix in (".sst", ".blob"):
         with suppress(OSError):  # another file system, or one without links
             target.hardlink_to(file)
@@ -43,7 +43,7 @@ def _take(file: Path, target: Path) -> None:
 
 @contextmanager
 def unused(path: Path) -> Iterator[None]:
-    """Keep everybody from writing to a store as long as this lasts, by the lock that RocksDB itself would take."""
+    """A context in which no process can write to a store: it holds the lock that RocksDB itself would take."""
     try:
         file = os.open(path / LOCK, os.O_RDWR)
     except OSError:
@@ -60,7 +60,7 @@ def unused(path: Path) -> Iterator[None]:
 
 
 def require_place(path: Path, *, create: bool) -> None:
-    """RocksDB would make a directory or fill a foreign one without being asked."""
+    """Raises `StoreError` if a store must not be opened or made here: RocksDB would fill any directory without being asked."""
     try:
         files = {file.name for file in path.iterdir()}
     except FileNotFoundError:

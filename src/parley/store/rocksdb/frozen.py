@@ -19,7 +19,7 @@ class Frozen:
         self._entries: RdictIter | None = entries
 
     def close(self) -> None:
-        """The space is free again, and nothing can be read any more."""
+        """Free the space that the view keeps. Nothing can be read from it any more."""
         self._entries = None
 
     def get(self, key: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Numbers that RocksDB tells of itself."""
+"""Numbers that RocksDB reports about itself."""
 
 from __future__ import annotations
 

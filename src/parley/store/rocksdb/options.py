@@ -17,8 +17,8 @@ CACHE_BYTES = (
 )  # of memory for all that RocksDB keeps there: blocks, indices, filters, new entries
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024  # of new entries, at most a quarter of the cache
 WRITE_BUFFERS = 3
-# Compactions (decision 24): of how many new files, into a first level of this size, whose files have this size, and those of
-# each level below it so many times as much.
+# Compactions (decision 24): how many new files begin one, the size of the first level, and of its files. The files of each
+# level are larger than those of the level above by the factor `FILE_GROWTH`.
 COMPACTED_FILES = 6
 LEVEL_BYTES = 32 * 1024 * 1024
 FILE_BYTES, FILE_GROWTH = 4 * 1024 * 1024, 4
@@ -69,7 +69,7 @@ def options_of(cache_bytes: int) -> Options:
 
 
 def _scanning() -> ReadOptions:
-    """For scans, which look at much and seldom twice: they must not drive out of the cache what is asked for often."""
+    """The options of scans. They leave the cache to entries that are asked for often."""
     options = ReadOptions()
     options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub leaves the argument out
     return options

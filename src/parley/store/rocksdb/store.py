@@ -40,13 +40,13 @@ def open_store(
 ) -> RocksStore:
     """The store in a directory; with `create`, a new one if the directory is missing or empty.
 
-    With `read_only` no entry changes, and many may read at a time, as long as nobody writes: see `unused`.
+    With `read_only` no entry changes, and many processes may read at a time, as long as none writes: see `unused`.
     """
     require_place(path, create=create)
     access = AccessType.read_only() if read_only else AccessType.read_write()
     try:
         options = options_of(cache_bytes)
-        # Said twice: of a store that exists, the library would take those of its entries from a file, which names no cache.
+        # Given twice: for the column family of an existing store the library would read them from a file, which has no cache.
         db = Rdict(str(path), options, column_families={"default": options}, access_type=access)
     except Exception as error:
         raise _unopened(path, error) from error
@@ -195,14 +195,14 @@ class RocksStore(AbstractContextManager["RocksStore"]):
 
     @property
     def lock(self) -> Path:
-        """The file that is there, one and the same, for as long as the store is open."""
+        """A file that stays the same for as long as the store is open."""
         return self._path / LOCK
 
     def _close(self) -> None:
         try:
             self._db.close()
         except Exception as error:
-            if self._broken is None:  # or the caller has been told already
+            if self._broken is None:  # otherwise the caller knows it already
                 raise self.failure(f"could not be closed: {error}") from error
         finally:
             self._open = False
