@@ -38,6 +38,7 @@ KEPT = (
     *(table.prefix(quota.what) for table in (COUNTS, HELD) for quota in (BEGUN, SEALED)),
     HELD.prefix("sessions"),
 )
+ORDERS = (1, 0)  # the id of the topic
 OPERATIONS: list[Operation] = [
     registration(make_genesis().chain, actor("bob"), pairs(role="nurse", level=3, off=False)),
     AlterClient("alice", pairs(role="clerk"), ("level",)),
@@ -46,11 +47,11 @@ OPERATIONS: list[Operation] = [
     AlterTopic("orders", 3, 7, "true", "not off"),
     DeleteTopic("orders"),
     *(file.EXAMPLE for file in models.FILES),
-    Subscribe("orders", "a = 1 and b != 'x'"),
-    Unsubscribe("orders", "a in [1, 2]"),
-    CommitStage("orders", b"w" * 16, 1, ()),
-    CommitStage("orders", b"w" * 16, 1, (), Source(bytes(32), b"1" * 32)),
-    CommitStage("orders", b"w" * 16, 2, (bytes(32), b"1" * 32)),
+    Subscribe("orders", "a = 1 and b != 'x'", ORDERS),
+    Unsubscribe("orders", "a in [1, 2]", ORDERS),
+    CommitStage("orders", b"w" * 16, 1, (), topic_id=ORDERS),
+    CommitStage("orders", b"w" * 16, 1, (), Source(bytes(32), b"1" * 32), ORDERS),
+    CommitStage("orders", b"w" * 16, 2, (bytes(32), b"1" * 32), topic_id=ORDERS),
 ]
 
 
@@ -58,6 +59,7 @@ OPERATIONS: list[Operation] = [
 def world() -> World:
     world = World()
     world.topic("orders", partitions=2, publish="level >= 1")
+    assert world.topic_id("orders") == ORDERS
     world.client("alice", level=2)
     world.do(actor("alice"), Subscribe("orders", "a = 1"))
     return world
@@ -116,7 +118,7 @@ def test_mutated_batches_are_refused(world: World) -> None:
 def test_mutated_operations_are_refused_or_do_what_they_say(world: World) -> None:
     random, codes = Random(2), Counter[str]()
     people = [*ADMINS.values(), actor("alice"), actor("mallory")]
-    for _ in range(3 * ROUNDS):
+    for _ in range(4 * ROUNDS):
         operation = random.choice(OPERATIONS)
         payload, name = encode_operation(operation), operation.name_of().encode()
         # Mostly behind the operation's name, without which it is only unknown.

@@ -39,6 +39,15 @@ def test_each_run_goes_on_where_the_one_before_ended(network: Network, tmp_path:
     assert found in (["six", "seven"], ["seven", "eight"])
 
 
+def prune(network: Network, topic: str, end: int) -> None:
+    """Have retention take all that was published, and nothing more."""
+    network.run("topic", "alter", topic, "--retention", "1s", code=0)
+    words = ("topic", "describe", topic, "--json")
+    while network.run(*words, code=0).json()["offsets"][0]["start"] < end:
+        pass
+    network.run("topic", "alter", topic, "--retention", "forever", code=0)
+
+
 def test_what_was_not_kept_meanwhile_is_told_once_and_the_run_goes_on_with_what_is_left(
     network: Network, tmp_path: Path
 ) -> None:
@@ -46,8 +55,7 @@ def test_what_was_not_kept_meanwhile_is_told_once_and_the_run_goes_on_with_what_
     network.run("pub", topic, stdin=b"one\ntwo\nthree\n", code=0)
     words = ("sub", topic, "--resume", file, "--from", "earliest")
     assert network.run(*words, "-n", "1", code=0).out == "one\n"
-    network.run("topic", "delete", topic, code=0)  # takes what retention would take, at once
-    network.topic(topic)
+    prune(network, topic, 3)
     network.run("pub", topic, "four", code=0)
     ended = network.run(*words, "-n", "1", code=0)
     assert ended.out == "four\n"
@@ -65,14 +73,27 @@ def test_the_position_moves_past_what_is_gone_before_anything_else_comes(
     network.run("pub", topic, stdin=b"one\ntwo\n", code=0)
     words = ("sub", topic, "--resume", file, "--from", "earliest")
     network.run(*words, "-n", "1", code=0)
-    network.run("topic", "delete", topic, code=0)
-    network.topic(topic)
+    prune(network, topic, 2)
     waiting = start(*words, "--dir", network.directory, home=network.home)
     assert waiting.stderr is not None
     assert b"starts at offset 2" in waiting.stderr.readline()
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=30)
     assert [one.offset for one in Position.load(file).partitions] == [2]
+
+
+def test_a_position_of_a_topic_that_was_made_again_is_refused_by_name(
+    network: Network, tmp_path: Path
+) -> None:
+    topic, file = network.topic("made-again"), tmp_path / "position.json"
+    network.run("pub", topic, "one", code=0)
+    words = ("sub", topic, "--resume", file, "--from", "earliest", "-n", "1")
+    network.run(*words, code=0)
+    network.run("topic", "delete", topic, code=0)
+    network.topic(topic)
+    refused = network.run(*words)
+    assert refused.code != 0
+    assert "TopicReplaced: topic made-again was deleted and made again" in refused.err
 
 
 def test_a_position_of_another_topic_or_no_position_at_all_is_refused(
