@@ -25,7 +25,7 @@ from tests.node.network import SECONDS
 from tests.node.watching import Page, parse
 
 from parley.node.admin import place
-from parley.node.admin.actions import Action, Asked, Refused
+from parley.node.admin.actions import Action, ActionRefused, Asked
 from parley.node.admin.client import AdminError, NotListening, reload
 from parley.node.admin.messages import MAX_BODY, Failed, Reloaded
 from parley.node.admin.place import SOCKET, PlaceError, bound, dial, reachable
@@ -162,7 +162,7 @@ async def echo(asked: Asked) -> Done:
 
 
 async def refuse(_: Asked) -> Done:
-    raise Refused(HTTPStatus.CONFLICT, "It cannot be done now: wait.")
+    raise ActionRefused(HTTPStatus.CONFLICT, "It cannot be done now: wait.")
 
 
 async def broken(_: Asked) -> Done:

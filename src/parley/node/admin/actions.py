@@ -27,7 +27,7 @@ from parley.store.interface import Store
 S = TypeVar("S", bound=Struct)
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class ActionRefused(Exception):  # noqa: N818 - an answer
     """The action is refused or failed; the message says why and what to do."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -47,7 +47,7 @@ class Asked:
         try:
             return json.decode(self.body, type=type_)
         except MsgspecError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"The question is not understood: {error}.") from None
+            raise ActionRefused(HTTPStatus.BAD_REQUEST, f"The question is not understood: {error}.") from None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Actions:
         """Copy the store, say where the copy is, and remove it when the client has gone."""
         served = self._served(asked.shard)
         if asked.shard in self._copying:
-            raise Refused(
+            raise ActionRefused(
                 HTTPStatus.CONFLICT, f"Another backup of {self._name} is being made; let it finish."
             )
         try:
@@ -115,9 +115,9 @@ class Actions:
                 await asked.say(Copied(str(workshop.data)))
                 await asyncio.get_running_loop().create_future()  # until the client goes, which cancels this
         except BackupError as error:
-            raise Refused(HTTPStatus.CONFLICT, str(error)) from error
+            raise ActionRefused(HTTPStatus.CONFLICT, str(error)) from error
         except StoreError as error:
-            raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}") from error
+            raise ActionRefused(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}") from error
 
     async def _copy(self, shard: int, store: Store, workshop: Workshop) -> None:
         """Copy the store in a thread. If the client goes meanwhile, this still waits for the end of the thread."""
@@ -136,7 +136,7 @@ class Actions:
         before = self._showing.current
         problems = [why for why in (self._showing.reload(), self._reload_faults()) if why]
         if problems:
-            raise Refused(HTTPStatus.CONFLICT, " ".join(problems))
+            raise ActionRefused(HTTPStatus.CONFLICT, " ".join(problems))
         now = self._showing.current
         changed = now.certificate != before.certificate
         return Reloaded(os.getpid(), changed, now.ends, self._switches.faults)
@@ -158,17 +158,17 @@ class Actions:
         try:
             wanted = checked(asked.read(SetFaults).faults)
             if wanted and not self._config.genesis.allow_faults:
-                raise Refused(
+                raise ActionRefused(
                     HTTPStatus.FORBIDDEN,
                     "This network was made without --allow-faults, so its brokers refuse to lie. Make another one with `parley "
                     "up --allow-faults --dir DIR`.",
                 )
             write_faults(self._config.path, wanted)
         except FaultError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{self._config.path}: {error}.") from None
+            raise ActionRefused(HTTPStatus.BAD_REQUEST, f"{self._config.path}: {error}.") from None
         except OSError as error:
             why = f"{error.filename} cannot be written: {error.strerror}, so the faults stay as they are. Check its rights."
-            raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, why) from error
+            raise ActionRefused(HTTPStatus.INTERNAL_SERVER_ERROR, why) from error
         self._switch(wanted)
         return await self._get_faults(asked)
 
@@ -200,7 +200,7 @@ class Actions:
     def _served(self, shard: int) -> Served:
         found = self._shards.get(shard)
         if found is None:
-            raise Refused(
+            raise ActionRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{self._name} does not run shard {shard} now: it is starting, or it is not a member of it. Its log says more; "
                 f"try again when it is ready.",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct, json
 
-from parley.node.admin.actions import Action, Asked, Refused
+from parley.node.admin.actions import Action, ActionRefused, Asked
 from parley.node.admin.messages import JSON, MAX_BODY, Failed
 from parley.node.logs import Log
 
@@ -99,7 +99,7 @@ class AdminSocket:
             result = await self._action(request.method, path).handle(
                 Asked(_shard(request), await _body(request), answer.say)
             )
-        except Refused as refused:
+        except ActionRefused as refused:
             log.warning("admin_refused", action=action, pid=pid, uid=uid, why=str(refused))
             return await answer.refused(refused.status, str(refused))
         except asyncio.CancelledError:
@@ -118,11 +118,11 @@ class AdminSocket:
             return found
         known = ", ".join(f"{method} {path}" for method, path in self._actions)
         if methods := [one for one, known_path in self._actions if known_path == path]:
-            raise Refused(
+            raise ActionRefused(
                 HTTPStatus.METHOD_NOT_ALLOWED,
                 f"{path} is asked for with {' or '.join(methods)}, not with {method}.",
             )
-        raise Refused(HTTPStatus.NOT_FOUND, f"There is no action {path}. There are: {known}.")
+        raise ActionRefused(HTTPStatus.NOT_FOUND, f"There is no action {path}. There are: {known}.")
 
 
 class _Answer:
@@ -170,9 +170,9 @@ def _peer(request: web.BaseRequest) -> tuple[int | None, int | None]:
 
 
 def _require_owner(uid: int | None) -> None:
-    """Raises `Refused` for other users. The rights of the socket keep them out, too, unless they were changed."""
+    """Raises `ActionRefused` for other users. The rights of the socket keep them out, too, unless they were changed."""
     if uid not in (None, 0, os.geteuid()):
-        raise Refused(
+        raise ActionRefused(
             HTTPStatus.FORBIDDEN,
             f"User {uid} may not administer this broker. Ask as the user that runs it, {os.geteuid()}, or as root.",
         )
@@ -181,7 +181,7 @@ def _require_owner(uid: int | None) -> None:
 def _shard(request: web.BaseRequest) -> int:
     text = request.query.get("shard", "0")
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise Refused(
+        raise ActionRefused(
             HTTPStatus.BAD_REQUEST, f"{text[:20]!r} is no shard; name one by its number, as in ?shard=0."
         )
     return int(text)
@@ -194,4 +194,4 @@ async def _body(request: web.BaseRequest) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         why = f"A question has at most {MAX_BODY} bytes."
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why) from None
+        raise ActionRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why) from None
