@@ -68,10 +68,10 @@ def test_a_shard_has_to_be_named_where_there_are_several() -> None:
     assert committee_of(network(FOUR), None).shard == committee_of(network(FOUR), 0).shard == 0
     several = network(FOUR, FOUR[:1])
     assert committee_of(several, 1).names == FOUR[:1]
-    with pytest.raises(UnknownShardError, match="has the shards 0, 1; one of them has to be named"):
+    with pytest.raises(UnknownShardError, match="has these shards: 0, 1; one of them has to be named"):
         committee_of(several, None)
     for shard in (-1, 2):
-        with pytest.raises(UnknownShardError, match=f"has the shards 0, 1; not {shard}"):
+        with pytest.raises(UnknownShardError, match=f"has these shards: 0, 1; {shard} is none"):
             committee_of(several, shard)
 
 

@@ -153,7 +153,7 @@ def test_a_command_does_not_speak_to_what_another_user_put_there(tmp_path: Path)
 
 
 class Done(msgspec.Struct):
-    shard: int
+    shard: int | None
     size: int
 
 

@@ -108,7 +108,7 @@ def test_a_proof_names_its_shard_and_holds_by_the_committee_of_that_shard_alone(
 def test_a_client_has_to_name_its_shard_and_reaches_members_only(network: LocalNetwork) -> None:
     async def story() -> None:
         for shard in (None, 2, -1):
-            with pytest.raises(ContextError, match="shards 0, 1"):
+            with pytest.raises(ContextError, match="shards: 0, 1"):
                 async with speaking(network, "alice", shard):
                     pass
         identity = network.identity("alpha", "alice")
@@ -178,7 +178,7 @@ def test_both_shards_go_on_after_a_restart_and_both_stores_are_sound(network: Lo
 def test_a_backup_is_of_one_shard_and_restored_there_only(network: LocalNetwork, tmp_path: Path) -> None:
     """Of a broker that runs and of one that does not."""
     config = load(network.config("gamma-1"))
-    with pytest.raises(ConfigError, match="a member of the shards 0, 1; name one of them"):
+    with pytest.raises(ConfigError, match="a member of these shards: 0, 1; name one"):
         config.chosen(None)
     running = make_backup(config.chosen(1), tmp_path / "running.tar")
     network.stop("gamma-1")

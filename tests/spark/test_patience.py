@@ -191,10 +191,10 @@ def test_a_ledger_table_waits_for_a_network_that_does_not_answer() -> None:
         raise Unreachable("nobody answers")
 
     stream._here = cast("Any", SimpleNamespace(require_same_history=fails, newest=fails))
-    start = {"version": 1, "chain": CHAIN, "height": 3, "block": "11" * 32}
+    start = {"version": 2, "chain": CHAIN, "shard": 0, "epoch": 0, "height": 3, "block": "11" * 32}
     assert stream.latestOffset(start, ReadAllAvailable()) == start
     assert stream.reportLatestOffset() is None
-    known = LedgerPosition(1, CHAIN, 5, "22" * 32)
+    known = LedgerPosition(2, CHAIN, 0, 0, 5, "22" * 32)
     stream._here = cast("Any", SimpleNamespace(require_same_history=lambda _: None, newest=lambda: known))
     assert stream.latestOffset(start, ReadAllAvailable())["height"] == 5
 

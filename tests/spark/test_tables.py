@@ -329,6 +329,8 @@ def test_an_offset_that_goes_back_or_is_of_another_history_is_an_error(audited: 
         reader.partitions(newest, first)
     for change, said in (
         ({"chain": "00" * 32}, "another network"),
+        ({"shard": 1}, "of shard 1, and this is shard 0"),
+        ({"epoch": 1}, "another history"),
         ({"block": "00" * 32}, "another history"),
         ({"version": 7}, "no position of a ledger table"),
     ):

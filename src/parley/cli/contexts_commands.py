@@ -84,6 +84,7 @@ def add(
     if directory is not None:
         base = contexts.find(directory, None).file
         genesis, identity, admin = genesis or base.genesis, identity or base.identity, admin or base.admin
+        shard = base.shard if shard is None else shard
     if genesis is None or identity is None:
         raise typer.BadParameter("say --dir DIR, or both --genesis FILE and --identity FILE.")
     for file in filter(None, (identity, admin)):

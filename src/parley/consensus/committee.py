@@ -87,8 +87,8 @@ def committee_of(genesis: Genesis, shard: int | None) -> Committee:
         return found[0]
     if shard is None or not 0 <= shard < len(found):
         numbers = ", ".join(str(one.shard) for one in found)
-        problem = "one of them has to be named" if shard is None else f"not {shard}"
-        raise UnknownShardError(f"the network {genesis.network} has the shards {numbers}; {problem}")
+        problem = "one of them has to be named" if shard is None else f"{shard} is none of them"
+        raise UnknownShardError(f"the network {genesis.network} has these shards: {numbers}; {problem}")
     return found[shard]
 
 

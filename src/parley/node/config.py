@@ -120,7 +120,8 @@ class Config:
             return self
         if shard not in self.shards:
             numbers = ", ".join(map(str, self.shards))
-            problem = f"{self.broker.name} is a member of the shards {numbers}; name one of them with --shard"
+            asked = "name one with --shard" if shard is None else f"--shard {shard} is none of them"
+            problem = f"{self.broker.name} is a member of these shards: {numbers}; {asked}"
             raise ConfigError(self.path, "", problem)
         return self.of_shard(shard)
 

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from parley.application.rows import EVIDENCE
 from parley.applications import VARIABLE
 from parley.client.ledger import VerifiedBlock
+from parley.consensus.committee import committee_of
 from parley.model.codec import DECODE_ERRORS
 from parley.spark.auditing import Ledger
 from parley.spark.errors import BackwardOffset, BadOption, Unreachable
@@ -40,7 +41,7 @@ log = logging.getLogger("parley.spark")
 
 KEPT_SECONDS = 0.2  # for which an answer about the head serves: Spark asks many times a second
 BLOCKS_A_TASK = 1024
-VERSION = 1
+VERSION = 2
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
@@ -151,6 +152,8 @@ class LedgerPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
     chain: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+    shard: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]  # whose committee certified the block
     height: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
     block: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?$")]
 
@@ -223,6 +226,7 @@ class _Driver:
         self._ledger = Ledger(network)
         self._began = time.time_ns() // 1_000_000
         self._chain = self._ledger.genesis.chain.hex()
+        self._committee = committee_of(self._ledger.genesis, network.shard)
         self._newest: tuple[float, LedgerPosition] | None = None
         self._head_time = 0
         self._same: LedgerPosition | None = None
@@ -236,11 +240,13 @@ class _Driver:
 
     def position(self, height: int) -> LedgerPosition:
         if height < 1:
-            return LedgerPosition(VERSION, self._chain, 0, "")
+            first = self._committee
+            return LedgerPosition(VERSION, self._chain, first.shard, first.epoch, 0, "")
         block = self._ledger.block(height)
         if block is None:
             raise BadOption(f"startingHeight is {height + 1}, and the ledger has no block {height} yet.")
-        return LedgerPosition(VERSION, self._chain, height, block.id.hex())
+        header = block.header
+        return LedgerPosition(VERSION, self._chain, header.shard, header.epoch, height, block.id.hex())
 
     def require_same_history(self, start: LedgerPosition) -> None:
         """That the block at which the query stands is one of this ledger: once for each place that it comes to."""
@@ -250,6 +256,11 @@ class _Driver:
             raise BackwardOffset(
                 "The checkpoint is of another network: its chain is not that of the genesis file. Start the query with a "
                 "new checkpoint, or name the network that it was made with."
+            )
+        if start.shard != self._committee.shard:
+            raise BackwardOffset(
+                f"The checkpoint is of shard {start.shard}, and this is shard {self._committee.shard}. Name the shard that the "
+                f"query was made with, or start it with a new checkpoint."
             )
         if start.height > self.newest().height:
             # A broker may be behind. But a header that was made after this query began, and so after its checkpoint was

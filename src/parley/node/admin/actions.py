@@ -39,7 +39,7 @@ class ActionRefused(Exception):  # noqa: N818 - an answer
 class Asked:
     """One question. Its handler returns the answer, or sends it with `say` and goes on until the client closes the connection."""
 
-    shard: int
+    shard: int | None  # None: the only one
     body: bytes
     say: Callable[[Struct], Awaitable[None]]  # from here on the client decides how long this lasts
 
@@ -103,14 +103,14 @@ class Actions:
 
     async def _backup(self, asked: Asked) -> None:
         """Copy the store, say where the copy is, and remove it when the client has gone."""
-        served = self._served(asked.shard)
-        if asked.shard in self._copying:
+        shard, served = self._served(asked.shard)
+        if shard in self._copying:
             raise ActionRefused(
                 HTTPStatus.CONFLICT, f"Another backup of {self._name} is being made; let it finish."
             )
         try:
             with opened(served.data, self._name) as workshop:
-                await self._copy(asked.shard, served.store, workshop)
+                await self._copy(shard, served.store, workshop)
                 workshop.share()
                 await asked.say(Copied(str(workshop.data)))
                 await asyncio.get_running_loop().create_future()  # until the client goes, which cancels this
@@ -179,7 +179,7 @@ class Actions:
 
     async def _status(self, asked: Asked) -> dict[str, Any]:
         """What the broker tells every client about itself, and what only its operator may see."""
-        report = self._served(asked.shard).status
+        report = self._served(asked.shard)[1].status
         return {
             **_by_name(report.report(0)),
             "pid": os.getpid(),
@@ -197,7 +197,12 @@ class Actions:
     def _name(self) -> str:
         return self._config.broker.name
 
-    def _served(self, shard: int) -> Served:
+    def _served(self, shard: int | None) -> tuple[int, Served]:
+        shards = self._config.shards
+        if shard is None and len(shards) > 1:
+            why = f"{self._name} is a member of several shards ({', '.join(map(str, shards))}): name one, as in ?shard={shards[0]}."
+            raise ActionRefused(HTTPStatus.BAD_REQUEST, why)
+        shard = shards[0] if shard is None else shard
         found = self._shards.get(shard)
         if found is None:
             raise ActionRefused(
@@ -205,7 +210,7 @@ class Actions:
                 f"{self._name} does not run shard {shard} now: it is starting, or it is not a member of it. Its log says more; "
                 f"try again when it is ready.",
             )
-        return found
+        return shard, found
 
 
 def _by_name(value: Any) -> Any:  # noqa: ANN401 - any message

@@ -178,8 +178,11 @@ def _require_owner(uid: int | None) -> None:
         )
 
 
-def _shard(request: web.BaseRequest) -> int:
-    text = request.query.get("shard", "0")
+def _shard(request: web.BaseRequest) -> int | None:
+    """The shard that the request names; None: it names none."""
+    text = request.query.get("shard")
+    if text is None:
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise ActionRefused(
             HTTPStatus.BAD_REQUEST, f"{text[:20]!r} is no shard; name one by its number, as in ?shard=0."
