@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
@@ -28,6 +29,8 @@ from parley.net.frames import FrameStream
 from parley.net.messages import VERSION, Envelope, PeerHello, encode
 from parley.net.tls import Address, peer_context, tls_name
 from parley.net.tls import connect as dial
+from parley.node.backup import make_backup
+from parley.node.backup_file import verify_backup
 from parley.node.config import load
 from parley.replica import wire
 from parley.store.disk import open_store
@@ -169,6 +172,13 @@ def test_both_shards_go_on_after_a_restart_and_both_stores_are_sound(network: Lo
 
     for shard in BOTH:
         asyncio.run(story(shard))
+
+
+def test_each_shard_of_a_running_broker_is_backed_up_by_itself(network: LocalNetwork, tmp_path: Path) -> None:
+    config = load(network.config("gamma-1"))
+    for shard in BOTH:
+        make_backup(config.of_shard(shard), tmp_path / f"{shard}.tar")
+        assert verify_backup(tmp_path / f"{shard}.tar").height > 0
 
 
 def audited(network: LocalNetwork, name: str, shard: int) -> Verdict:
