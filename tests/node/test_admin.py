@@ -28,7 +28,7 @@ from parley.node.admin import place
 from parley.node.admin.actions import Action, ActionRefused, Asked
 from parley.node.admin.client import AdminError, NotListening, reload
 from parley.node.admin.messages import MAX_BODY, Failed, Reloaded
-from parley.node.admin.place import SOCKET, PlaceError, bound, dial, reachable
+from parley.node.admin.place import LOCK, SOCKET, PlaceError, bound, dial, reachable
 from parley.node.admin.server import AdminSocket
 
 DEEP = "/".join(["a folder with a long name"] * 6)
@@ -61,7 +61,7 @@ def test_a_socket_is_bound_and_dialled_wherever_its_folder_is(folder: Path) -> N
             client.sendall(b"x")
             with listening.accept()[0] as server:
                 assert server.recv(1) == b"x"
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == [LOCK]
 
 
 def test_it_is_its_owners_alone_from_the_first_moment(
@@ -83,7 +83,8 @@ def test_it_is_its_owners_alone_from_the_first_moment(
         with bound(tmp_path):
             found = (tmp_path / SOCKET).stat()
             assert stat.S_IMODE(found.st_mode) == 0o600
-            assert [path.name for path in tmp_path.iterdir()] == [SOCKET]
+            assert {path.name for path in tmp_path.iterdir()} == {SOCKET, LOCK}
+            assert stat.S_IMODE((tmp_path / LOCK).stat().st_mode) == 0o600
     finally:
         os.umask(before)
     assert seen == [(0o700, os.geteuid())]
@@ -120,6 +121,38 @@ def test_the_socket_of_a_process_that_lives_is_not_replaced(folder: Path) -> Non
             raise AssertionError
         assert os.path.samestat((folder / SOCKET).stat(), before)
         dial(folder, SECONDS).close()
+
+
+LOCKS = """
+import fcntl, os, sys
+
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for name in sys.argv[1:]:
+    try:
+        fcntl.flock(os.open(name, os.O_RDONLY), fcntl.LOCK_SH)
+    except PermissionError:
+        pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_user_who_may_read_the_folder_does_not_keep_a_broker_from_starting(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    with bound(tmp_path):
+        pass
+    command = [sys.executable, "-c", LOCKS, str(tmp_path), str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == b"done\n"
+        with bound(tmp_path):
+            dial(tmp_path, SECONDS).close()
+        stranger.communicate()
+    assert stranger.returncode == 0
 
 
 def test_another_socket_in_its_place_is_left_alone_at_the_end(tmp_path: Path) -> None:

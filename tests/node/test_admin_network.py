@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 from tests.node.network import SECONDS, LocalNetwork
 from tests.node.raw_client import client, reach
-from tests.node.test_admin import ask, said
+from tests.node.test_admin import ask, opened, said
 
 import parley
 from parley.net import messages as net
@@ -238,6 +239,34 @@ def test_a_client_that_goes_while_the_store_is_copied_leaves_nothing(
                     await ending
                     actions._shards[0] = Served(None, store, config.data)  # type: ignore[arg-type]
             assert not workshop(network).exists()
+        file.close()
+
+    asyncio.run(story())
+
+
+def test_a_copy_may_take_longer_than_other_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = LocalNetwork(tmp_path / "net", organisations=("solo",))
+    config = config_of(network)
+    goes_on = threading.Event()
+
+    def slowly(copy_to: Callable[[Path], None], path: Path) -> None:
+        assert goes_on.wait(SECONDS)
+        copy_to(path)
+
+    async def story() -> None:
+        log, file = open_log(config.log_place)
+        actions = Actions(config, Switches(), Showing(config, log, lambda: network.genesis.start_time), log)
+        with open_store(config.data, create=False) as store, bound(config.directory) as listening:
+            monkeypatch.setattr(store, "copy_to", partial(slowly, store.copy_to))
+            served = Served(None, store, config.data)  # type: ignore[arg-type]
+            async with AdminSocket(listening, actions.table, log, seconds=0.3), actions.serving(0, served):
+                reader, writer = await opened(config.directory)
+                writer.write(b"POST /backup HTTP/1.1\r\nHost: x\r\n\r\n")
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.6)  # twice as long as others may take
+                goes_on.set()
+                assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+                writer.close()
         file.close()
 
     asyncio.run(story())

@@ -6,10 +6,12 @@ import errno
 import io
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +24,8 @@ import pytest
 from parley.ledger import layout
 from parley.ledger.safety_file import SafetyFile, SafetyFileError
 from parley.node import backup as backups
+from parley.node.admin.messages import Copied
+from parley.node.admin.place import bound
 from parley.node.backup import check_restorable, make_backup, restore_backup
 from parley.node.backup_file import Manifest, StoredFile, read_manifest, verify_backup
 from parley.node.config import Config, load
@@ -104,6 +108,28 @@ def test_a_backup_holds_what_is_only_in_the_log(config: Config, tmp_path: Path) 
     lose(config)
     restore_backup(config, path)
     assert stored(config) == b"not yet in a table"
+
+
+def test_no_folder_is_removed_because_an_answer_names_it(config: Config, tmp_path: Path) -> None:
+    """What answers at the socket may be a broker that others have taken over, and the one who asks may be root."""
+    victim = tmp_path / "victim"
+    shutil.copytree(config.data, victim / "data")
+    answer = b"HTTP/1.1 200 OK\r\n\r\n" + msgspec.json.encode(Copied(str(victim / "data"))) + b"\n"
+
+    def lie(listening: socket.socket) -> None:
+        listening.setblocking(True)
+        with listening.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+
+    with bound(config.directory) as listening:
+        liar = threading.Thread(target=lie, args=(listening,))
+        liar.start()
+        with pytest.raises(BackupError, match=r"says that its copy is in .*victim/data"):
+            make_backup(config, tmp_path / "backup.tar")
+        liar.join()
+    assert any((victim / "data").iterdir())
+    assert not (tmp_path / "backup.tar").exists()
 
 
 def test_a_store_that_another_process_has_open_is_not_copied_from_outside(
@@ -475,6 +501,29 @@ def test_another_brokers_and_another_networks_backup_is_refused(
         with pytest.raises(BackupError, match=words):
             restore_backup(wrong, backup)
         assert not wrong.data.exists()
+
+
+def test_a_backup_of_another_shard_is_refused(tmp_path: Path) -> None:
+    provision_network(
+        tmp_path / "net",
+        organisations=ORGANISATIONS,
+        network="test",
+        start_time=int(time.time() * 1_000),
+        shards=(("alpha-1", "beta-1", "gamma-1", "delta-1"), ("alpha-1", "beta-1")),
+    )
+    config = load(broker_directory(tmp_path / "net", "alpha-1") / "broker.toml")
+    first, second = config.of_shard(0), config.of_shard(1)
+    make_backup(second, tmp_path / "second.tar")
+    lose(first)
+    with pytest.raises(BackupError, match="a backup of shard 1, not of shard 0"):
+        restore_backup(first, tmp_path / "second.tar")
+    shutil.copy(tmp_path / "second.tar", tmp_path / "lies.tar")
+    rewritten(tmp_path / "lies.tar", lambda manifest: msgspec.structs.replace(manifest, shard=0))
+    with pytest.raises(BackupError, match="or to another shard than 0"):
+        restore_backup(first, tmp_path / "lies.tar")
+    assert not first.data.exists()
+    lose(second)
+    restore_backup(second, tmp_path / "second.tar")
 
 
 def test_a_manifest_that_lies_about_the_height_is_refused(config: Config, backup: Path) -> None:

@@ -30,7 +30,7 @@ from parley.node.backup_file import (
     unpack,
 )
 from parley.node.config import Config
-from parley.node.copies import BackupError, opened, reading
+from parley.node.copies import BackupError, copy_of, opened, reading
 from parley.node.recovery import Recovered, beside, examine, recover_storage
 from parley.node.storage import holds_something
 from parley.replica import chain
@@ -77,14 +77,25 @@ def make_backup(config: Config, path: Path, progress: Progress = nobody) -> Mani
 def _copied(config: Config) -> Iterator[Path]:
     """A copy of the store, made by the broker itself if it runs."""
     try:
-        with copied_store(config.directory, config.shard) as data, reading(data):
-            yield data
+        with copied_store(config.directory, config.shard) as data:
+            _require_own(config, data)
+            with reading(data):
+                yield data
     except NotListening:
         with opened(config.data, config.broker.name) as workshop:
             _copy_closed(config, workshop.data)
             yield workshop.data
     except AdminError as error:
         raise BackupError(str(error)) from error
+
+
+def _require_own(config: Config, copy: Path) -> None:
+    """The folder around a copy is removed in the end, and the one who asks may be root: no other folder must be named."""
+    if copy != copy_of(config.data):
+        raise BackupError(
+            f"{config.broker.name} says that its copy is in {copy}, and not in {copy_of(config.data)}: it runs with other paths "
+            f"than {config.path} names, or another program answers for it. Nothing was read there or removed."
+        )
 
 
 def _copy_closed(config: Config, target: Path) -> None:
@@ -121,7 +132,9 @@ def _head(config: Config, store: Store) -> tuple[int, bytes]:
             f"while it runs, or run `parley node recover`."
         )
     if (first.header.chain, first.header.shard) != (config.genesis.chain, config.shard):
-        raise BackupError(f"the store of {name} belongs to another network or shard than {config.data}.")
+        raise BackupError(
+            f"the store of {name} belongs to another network than {config.path} names, or to another shard than {config.shard}."
+        )
     return height, last.id
 
 

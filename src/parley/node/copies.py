@@ -85,6 +85,11 @@ def reading(copy: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def copy_of(data: Path) -> Path:
+    """Where a backup has its copy of the store that lies in `data`."""
+    return _beside(data) / DATA
+
+
 def remove_left_over(data: Path) -> None:
     """Remove what a backup that was killed left beside a store, unless another one is being made."""
     folder = _beside(data)

@@ -41,7 +41,8 @@ class Asked:
 
     shard: int | None  # None: the only one
     body: bytes
-    say: Callable[[Struct], Awaitable[None]]  # from here on the client decides how long this lasts
+    say: Callable[[Struct], Awaitable[None]]
+    take_time: Callable[[], None]  # from here on the action and the client decide how long this lasts
 
     def read(self, type_: type[S]) -> S:
         try:
@@ -110,6 +111,7 @@ class Actions:
             )
         try:
             with opened(served.data, self._name) as workshop:
+                asked.take_time()  # a copy may take long: on a slow disk, or where the store's folder is a disk of its own
                 await self._copy(shard, served.store, workshop)
                 workshop.share()
                 await asked.say(Copied(str(workshop.data)))

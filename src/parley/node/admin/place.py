@@ -17,6 +17,7 @@ BACKLOG = 16
 MAX_PATH = 100  # bytes. Systems take 104 to 108 with the zero at the end
 OPEN_FOLDERS = Path("/proc/self/fd")  # where Linux shows them under short paths
 
+LOCK = ".admin.lock"  # it stays: a lock on a file that is removed and made again keeps no other process out
 _NEW = ".admin.new"  # a folder of its own, in which a socket is made
 
 
@@ -28,7 +29,8 @@ class PlaceError(Exception):
 def bound(folder: Path) -> Iterator[socket.socket]:
     """A socket that listens in a broker's folder, for as long as this lasts. Raises `PlaceError`.
 
-    A lock on the folder says that its broker runs. A socket in a folder without this lock is stale and is replaced.
+    A lock says that the broker of the folder runs. A socket without this lock is stale and is replaced. The lock is on a file
+    that only its owner can open: all who may read a folder may lock it, and could keep its broker from starting.
     """
     with ExitStack() as closing:
         try:
@@ -85,7 +87,7 @@ def dial(folder: Path, seconds: float | None) -> socket.socket:
 
 
 def _lock(folder: Path, closing: ExitStack) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     closing.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -97,7 +97,7 @@ class AdminSocket:
         try:
             _require_owner(uid)
             result = await self._action(request.method, path).handle(
-                Asked(_shard(request), await _body(request), answer.say)
+                Asked(_shard(request), await _body(request), answer.say, answer.take_time)
             )
         except ActionRefused as refused:
             log.warning("admin_refused", action=action, pid=pid, uid=uid, why=str(refused))
@@ -132,11 +132,16 @@ class _Answer:
         self._request = request
         self._stream: web.StreamResponse | None = None
 
+    def take_time(self) -> None:
+        from parley.node.http_server import take_time  # noqa: PLC0415
+
+        take_time(self._request)
+
     async def say(self, line: Struct) -> None:
-        from parley.node.http_server import stream, take_time  # noqa: PLC0415
+        from parley.node.http_server import stream  # noqa: PLC0415
 
         if self._stream is None:
-            take_time(self._request)
+            self.take_time()
             self._stream = stream(JSON)
             await self._stream.prepare(self._request)
         await self._stream.write(json.encode(line) + b"\n")
