@@ -8,8 +8,8 @@ import shutil
 import signal
 import stat
 import subprocess
-import threading
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
