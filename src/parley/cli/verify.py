@@ -224,8 +224,9 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
     if proof is None or verdict.signers is None:
         return f"NOT VALID: {_cut(_one_line(str(verdict.reason)[: MAX_LINE + 1]))}\n{used}"
     certified = (
-        f"Certified up to block {verdict.certified_height} by a quorum: {', '.join(verdict.signers)}. These are "
-        f"{len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be faulty."
+        f"Certified up to block {verdict.certified_height} of shard {verdict.shard} by a quorum: {', '.join(verdict.signers)}. "
+        f"These are {len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be "
+        f"faulty."
     )
     whose = "Key of the publisher" if isinstance(proof, PublicationProof) else "Key that signed the operation"
     key = [] if verdict.publisher_key is None else [f"{whose}: {verdict.publisher_key}"]
