@@ -119,7 +119,7 @@ def test_people_are_told_who_said_what_when_and_who_signed(network: Network, rec
         "alpha/alice published message",
         "topic demo",
         "UTC",
-        "by a quorum: ",
+        " of shard 0 by a quorum: ",
         "ward=er",
         "genesis.json",
     ):

@@ -14,11 +14,11 @@ from tests.client.stage import Stage, on_stage
 from parley.applications import DATA_SHARD
 from parley.client.client import Client
 from parley.client.compose import MAX_CONTENT, Composer
-from parley.client.errors import ContextError, Oversized, Stalled
+from parley.client.errors import ContextError, Oversized, Stalled, TopicReplaced
 from parley.client.topics import VARIABLE, chosen_codecs
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, Message, MessageHeader, encode
 from parley.net.messages import Submit
-from parley.privacy.codecs import Columns, Opened, Topic, Unopened
+from parley.privacy.codecs import AsPublished, Columns, Opened, Topic, Unopened
 from parley.privacy.table import Codecs, TopicCodec, UnknownSetting
 
 FIRST = "broker-hospital-a"
@@ -99,6 +99,36 @@ async def test_nothing_is_lost_when_opening_fails_or_is_given_up(stage: Stage) -
             read = await client.read("notes", 0)
             assert read.text() == "one"
             assert read.published.payload == b"one" + read.published.payload[-16:]
+
+
+@dataclass
+class Noting(AsPublished):
+    """Notes of which topics it opened messages, by their ids."""
+
+    name: str = "plain"
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    async def open(self, topic: Topic, sealed: Columns) -> Columns:
+        self.asked.append(topic.id)
+        return sealed
+
+
+@on_stage
+async def test_messages_are_opened_by_the_policy_of_the_topic_that_they_are_of(stage: Stage) -> None:
+    """One that is made again under the same name may have another: to read it as plain would show what is sealed as said."""
+    async with stage.client(stage.registered("alice"), first=FIRST) as client:
+        codec = Noting()
+        client._topics._codecs.payload["plain"] = codec
+        await client.publish("notes", "one", partition=0)
+        before = (await client.read("notes", 0)).topic_id
+        stage.remake(3)
+        async with stage.client(stage.registered("bob"), first=FIRST) as other:
+            await other.publish("notes", "two", partition=0)
+        await client.page("notes", 1)
+        after = (await client.read("notes", 1)).topic_id
+        assert codec.asked == [before, after, after]
+        with pytest.raises(TopicReplaced, match="made again"):
+            await client._topics.to_read("notes", before)
 
 
 def test_room_is_left_for_what_sealing_adds() -> None:

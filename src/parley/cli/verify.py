@@ -83,7 +83,6 @@ class Verdict(Struct, omit_defaults=True):
     publisher: str | None = None
     time: int | None = None
     certified_height: int | None = None
-    shards: int | None = None
     shard: int | None = None
     epoch: int | None = None
     signers: list[str] | None = None
@@ -163,7 +162,6 @@ def judge(data: bytes, genesis: Genesis, path: str) -> tuple[Verdict, Proof | No
         network=genesis.network,
         time=proof.time,
         certified_height=proof.anchor.header.executed_height,
-        shards=len(genesis.shards),
         shard=committee.shard,
         epoch=committee.epoch,
         signers=[committee.names[index] for index in voters(bitmap, committee.size) or ()],
@@ -225,10 +223,10 @@ def _tell(verdict: Verdict, proof: Proof | None, source: str) -> str:
     )
     if proof is None or verdict.signers is None:
         return f"NOT VALID: {_cut(_one_line(str(verdict.reason)[: MAX_LINE + 1]))}\n{used}"
-    shard = "" if verdict.shards == 1 else f" of shard {verdict.shard}"
     certified = (
-        f"Certified up to block {verdict.certified_height}{shard} by a quorum: {', '.join(verdict.signers)}. These are "
-        f"{len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be faulty."
+        f"Certified up to block {verdict.certified_height} of shard {verdict.shard} by a quorum: {', '.join(verdict.signers)}. "
+        f"These are {len(verdict.signers)} of {verdict.brokers} brokers; of the {verdict.brokers}, {verdict.allowed_faults} may be "
+        f"faulty."
     )
     whose = "Key of the publisher" if isinstance(proof, PublicationProof) else "Key that signed the operation"
     key = [] if verdict.publisher_key is None else [f"{whose}: {verdict.publisher_key}"]

@@ -142,7 +142,10 @@ class Columns:
                 Judge(quorum, topic, partition, offset),
             )
         )
-        return await opened_page(await self._topics.to_read(topic), page) if page.batches else page
+        if not page.batches:
+            return page
+        topic_id = page.batches[0].evidence.receipt.topic_id
+        return await opened_page(await self._topics.to_read(topic, topic_id), page)
 
 
 async def opened_page(codec: TopicCodec, page: ColumnPage) -> ColumnPage:

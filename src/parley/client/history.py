@@ -68,7 +68,7 @@ class History:
         page.require_topic(topic_id)
         if not page.messages:
             return page
-        codec = await self.topics.to_read(topic)
+        codec = await self.topics.to_read(topic, page.messages[0].topic_id)
         return replace(page, messages=tuple(await opened(codec, page.messages)))
 
     async def head(self, topic: str, partition: int) -> PartitionRecord:

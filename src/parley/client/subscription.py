@@ -143,7 +143,7 @@ class Subscription:
         self._subscribing.enter(self._subject)
         try:
             starts = await self._subscribe()
-            self._codec = await self._subscribing.history.topics.to_read(self.topic)
+            self._codec = await self._subscribing.history.topics.to_read(self.topic, self._topic_id)
             await self._begin(starts)
         except BaseException:
             await self._leave()

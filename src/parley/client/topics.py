@@ -22,6 +22,7 @@ from parley.client.quorum import QuorumClient
 from parley.client.state import StateReader
 from parley.model.names import Position as TopicId
 from parley.model.names import is_topic
+from parley.modules.topics.access import id_text
 from parley.modules.topics.tables import TOPICS, TopicRecord
 from parley.privacy.codecs import Topic
 from parley.privacy.table import Codecs, TopicCodec, UnknownSetting
@@ -91,15 +92,19 @@ class Topics:
         record = await self.record(name, fresh=fresh)
         return KnownTopic(record, self._codec(record))
 
-    async def to_read(self, name: str) -> TopicCodec:
-        """What opens the messages of a topic, also if it was deleted. Raises `UnknownTopic`, and `MissingCodec`.
+    async def to_read(self, name: str, topic_id: TopicId) -> TopicCodec:
+        """What opens the messages of the topic with this id, also if it was deleted. Raises `UnknownTopic`, and `MissingCodec`.
 
-        A policy stays, so that the record need not be new: what is certified can be read also while nothing new is.
+        A policy stays, so that the record need not be new: what is certified can be read also while nothing new is. But
+        another topic of the name may have another policy: for messages of one that is no more, raises `TopicReplaced`.
         """
         record = _remembered(self._new, name) or _remembered(self._certified, name)
-        if record is None:
+        if record is None or record.created != topic_id:
             record = await self._once_known(name, self._state.certified)
+            self.forget(name)
             _remember(self._certified, name, record)
+        if record.created != topic_id:
+            raise TopicReplaced(topic=name, topic_id=id_text(topic_id), present=id_text(record.created))
         return self._codec(record)
 
     def forget(self, name: str) -> None:

@@ -185,6 +185,10 @@ def check_places(
             receipt, first = published_in(leaf, question.topic, question.partition)
             if question.topic_id is not None and receipt.topic_id < question.topic_id:
                 raise ProofError("a receipt is of an earlier topic of the same name")
+            if (
+                found and receipt.topic_id != found[0].receipt.topic_id
+            ):  # the log of a new topic begins behind the old one
+                raise ProofError("what two topics of the same name hold is shown as that of one")
             # Batches follow on one another; only the first may begin before the offset that was asked for.
             if first != expected and (found or not first < expected < first + receipt.count):
                 raise ProofError(
