@@ -99,7 +99,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(path: Path, line: str, prob
         ("broker", "beta-1", "consensus_key: is not the key that the genesis file names for beta-1"),
         ("listen", "127.0.0.1", "listen: '127.0.0.1' is not an address"),
         ("listen", "", "listen: expected a text that is not empty, got ''"),
-        ("consensus_key", "tls.key", "is not an Ed25519 key"),
+        ("consensus_key", "tls.key", "is not a signing key"),
         ("consensus_key", "tls.crt", "chmod 600"),
         ("certificate_key", "nowhere", "cannot be read"),
         ("certificate", "consensus.key", "not in PEM form"),

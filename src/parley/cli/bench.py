@@ -13,11 +13,9 @@ from rich.table import Table
 
 from parley.bench.figures import spread
 from parley.cli import bench_failover, bench_growth, bench_load, bench_match, bench_peers, bench_spark, output
-from parley.consensus.committee import instance_of, scheme_of
+from parley.consensus.committee import MemberKey, instance_of, scheme_of, signer_of
 from parley.consensus.record import COPIES, recover_record
-from parley.crypto.ed25519 import SecretKey
 from parley.crypto.hashing import digest
-from parley.crypto.qc import Ed25519Signer
 from parley.ledger.application import StateMachine
 from parley.mempool.pool import Limits
 from parley.replica.beginning import ReplicaConfig, provision
@@ -93,7 +91,7 @@ class _Network:
 
     def __init__(self, nodes: int, batch_bytes: int) -> None:
         instance = instance_of(digest("bench/chain"), nodes)
-        keys = [SecretKey.from_seed(digest("bench/key", bytes([i]))) for i in range(nodes)]
+        keys = [MemberKey.from_seed(digest("bench/key", bytes([i]))) for i in range(nodes)]
         scheme = scheme_of([key.public for key in keys])
         self._payload = bytes(batch_bytes)
         self._stores = [MemoryStore() for _ in range(nodes)]
@@ -112,7 +110,7 @@ class _Network:
             self._stores[i].write(genesis.entries)
             record = recover_record([[copy] * COPIES for copy in records], "memory")
             self._replicas.append(
-                Replica(config, Ed25519Signer(i, key), scheme, mounted, record=record, store=self._stores[i])
+                Replica(config, signer_of(i, key), scheme, mounted, record=record, store=self._stores[i])
             )
         for i, replica in enumerate(self._replicas):
             self._execute(i, replica.start(0))

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from parley.consensus.types import Block, Instance, genesis_block
-from parley.crypto.qc import Ed25519List, QCScheme
+from parley.crypto import ed25519
+from parley.crypto.qc import Ed25519List, Ed25519Signer, QCScheme, Signer
 from parley.model.genesis import Broker, Genesis
+
+# What a member signs with, made from a seed. The genesis file has its public half (`Broker.key`).
+MemberKey = ed25519.SecretKey
 
 
 def faults(n: int) -> int:
@@ -110,3 +114,8 @@ def instance_of(chain: bytes, size: int, *, shard: int = 0, epoch: int = 0, vers
 def scheme_of(keys: Sequence[bytes]) -> QCScheme:
     """How the members with these public keys make certificates."""
     return Ed25519List(keys)
+
+
+def signer_of(index: int, key: MemberKey) -> Signer:
+    """What makes the signatures of the member with this index and key, as `scheme_of` checks them."""
+    return Ed25519Signer(index, key)

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from parley.consensus.committee import Committee, all_brokers, committees_of
-from parley.crypto import ed25519
+from parley.consensus.committee import Committee, MemberKey, all_brokers, committees_of
 from parley.model.genesis import MAX_GENESIS, Broker, Genesis, GenesisError, decode_genesis
 from parley.net.tls import Address, AddressError, ContextError, load_certificate, tls_name
 from parley.node.broker_file import (
@@ -29,7 +28,7 @@ from parley.node.broker_file import (
 )
 from parley.node.faults.settings import read_faults
 from parley.node.faults.switches import FaultError, checked
-from parley.node.keys import check_tls_key, read_key
+from parley.node.keys import check_tls_key, read_seed
 from parley.node.secrets import SecretError
 
 __all__ = [
@@ -73,7 +72,7 @@ class Config:
     shard: int
     listen: Address
     addresses: tuple[Address, ...]  # of all brokers, in the order of the genesis file
-    consensus_key: ed25519.SecretKey
+    consensus_key: MemberKey
     certificate: Path
     certificate_key: Path
     data_of_first: Path  # of shard 0; see `path_of`
@@ -218,7 +217,9 @@ class _Loader:
         genesis = self._checked("genesis", self._genesis)
         place, committees = self._find_place(genesis), committees_of(genesis)
         broker = all_brokers(genesis)[place]
-        key = self._checked("consensus_key", lambda: read_key(self._place("consensus_key")))
+        key = self._checked(
+            "consensus_key", lambda: MemberKey.from_seed(read_seed(self._place("consensus_key")))
+        )
         if key.public != broker.key:
             raise self._wrong(
                 "consensus_key",

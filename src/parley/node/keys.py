@@ -1,4 +1,4 @@
-"""Ed25519 secrets as files: the seed in hexadecimal, so that a key can be copied by hand and a wrong file is noticed.
+"""Secret keys as files: the seed in hexadecimal, so that a key can be copied by hand and a wrong file is noticed.
 
 And the secret of a TLS certificate, which is read here only to see that it is whole.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Protocol
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -17,15 +18,26 @@ from parley.node.secrets import SecretError, read_secret, write_secret
 _SEED = re.compile(rb"[0-9a-f]{64}\n?")
 
 
-def write_key(path: Path, key: ed25519.SecretKey) -> None:
+class Seeded(Protocol):
+    """A secret key that is made from a seed."""
+
+    def seed(self) -> bytes: ...
+
+
+def write_key(path: Path, key: Seeded) -> None:
     write_secret(path, key.seed().hex().encode() + b"\n")
 
 
-def read_key(path: Path) -> ed25519.SecretKey:
+def read_seed(path: Path) -> bytes:
+    """The seed that `write_key` wrote. Raises `SecretError`."""
     data = read_secret(path)
     if _SEED.fullmatch(data) is None:
-        raise SecretError(path, "is not an Ed25519 key: it should hold 64 hexadecimal characters")
-    return ed25519.SecretKey.from_seed(bytes.fromhex(data.decode()))
+        raise SecretError(path, "is not a signing key: it should hold 64 hexadecimal characters")
+    return bytes.fromhex(data.decode())
+
+
+def read_key(path: Path) -> ed25519.SecretKey:
+    return ed25519.SecretKey.from_seed(read_seed(path))
 
 
 def check_tls_key(path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from parley.applications import chosen_application
+from parley.consensus.committee import MemberKey
 from parley.crypto import ed25519
 from parley.model.credentials import Identity, issue_credential
 from parley.model.genesis import (
@@ -72,7 +73,7 @@ def create_broker(
     """A consensus key, a certificate and a configuration; `listen` differs from `address` behind a translated address."""
     folder = _private(broker_directory(directory, _named(name, "broker")))
     issued = issue(read_authority(directory, organisation), name, organisation, now=now)
-    key = ed25519.SecretKey.generate()
+    key = MemberKey.generate()
     write_key(folder / "consensus.key", key)
     write_secret(folder / "tls.key", issued.key)
     _write(folder / "tls.crt", issued.certificate)

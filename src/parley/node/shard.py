@@ -8,7 +8,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 
 from parley.application.machine import Machine
-from parley.crypto.qc import Ed25519Signer
+from parley.consensus.committee import signer_of
 from parley.ledger.application import Mounted
 from parley.node.advisories import Advisories
 from parley.node.allowances import Unsent
@@ -81,7 +81,7 @@ class Shard:
 
         self.workers = _workers(config, mounted.machine, log)
         self.members = Members(transport.peers, config.committee, config.brokers, self.workers)
-        signer = Ed25519Signer(config.index, config.consensus_key)
+        signer = signer_of(config.index, config.consensus_key)
         links = FaultyLinks(
             links=self.members,
             switches=switches,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from parley.consensus.committee import scheme_of
-from parley.crypto.ed25519 import SecretKey
+from parley.consensus.committee import MemberKey, scheme_of, signer_of
 from parley.crypto.hashing import digest
-from parley.crypto.qc import Ed25519Signer, QCScheme, Signer
+from parley.crypto.qc import QCScheme, Signer
 from parley.crypto.simulated import SimulatedAuthority
 
 
@@ -25,10 +24,10 @@ def committee_keys(seed: int, nodes: int, crypto: str) -> tuple[list[Signer], QC
         authority = SimulatedAuthority(digest("sim/keys", str(seed).encode()), nodes)
         return [authority.signer(index) for index in range(nodes)], authority.scheme()
     keys = broker_keys(seed, nodes)
-    signers: list[Signer] = [Ed25519Signer(index, key) for index, key in enumerate(keys)]
+    signers = [signer_of(index, key) for index, key in enumerate(keys)]
     return signers, scheme_of([key.public for key in keys])
 
 
-def broker_keys(seed: int, nodes: int) -> list[SecretKey]:
+def broker_keys(seed: int, nodes: int) -> list[MemberKey]:
     """What brokers sign with if signatures are real."""
-    return [SecretKey.from_seed(digest("sim/key", str(seed).encode(), str(i).encode())) for i in range(nodes)]
+    return [MemberKey.from_seed(digest("sim/key", str(seed).encode(), str(i).encode())) for i in range(nodes)]
