@@ -23,8 +23,7 @@ BIN = Path(sys.executable).parent
 REGISTERED = (
     "src/parley/applications.py",
     "src/parley/client/__init__.py",
-    "src/parley/client/blocking.py",
-    "src/parley/client/client.py",
+    "src/parley/client/modules.py",
     "pyproject.toml",
 )
 OWN = (

@@ -103,6 +103,7 @@ async def test_a_publisher_without_receipts_names_the_brokers_that_are_silent(st
 @on_stage
 async def test_a_publisher_that_gives_up_before_others_are_asked_names_the_one_that_was(stage: Stage) -> None:
     async with stage.client(stage.registered("alice"), first=FIRST, patience=0.1) as client:
+        await client.partitions("notes")  # what else publishing asks for is known by then
         stage[FIRST].deaf = lambda question: isinstance(question, Submit)
         with pytest.raises(Stalled, match="0 of 1 brokers that were asked answer") as caught:
             await client.publish("notes", "one", partition=0)

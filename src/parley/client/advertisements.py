@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.client.operating import Operating
+from parley.client.waiting import Blocking, blocking
 from parley.modules.advertisements.operations import Advertise
 from parley.modules.advertisements.tables import ADVERTISEMENTS
 
@@ -30,3 +31,10 @@ class Advertising(Operating):
         """Those of a topic, by the names of their clients."""
         found = (record for _, record in await self.entries(ADVERTISEMENTS, topic))
         return sorted((Advertisement(one.client, one.text) for one in found), key=lambda one: one.client)
+
+
+class BlockingAdvertising(Blocking):
+    """The same without `await`."""
+
+    advertise = blocking(Advertising.advertise)
+    advertisements = blocking(Advertising.advertisements)

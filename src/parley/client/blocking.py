@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -17,18 +13,19 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 
 from parley.application.application import Application
 from parley.client.client import Client, connect
 from parley.client.compose import MAX_CONTENT
-from parley.client.errors import ClientClosed, DoubtfulBroker, LyingBroker, ParleyError
+from parley.client.errors import DoubtfulBroker, LyingBroker, ParleyError
 from parley.client.messages import Level, Message, Receipt, Receipts, Withholding
+from parley.client.modules import BlockingModules
 from parley.client.position import Position
 from parley.client.publisher import Pending, Publisher
 from parley.client.subscription import Start, Subscription
+from parley.client.waiting import Thread, blocking
 from parley.model.credentials import Identity
 from parley.model.genesis import Genesis
 from parley.model.names import Value
@@ -42,8 +39,6 @@ __all__ = [
     "connect_blocking",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
 E = TypeVar("E", bound=AbstractAsyncContextManager[object])
 
 
@@ -81,102 +76,38 @@ def connect_blocking(
     )
 
 
-class Thread:
-    """A thread with a loop of its own, in which coroutines are run from other threads."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._serve, args=(self._loop,), name="parley-client", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        return self._loop is not None
-
-    def run(self, work: Awaitable[T]) -> T:
-        """Wait for the result here, while it is worked out there; if waiting is interrupted, so is the work."""
-        if self._loop is None:
-            if asyncio.iscoroutine(work):
-                work.close()  # or Python would complain that it was never run
-            raise ClientClosed("The client is not open; use it inside `with`.")
-        future = asyncio.run_coroutine_threadsafe(_coroutine(work), self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
-
-
-async def _coroutine(work: Awaitable[T]) -> T:
-    return await work
-
-
-def _blocking(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[BlockingClient, P], T]:
-    """The method of the same name, waited for."""
-
-    @wraps(method)
-    def call(self: BlockingClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.thread.run(method(self.client, *args, **kwargs))
-
-    return call
-
-
-class BlockingClient:
+class BlockingClient(BlockingModules):
     """Made by `connect_blocking`. Any thread may use it, inside `with`."""
 
-    publish = _blocking(Client.publish)
-    publish_json = _blocking(Client.publish_json)
-    partitions = _blocking(Client.partitions)
-    topic_id = _blocking(Client.topic_id)
-    stage = _blocking(Client.stage)
-    commit_stage = _blocking(Client.commit_stage)
-    stage_record = _blocking(Client.stage_record)
-    read = _blocking(Client.read)
-    advertise = _blocking(Client.advertise)
-    certified_height = _blocking(Client.certified_height)
-    blocks = _blocking(Client.blocks)
-    evidence = _blocking(Client.evidence)
-    advise = _blocking(Client.advise)
-    advertisements = _blocking(Client.advertisements)
-    operate = _blocking(Client.operate)
-    entry = _blocking(Client.entry)
-    entries = _blocking(Client.entries)
-    entry_proof = _blocking(Client.entry_proof)
-    create_topic = _blocking(Client.create_topic)
-    alter_topic = _blocking(Client.alter_topic)
-    delete_topic = _blocking(Client.delete_topic)
-    topics = _blocking(Client.topics)
-    topic = _blocking(Client.topic)
-    register_client = _blocking(Client.register_client)
-    alter_client = _blocking(Client.alter_client)
-    revoke_client = _blocking(Client.revoke_client)
-    grant_right = _blocking(Client.grant_right)
-    revoke_right = _blocking(Client.revoke_right)
-    clients = _blocking(Client.clients)
-    client_record = _blocking(Client.client_record)
-    status = _blocking(Client.status)
+    publish = blocking(Client.publish)
+    publish_json = blocking(Client.publish_json)
+    partitions = blocking(Client.partitions)
+    topic_id = blocking(Client.topic_id)
+    stage = blocking(Client.stage)
+    commit_stage = blocking(Client.commit_stage)
+    stage_record = blocking(Client.stage_record)
+    read = blocking(Client.read)
+    certified_height = blocking(Client.certified_height)
+    blocks = blocking(Client.blocks)
+    evidence = blocking(Client.evidence)
+    advise = blocking(Client.advise)
+    operate = blocking(Client.operate)
+    entry = blocking(Client.entry)
+    entries = blocking(Client.entries)
+    entry_proof = blocking(Client.entry_proof)
+    create_topic = blocking(Client.create_topic)
+    alter_topic = blocking(Client.alter_topic)
+    delete_topic = blocking(Client.delete_topic)
+    topics = blocking(Client.topics)
+    topic = blocking(Client.topic)
+    register_client = blocking(Client.register_client)
+    alter_client = blocking(Client.alter_client)
+    revoke_client = blocking(Client.revoke_client)
+    grant_right = blocking(Client.grant_right)
+    revoke_right = blocking(Client.revoke_right)
+    clients = blocking(Client.clients)
+    client_record = blocking(Client.client_record)
+    status = blocking(Client.status)
 
     def __init__(self, client: Client) -> None:
         self.client = client

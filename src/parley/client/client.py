@@ -20,7 +20,6 @@ from parley.application.operations import Operation, encode_operation
 from parley.application.tables import K, R, Table
 from parley.applications import ApplicationError, application_of
 from parley.client.administration import BrokerStatus, ClientInfo, Records, TopicInfo
-from parley.client.advertisements import Advertising
 from parley.client.beliefs import Reader
 from parley.client.brokers import Brokers
 from parley.client.columns import PAGE_BYTES as COLUMN_BYTES
@@ -57,8 +56,8 @@ from parley.client.messages import (
     Withholding,
     require_choices,
 )
+from parley.client.modules import Modules
 from parley.client.observing import Observer
-from parley.client.operating import Operating
 from parley.client.position import Position
 from parley.client.proofs import EntryProof
 from parley.client.publisher import Publisher, Publishing, publish_one
@@ -141,10 +140,7 @@ def _clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Client(
-    Advertising,
-    Operating,
-):
+class Client(Modules):
     """Made by `connect`. Everything it returns was verified; what did not verify is in `misbehaviour`."""
 
     def __init__(
