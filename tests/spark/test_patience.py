@@ -33,7 +33,7 @@ from parley.spark.errors import (
     BadOption,
     DataLoss,
     Lying,
-    TopicReplaced,
+    TopicRemade,
     Unreachable,
 )
 from parley.spark.offsets import Offsets, Place
@@ -168,10 +168,10 @@ def test_a_checkpoint_of_a_topic_that_was_made_again_is_an_error_with_a_name_of_
     end = Offsets(GENESIS.chain.hex(), {("notes", 0): place(4)}, {7: {}})
     said = r"PARLEY_TOPIC_REPLACED.* 2\.0, .* 8\.1"
     planner = planner_with(monkeypatch, Stub(BLOCK, sight((8, 1))), failOnDataLoss=lost)
-    with pytest.raises(TopicReplaced, match=said):
+    with pytest.raises(TopicRemade, match=said):
         planner.next(start, None)
     planner = planner_with(monkeypatch, Stub(BLOCK, sight((8, 1))), failOnDataLoss=lost)
-    with pytest.raises(TopicReplaced, match=said):
+    with pytest.raises(TopicRemade, match=said):
         planner.pieces(start, end)
 
 

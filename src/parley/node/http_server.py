@@ -43,7 +43,7 @@ def response(status: HTTPStatus, body: bytes, content_type: str, **headers: str)
     return found
 
 
-def refusal(status: HTTPStatus) -> web.Response:
+def error_page(status: HTTPStatus) -> web.Response:
     """An answer that shows only its status, as a text."""
     allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
     return response(status, f"{status.phrase}\n".encode(), TEXT, **allow)
@@ -138,7 +138,7 @@ class HttpServer:
         self._handlers.add(task)
         task.add_done_callback(self._handlers.discard)
         if not _is_plain(request):
-            return refusal(HTTPStatus.BAD_REQUEST)
+            return error_page(HTTPStatus.BAD_REQUEST)
         return await self._handle(request)
 
 
@@ -221,9 +221,9 @@ class _Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's words, for its own page
     ) -> web.StreamResponse:
         if status != HTTPStatus.INTERNAL_SERVER_ERROR:
-            return refusal(self._refused)
+            return error_page(self._refused)
         self._server.log.error("http_failed", path=request.path, why=str(exc), exc_info=exc)
-        return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _connection(request: web.BaseRequest) -> _Connection:

@@ -91,7 +91,7 @@ class TopicGone(ParleySparkError):
     condition = "PARLEY_TOPIC_GONE"
 
 
-class TopicReplaced(ParleySparkError):
+class TopicRemade(ParleySparkError):
     """A topic was deleted and made again. A checkpoint or a job is of the earlier one, whose messages are gone."""
 
     condition = "PARLEY_TOPIC_REPLACED"

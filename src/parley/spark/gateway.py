@@ -30,7 +30,7 @@ from parley.spark.errors import (
     NotAllowed,
     ParleySparkError,
     TopicGone,
-    TopicReplaced,
+    TopicRemade,
     Unreachable,
 )
 from parley.spark.options import Network, T
@@ -216,7 +216,7 @@ def translated(error: client_errors.ParleyError) -> ParleySparkError:
         case client_errors.Pruned():
             return DataLoss(text)
         case client_errors.TopicReplaced():
-            return TopicReplaced(text)
+            return TopicRemade(text)
         case client_errors.UnknownTopic() | client_errors.UnknownPartition():
             return TopicGone(
                 f"{text}. Check the name, whether the topic was deleted, and whether its rules admit this identity."

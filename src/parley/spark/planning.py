@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 from parley.model.names import Position as TopicId
 from parley.modules.topics.access import id_text
-from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, TopicReplaced, Unreachable
+from parley.spark.errors import BackwardOffset, BadOption, DataLoss, TopicGone, TopicRemade, Unreachable
 from parley.spark.gateway import gateway
 from parley.spark.heads import Block, Sight, Watch, offset_at
 from parley.spark.offsets import Offsets, Place, TopicPartition, split, split_fairly
@@ -272,11 +272,11 @@ class Planner:
             self._proven = {_block_of(place) for place in recorded.places.values()}
 
     def _require_same_topics(self, recorded: Offsets, sight: Sight) -> None:
-        """Raises `TopicReplaced` if a topic of the checkpoint was made again: the new one's offsets follow on those of the old."""
+        """Raises `TopicRemade` if a topic of the checkpoint was made again: the new one's offsets follow on those of the old."""
         for topic, topic_id in sorted(recorded.topics().items()):
             now = sight.ids.get(topic, topic_id)  # one that is gone is looked for elsewhere
             if now != topic_id:
-                raise TopicReplaced(
+                raise TopicRemade(
                     f"Topic {topic} was deleted and made again since the checkpoint was written: it is of the topic with id "
                     f"{id_text(topic_id)}, and the name belongs to the one with id {id_text(now)}. Start the query with a new "
                     f"checkpoint."

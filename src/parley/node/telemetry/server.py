@@ -59,20 +59,20 @@ class PageServer:
         await self._http.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        from parley.node.http_server import refusal, response  # noqa: PLC0415
+        from parley.node.http_server import error_page, response  # noqa: PLC0415
 
         if is_loopback(self.address) and not all(map(_is_own, request.headers.getall("Host", []))):
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST)
+            return error_page(HTTPStatus.MISDIRECTED_REQUEST)
         if request.method not in {"GET", "HEAD"}:
-            return refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+            return error_page(HTTPStatus.METHOD_NOT_ALLOWED)
         path = request.raw_path.partition("?")[0]
         try:
             answer = await self._site(path)
         except Exception as error:  # noqa: BLE001 - a page that fails must not break what is watched
             self._log.error("metrics_failed", path=path, why=str(error), exc_info=error)
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
         if answer is None:
-            return refusal(HTTPStatus.NOT_FOUND)
+            return error_page(HTTPStatus.NOT_FOUND)
         return response(answer.status, answer.body, answer.content_type)
 
 
