@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 from tests.application.world import make_genesis
 
-from parley.model.genesis import Broker
+from parley.model.genesis import Broker, one_shard
 from parley.model.refusals import (
     DUPLICATE,
     Busy,
@@ -33,9 +33,10 @@ LIMITS = Thresholds(
     refusals=4, probed=3, replays=5, reused=1, window=10_000, silent_blocks=5, silent_time=3_000
 )
 MEMBERS = tuple(
-    Broker(f"{name}-1", name, bytes(32), "127.0.0.1:1") for name in ("alpha", "beta", "gamma", "delta")
+    Broker(f"{name}-1", name, name.encode().ljust(32), "127.0.0.1:1")
+    for name in ("alpha", "beta", "gamma", "delta")
 )
-GENESIS = msgspec.structs.replace(make_genesis(), brokers=MEMBERS)
+GENESIS = msgspec.structs.replace(make_genesis(), brokers=MEMBERS, shards=one_shard(MEMBERS))
 ALICE = CLIENT + "alpha/alice"
 
 
