@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.application.world import ORGANISATIONS, make_genesis
 
 from parley.consensus.committee import (
+    MemberKey,
     UnknownShardError,
     all_brokers,
     committee_of,
@@ -12,6 +13,8 @@ from parley.consensus.committee import (
     faults,
     instance_of,
     quorum,
+    scheme_of,
+    signer_of,
 )
 from parley.model.genesis import Genesis, Shard
 
@@ -79,3 +82,11 @@ def test_a_signature_for_one_shard_says_nothing_in_another() -> None:
     first, second = (instance_of(bytes(32), 4, shard=shard) for shard in (0, 1))
     assert first.vote_message(1, bytes(32)) != second.vote_message(1, bytes(32))
     assert first.vote_message(1, bytes(32)) != instance_of(bytes(32), 4, epoch=1).vote_message(1, bytes(32))
+
+
+def test_a_member_signs_what_its_committee_checks() -> None:
+    keys = [MemberKey.from_seed(bytes([seed]) * 32) for seed in range(2)]
+    scheme = scheme_of([key.public for key in keys])
+    signature = signer_of(1, keys[1]).sign(b"said")
+    assert scheme.verify(1, b"said", signature)
+    assert not scheme.verify(0, b"said", signature)
