@@ -48,6 +48,11 @@ R = TypeVar("R", bound=Struct)
 _created: dict[tuple[bytes, str], Position] = {}
 
 
+def know_topic(chain: bytes, topic: str, topic_id: Position) -> None:
+    """Let raw clients name a topic that none of them has created."""
+    _created[chain, topic] = topic_id
+
+
 def id_of(chain: bytes, topic: str) -> Position:
     return _created.get((chain, topic), NO_TOPIC)
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.commands import parley, start
 from tests.node.network import SECONDS, LocalNetwork
-from tests.node.raw_client import RawClient, client, message
+from tests.node.raw_client import RawClient, client, know_topic, message
 from tests.spark.sinks import create_topic
 
 from parley.cli.network import INTERRUPTED
+from parley.client import connect_blocking
 from parley.client.ledger import CertifiedHead
 from parley.crypto.qc import voters
 from parley.model.batches import FORMAT, PUBLISH, BatchHeader, sign_batch
@@ -47,7 +48,12 @@ TOPIC = "watched"
 
 @pytest.fixture(scope="module")
 def topic(network: LocalNetwork) -> str:
-    return create_topic(network, TOPIC, partitions=1)
+    name = create_topic(network, TOPIC, partitions=1)
+    with connect_blocking(
+        directory=network.directory, identity=identity_path(network.directory, "alpha", "admin")
+    ) as admin:
+        know_topic(network.genesis.chain, name, admin.topic_id(name))
+    return name
 
 
 @pytest.fixture
@@ -150,7 +156,7 @@ async def misbehave(alice: RawClient) -> None:
         assert receipt.code == UnknownTopic.code
     writer = os.urandom(16)
     for number in range(7):
-        receipt = await alice.operate(CommitStage(TOPIC, writer, 1, ()))
+        receipt = await alice.operate(CommitStage(TOPIC, writer, 1, (), topic_id=alice.topic_id(TOPIC)))
         assert receipt.code == (DUPLICATE if number else OK)
     await publish(alice)
     receipt = await alice.submit(again(alice))
