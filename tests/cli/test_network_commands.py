@@ -60,7 +60,8 @@ def test_verifying_needs_nothing_that_only_nodes_need(tmp_path: Path) -> None:
 def test_what_needs_a_node_s_libraries_says_how_to_get_them(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    # It cannot be imported where the library of stores is missing.
+    monkeypatch.setitem(sys.modules, "parley.store.disk", None)
     ended = parley(*words, home=tmp_path, code=ExitCode.WRONG_USE)
     assert 'pip install "parley[node]"' in ended.err
     assert list(tmp_path.iterdir()) == []
