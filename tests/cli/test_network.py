@@ -149,7 +149,7 @@ def test_in_one_organisation_s_part_only_its_own_broker_is_started(network: Netw
     shutil.copytree(
         network.directory / "brokers" / "delta-1",
         tmp_path / "brokers" / "delta-1",
-        ignore=shutil.ignore_patterns("data", "pid"),
+        ignore=shutil.ignore_patterns("data", "pid", "*.sock"),
     )
     identity = network.directory / "identities" / "delta-dave.json"
     file = ContextFile(tmp_path / "context.toml", tmp_path / "genesis.json", identity, None, {})

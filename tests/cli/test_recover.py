@@ -163,7 +163,7 @@ def test_a_network_of_one_has_nobody_to_come_back_to(tmp_path: Path) -> None:
 
 
 def test_it_needs_what_a_broker_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    monkeypatch.setitem(sys.modules, "parley.store.disk", None)
     ended = parley("node", "recover", home=tmp_path, code=ExitCode.WRONG_USE)
     assert 'pip install "parley[node]"' in ended.err
 

@@ -268,7 +268,7 @@ def test_a_broker_that_does_not_take_the_certificate_is_no_success(
 
 @pytest.mark.parametrize("words", [["node", "renew"], ["node", "sign", "x"], ["client", "renew", "alice"]])
 def test_it_needs_what_a_broker_needs(home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    monkeypatch.setitem(sys.modules, "parley.store.disk", None)
     ended = parley(*words, home=home, code=ExitCode.WRONG_USE)
     assert 'pip install "parley[node]"' in ended.err
 

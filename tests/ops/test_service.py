@@ -27,8 +27,9 @@ def value(key: str) -> str:
 
 
 def test_it_allows_the_open_files_that_a_broker_of_the_largest_network_needs() -> None:
-    genesis = SimpleNamespace(brokers=range(MAX_BROKERS))
-    config = SimpleNamespace(limits=Limits(), genesis=genesis, metrics_listen="127.0.0.1:9464")
+    config = SimpleNamespace(
+        limits=Limits(), brokers=range(MAX_BROKERS), shards=(0,), metrics_listen="127.0.0.1:9464"
+    )
     want = needed(cast("Any", config))
     assert f"in a network of {MAX_BROKERS} brokers needs {want};" in UNIT.read_text()
     assert int(value("LimitNOFILE")) >= want

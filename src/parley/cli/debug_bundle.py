@@ -187,7 +187,7 @@ def _shown(value: object) -> object:
     match value:
         case Path() | Address():
             return str(value)
-        case msgspec.Struct() if type(value).__module__ == "parley.node.config":
+        case msgspec.Struct() if type(value).__module__ == "parley.node.broker_file":
             return msgspec.to_builtins(value)
         case tuple() if all(isinstance(item, str | Address) for item in value):
             return [str(item) for item in value]

@@ -43,7 +43,11 @@ async def subscribe(attackers: Attackers) -> Outcome:
     constraints = [f"number == {number}" for number in range(size.churned)]
     await operate_all(
         client,
-        (kind(topic, constraint) for constraint in constraints for kind in (Subscribe, Unsubscribe)),
+        (
+            kind(topic, constraint, attackers.topics[topic])
+            for constraint in constraints
+            for kind in (Subscribe, Unsubscribe)
+        ),
     )
     return Outcome(f"{size.churned} subscriptions begun and ended")
 
