@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from parley.client.errors import NotStaged, Refused, StageOver, Stalled, TopicReplaced, UnknownTopic
+from parley.client.errors import NotStaged, Refused, StageOver, Stalled
 from parley.client.quorum import QuorumClient, pause, submission
 from parley.client.sequences import Applied, Author
 from parley.client.state import StateReader
-from parley.client.topics import Topics
+from parley.client.topics import OLD_RECORD, Topics
 from parley.crypto.hashing import digest
 from parley.model.batches import MAX_NOT_AFTER, STAGED, Message, sign_batch
 from parley.model.refusals import DUPLICATE, is_final
@@ -153,7 +153,7 @@ class Staging:
         return record.at[0]
 
     def _look_again(self, topic: str, refused: Refused) -> None:
-        if isinstance(refused, TopicReplaced | UnknownTopic):
+        if isinstance(refused, OLD_RECORD):
             self._topics.forget(topic)
 
 
